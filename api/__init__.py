@@ -1,0 +1,1 @@
+"""REST service and dashboard over the application that bootstrap builds."""

@@ -1,0 +1,1 @@
+"""Choose how a model is trained: every legal layout predicted, a few tried for real, all ranked by MFU."""

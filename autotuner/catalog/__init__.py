@@ -1,0 +1,1 @@
+"""Facts about accelerators, links and models, and the readers that turn descriptions into domain objects."""

@@ -1,0 +1,107 @@
+"""Accelerators, links and the cluster they make; which link a group of ranks crosses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.domain import check
+from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.errors import InvalidInput
+
+__all__ = ["Accelerator", "Cluster", "Link"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One device that a rank runs on; for ``cpu`` it is one core.
+
+    Attributes:
+        peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
+        fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two; 0 where the format is missing.
+        kernel_launch_s: Time between two dependent kernels that do nothing.
+        attention_kernels: Implementations that run on it.
+    """
+
+    name: str
+    kind: Literal["cuda", "rocm", "cpu"]
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    fp32_flop_per_s: float
+    bf16_flop_per_s: float
+    fp8_flop_per_s: float
+    peak_source: str
+    power_w: float
+    kernel_launch_s: float = 5e-6
+    attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
+
+    def __post_init__(self) -> None:
+        check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
+        check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
+        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "power_w", "kernel_launch_s")
+        if not self.attention_kernels:
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+
+    def peak_flop_per_s(self, precision: Precision) -> float:
+        """Dense peak in that format; 0.0 where the hardware has none."""
+        match precision:
+            case Precision.FP32:
+                return self.fp32_flop_per_s
+            case Precision.BF16:
+                return self.bf16_flop_per_s
+            case Precision.FP8:
+                return self.fp8_flop_per_s
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Formats that the hardware multiplies in."""
+        return tuple(p for p in Precision if self.peak_flop_per_s(p) > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What one accelerator can send, one direction, while all others send too."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "bandwidth_bytes_per_s")
+        check.non_negative(self, "latency_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes of equal accelerators.
+
+    Attributes:
+        inter_node_link: What one accelerator gets of its node's network, before oversubscription.
+        oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
+    """
+
+    name: str
+    accelerator: Accelerator
+    num_nodes: int
+    accelerators_per_node: int
+    intra_node_link: Link
+    inter_node_link: Link
+    oversubscription: float = 1.0
+    price_per_accelerator_hour: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "accelerators_per_node")
+        check.non_negative(self, "price_per_accelerator_hour")
+        if self.oversubscription < 1.0:
+            raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
+
+    @property
+    def world_size(self) -> int:
+        """Accelerators of all nodes; every rank gets one."""
+        return self.num_nodes * self.accelerators_per_node
+
+    def link_for(self, group_size: int, stride: int) -> Link:
+        """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
+        if group_size * stride <= self.accelerators_per_node:
+            return self.intra_node_link
+        return self.inter_node_link

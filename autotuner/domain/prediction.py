@@ -1,0 +1,87 @@
+"""What the cost model answers: breakdowns whose parts sum to their total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+__all__ = ["Memory", "Prediction", "StepTime"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step on the critical path; only what is not hidden counts.
+
+    Attributes:
+        compute_s: Forward and backward of the slowest pipeline rank, recomputation not included.
+        recompute_s: Forward work done again in the backward pass.
+        tensor_communication_s: Exposed collectives of the tensor group.
+        context_communication_s: Exposed exchange of keys and values in the context group.
+        expert_communication_s: Exposed all-to-all of the expert group.
+        pipeline_communication_s: Exposed sends between stages.
+        data_communication_s: Exposed gradient and parameter collectives of the data group.
+        bubble_s: Idle time of the pipeline schedule.
+        optimizer_s: The optimizer's own step.
+    """
+
+    compute_s: float
+    recompute_s: float
+    tensor_communication_s: float
+    context_communication_s: float
+    expert_communication_s: float
+    pipeline_communication_s: float
+    data_communication_s: float
+    bubble_s: float
+    optimizer_s: float
+
+    @property
+    def total_s(self) -> float:
+        """The step time: the sum of all parts."""
+        return float(sum(getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Peak bytes of one rank on the worst pipeline stage.
+
+    Attributes:
+        activations_bytes: Saved for the backward pass of all micro-batches in flight, and what recomputation works on.
+        logits_bytes: Output of the vocabulary projection and its gradient, where that stage holds it.
+        buffers_bytes: Communication: gathered parameters, reduction buckets, receive buffers.
+        allowance_bytes: What arithmetic does not see: context, workspaces, fragmentation.
+    """
+
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    logits_bytes: float
+    buffers_bytes: float
+    allowance_bytes: float
+    worst_stage: int
+
+    @property
+    def total_bytes(self) -> float:
+        """The peak: the sum of all parts."""
+        return float(sum(getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The cost model's answer for one layout. Never a measurement.
+
+    Attributes:
+        tokens_per_s: Whole job.
+        mfu: Model FLOP over what the dense peak of the layout's precision could do, 0..1.
+        hfu: The same with recomputed FLOP counted.
+        fits: The predicted peak is within the accelerator's memory.
+        relative_error: Median error of step times predicted for published measurements; where none is known
+            for this kind of device, None.
+    """
+
+    step_time: StepTime
+    memory: Memory
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    fits: bool
+    relative_error: float | None = None

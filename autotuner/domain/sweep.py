@@ -1,0 +1,158 @@
+"""One search: what was asked, how much it may cost, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autotuner.domain import check
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.legality import Job
+from autotuner.domain.trial import TrialSettings
+from autotuner.errors import InvalidInput
+
+__all__ = ["Budget", "Event", "SearchSpace", "StopReason", "Sweep", "SweepRequest", "SweepState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    """Values that each axis may take; None: every value that is legal.
+
+    Axes that a default leaves narrow (schedules, kernels, precision) hold what is widely run; a caller widens
+    them by name.
+    """
+
+    tensor_parallel_degree: tuple[int, ...] | None = None
+    pipeline_parallel_degree: tuple[int, ...] | None = None
+    context_parallel_degree: tuple[int, ...] | None = (1,)
+    expert_parallel_degree: tuple[int, ...] | None = None
+    data_parallel_shard_degree: tuple[int, ...] | None = None
+    virtual_stages_per_rank: tuple[int, ...] | None = None
+    micro_batch_size: tuple[int, ...] | None = None
+    pipeline_schedule: tuple[PipelineSchedule, ...] = (
+        PipelineSchedule.ONE_F_ONE_B,
+        PipelineSchedule.INTERLEAVED_1F1B,
+    )
+    sequence_parallel: tuple[bool, ...] = (False, True)
+    shard_level: tuple[ShardLevel, ...] = (ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS)
+    reshard_after_forward: tuple[bool, ...] = (False, True)
+    recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    attention_kernel: tuple[AttentionKernel, ...] = (AttentionKernel.FLASH,)
+    precision: tuple[Precision, ...] = (Precision.BF16,)
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            values = getattr(self, name)
+            if values is not None and not values:
+                raise InvalidInput(name, [], "must name at least one value, or be left out")
+            if values is not None and len(set(values)) != len(values):
+                raise InvalidInput(name, list(values), "must name each value once")
+            if values is not None and min(values) < (0 if isinstance(values[0], (bool, *_CHOICES)) else 1):
+                raise InvalidInput(name, list(values), "must hold degrees of 1 or more", 1)
+
+
+_CHOICES = (PipelineSchedule, ShardLevel, Recompute, AttentionKernel, Precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When to stop; the first limit reached ends the sweep.
+
+    Attributes:
+        num_trials: Trials that ran, however they ended.
+        wall_clock_s: From the first trial's start.
+        accelerator_hours: Sum over trials of run time x ranks.
+        patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
+    """
+
+    num_trials: int = 20
+    wall_clock_s: float | None = None
+    accelerator_hours: float | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_trials")
+        for name in ("wall_clock_s", "accelerator_hours", "patience"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+
+
+class SweepState(StrEnum):
+    """Where a sweep stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def finished(self) -> bool:
+        """No further change will come."""
+        return self not in (SweepState.QUEUED, SweepState.RUNNING)
+
+
+class StopReason(StrEnum):
+    """Why a sweep ended."""
+
+    TRIAL_BUDGET = "trial_budget"
+    TIME_BUDGET = "time_budget"
+    ACCELERATOR_HOURS_BUDGET = "accelerator_hours_budget"
+    SPACE_EXHAUSTED = "space_exhausted"
+    NO_IMPROVEMENT = "no_improvement"
+    ALL_TRIALS_FAIL = "all_trials_fail"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What a caller asks for, with every name resolved."""
+
+    job: Job
+    space: SearchSpace = field(default_factory=SearchSpace)
+    budget: Budget = field(default_factory=Budget)
+    trial: TrialSettings = field(default_factory=TrialSettings)
+    seed: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A sweep as it is stored.
+
+    Attributes:
+        owner: The worker that holds the lease, while one does.
+        lease_until: Epoch seconds at which the lease lapses.
+        stop_detail: The reason with its numbers, as a sentence.
+    """
+
+    id: str
+    request: SweepRequest
+    state: SweepState
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    cancel_requested: bool = False
+    owner: str | None = None
+    lease_until: float | None = None
+    stop_reason: StopReason | None = None
+    stop_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a sweep, in the order it happened.
+
+    Attributes:
+        sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
+        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
+            ``trial.step``, ``trial.finished`` or ``trial.interrupted``.
+        data: Facts for a reader that does not want to ask again: ids, states, numbers.
+    """
+
+    sweep_id: str
+    sequence: int
+    at: float
+    kind: str
+    data: dict[str, object]

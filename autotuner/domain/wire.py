@@ -1,0 +1,150 @@
+"""The one JSON codec: SQL columns, HTTP bodies and trial files all speak it.
+
+A dataclass becomes an object of its fields, a ``Choice`` its word, an enum its value, a tuple a list. Reading is
+strict: an unknown or missing field, or a value of another type, is refused with the path to it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from dataclasses import MISSING, Field, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from autotuner.domain.choice import Choice
+from autotuner.errors import InvalidInput
+
+__all__ = ["SCHEMA_VERSION", "dumps", "from_dict", "loads", "to_dict"]
+
+SCHEMA_VERSION = 1
+"""Grows when an old reader would misread a new document."""
+
+T = TypeVar("T")
+
+
+def dumps(value: Any) -> str:
+    """One line of JSON, with the schema version beside the fields."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **to_dict(value)}, allow_nan=False, separators=(",", ":"))
+
+
+def loads(cls: type[T], text: str) -> T:
+    """The value that ``dumps`` wrote.
+
+    Raises:
+        InvalidInput: The text is no JSON object, has another schema version, or does not describe a ``cls``.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(cls.__name__, text[:80], f"must be JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(cls.__name__, document, "must be a JSON object")
+    version = document.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise InvalidInput("schema_version", version, "was written by another version", SCHEMA_VERSION)
+    return from_dict(cls, document)
+
+
+def to_dict(value: Any) -> Any:
+    """The value as what ``json`` writes: objects, lists, words and numbers; a float that is no number becomes null."""
+    if isinstance(value, Choice):
+        return value.label
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [to_dict(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): to_dict(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def from_dict(cls: type[T], document: Any, path: str = "") -> T:
+    """The dataclass that ``to_dict`` wrote, or that a person wrote by hand; fields with a default may be missing.
+
+    Raises:
+        InvalidInput: With the path of the first field that does not fit.
+    """
+    if not isinstance(document, dict):
+        raise InvalidInput(path or cls.__name__, document, f"must be an object describing a {cls.__name__}")
+    known = _fields(cls)  # type: ignore[arg-type]  # a class is hashable; mypy doubts it of type[T]
+    for name in document:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            rule = f"is no field of {cls.__name__}; it has {', '.join(known)}"
+            raise InvalidInput(_join(path, name), document[name], rule, near[0] if near else None)
+    values = {}
+    for name, (annotation, spec) in known.items():
+        if name in document:
+            values[name] = _read(annotation, document[name], _join(path, name))
+        elif spec.default is MISSING and spec.default_factory is MISSING:
+            raise InvalidInput(_join(path, name), None, "is required")
+    try:
+        return cls(**values)
+    except InvalidInput as error:
+        raise (error.under(path) if path else error) from error
+
+
+@cache
+def _fields(cls: type[Any]) -> dict[str, tuple[Any, Field[Any]]]:
+    hints = get_type_hints(cls)
+    return {f.name: (hints[f.name], f) for f in fields(cls)}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _read(annotation: Any, value: Any, path: str) -> Any:
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return _read_optional(args, value, path)
+    if origin is Literal:
+        if value not in args:
+            raise InvalidInput(path, value, f"must be one of {', '.join(map(str, args))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise InvalidInput(path, value, "must be a list")
+        return tuple(_read(args[0], item, f"{path}.{index}") for index, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise InvalidInput(path, value, "must be an object")
+        return {key: _read(args[1], item, _join(path, key)) for key, item in value.items()}
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return from_dict(annotation, value, path)
+    if isinstance(annotation, type) and issubclass(annotation, Choice):
+        return annotation.from_label(value, path)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        legal = [member.value for member in annotation]
+        if value not in legal:
+            raise InvalidInput(path, value, f"must be one of {', '.join(map(str, legal))}")
+        return annotation(value)
+    return _read_scalar(annotation, value, path)
+
+
+def _read_optional(args: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and types.NoneType in args:
+        return None
+    (annotation,) = (a for a in args if a is not types.NoneType)
+    return _read(annotation, value, path)
+
+
+def _read_scalar(annotation: Any, value: Any, path: str) -> Any:
+    if annotation is object:
+        return value
+    if annotation is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if annotation is float and value is None:
+        return math.nan  # what to_dict makes of a float that is no number
+    if isinstance(value, annotation) and not (isinstance(value, bool) and annotation is not bool):
+        return value
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    raise InvalidInput(path, value, f"must be {words[annotation]}")

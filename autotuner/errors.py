@@ -1,0 +1,60 @@
+"""Bad news that a caller caused or must handle; a trial that dies is a record, not an exception."""
+
+from __future__ import annotations
+
+__all__ = ["AutotunerError", "Conflict", "InvalidInput", "LeaseLost", "NotFound", "StoreUnavailable"]
+
+
+class AutotunerError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class InvalidInput(AutotunerError):
+    """A value that a caller gave breaks a rule.
+
+    Attributes:
+        field: Path of the value, dots between names (``cluster.num_nodes``).
+        value: What was given.
+        rule: What it should have been, as a sentence without a full stop.
+        nearest: The nearest legal value, where there is one.
+    """
+
+    def __init__(self, field: str, value: object, rule: str, nearest: object = None) -> None:
+        self.field = field
+        self.value = value
+        self.rule = rule
+        self.nearest = nearest
+        hint = "" if nearest is None else f"; nearest legal value: {nearest}"
+        super().__init__(f"{field} = {value!r}: {rule}{hint}")
+
+    def under(self, parent: str) -> InvalidInput:
+        """The same complaint, seen from the object that holds the field."""
+        return InvalidInput(f"{parent}.{self.field}", self.value, self.rule, self.nearest)
+
+
+class NotFound(AutotunerError):
+    """Nothing is stored under that name or id."""
+
+    def __init__(self, kind: str, key: str, nearest: str | None = None) -> None:
+        self.kind = kind
+        self.key = key
+        self.nearest = nearest
+        hint = "" if nearest is None else f"; did you mean {nearest!r}?"
+        super().__init__(f"no {kind} {key!r}{hint}")
+
+
+class Conflict(AutotunerError):
+    """The request contradicts what is already stored; the message says what and how to go on."""
+
+
+class LeaseLost(AutotunerError):
+    """Another worker holds the sweep now; whoever sees this must stop writing to it."""
+
+    def __init__(self, sweep_id: str, owner: str) -> None:
+        self.sweep_id = sweep_id
+        self.owner = owner
+        super().__init__(f"worker {owner!r} no longer holds the lease on sweep {sweep_id!r}")
+
+
+class StoreUnavailable(AutotunerError):
+    """The database cannot be reached or cannot be written (a full disk, a lost connection)."""

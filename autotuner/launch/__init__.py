@@ -1,0 +1,1 @@
+"""Adapters of the Launcher port, and what this machine has."""

@@ -1,0 +1,201 @@
+"""What the core needs from the world; each contract is a docstring, and tests/contracts holds every adapter to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.prediction import Prediction
+from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec, TrialState
+
+__all__ = ["Clock", "Launcher", "Page", "Store", "TrialFilter", "TrialWatcher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A window on a list: skip ``offset``, then return at most ``limit``."""
+
+    limit: int = 50
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFilter:
+    """Which trials to list; None lets all pass."""
+
+    state: TrialState | None = None
+    tensor_parallel_degree: int | None = None
+    pipeline_parallel_degree: int | None = None
+    micro_batch_size: int | None = None
+
+
+class Clock(Protocol):
+    """Time, so that tests can hold it."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return after about that long."""
+        ...
+
+
+class Store(Protocol):
+    """Sweeps, trials, their outcomes and events; models and clusters by name.
+
+    Every method is one transaction and may be called from any thread. Writes that a worker makes for a sweep
+    (``add_trial`` to ``finish_trial``, ``finish_sweep``) name their ``owner`` and raise ``LeaseLost`` if the lease
+    has been taken over, so a worker that was thought dead cannot disturb its successor. A database that is out of
+    reach or cannot write raises ``StoreUnavailable``. An id that is not stored raises ``NotFound``.
+    """
+
+    # ------------------------------------------------------------------ sweeps
+    def create_sweep(
+        self, request: SweepRequest, *, now: float, idempotency_key: str | None = None
+    ) -> tuple[Sweep, bool]:
+        """Store a queued sweep and say whether it is new.
+
+        The same key with an equal request returns the stored sweep and False; with another request it raises
+        ``Conflict``. Two concurrent calls with one key create one sweep. Writes the event ``sweep.created``.
+        """
+        ...
+
+    def get_sweep(self, sweep_id: str) -> Sweep:
+        """As it stands now."""
+        ...
+
+    def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
+        """Newest first, and how many there are in all."""
+        ...
+
+    def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
+        """Ask for the end: a queued sweep is cancelled at once, a running one by its worker, a finished one stays."""
+        ...
+
+    def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
+        """Give the oldest sweep that is queued, or running with a lapsed lease, to ``owner``; None if there is none.
+
+        Of two concurrent claims one gets the sweep. Sets ``started_at`` once. A trial left running by the last owner
+        goes back to queued, keeping its number and ``attempts``, with its steps deleted; each writes
+        ``trial.interrupted``. Writes ``sweep.started`` or ``sweep.resumed``.
+        """
+        ...
+
+    def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
+        """Push the lease to ``now + lease_s`` and return the sweep, cancel request included; else ``LeaseLost``."""
+        ...
+
+    def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
+        """Give the sweep back unfinished (a worker that shuts down): its lease lapses at ``now``."""
+        ...
+
+    def finish_sweep(
+        self, sweep_id: str, *, owner: str, now: float, state: SweepState, reason: StopReason, detail: str
+    ) -> Sweep:
+        """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``."""
+        ...
+
+    # ------------------------------------------------------------------ trials
+    def add_trial(self, sweep_id: str, *, owner: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
+        """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``."""
+        ...
+
+    def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
+        """From queued to running; ``attempts`` grows by one. Writes ``trial.started``."""
+        ...
+
+    def add_step(self, trial_id: str, step: StepReport, *, owner: str, now: float) -> None:
+        """Store a step of the running attempt. Writes ``trial.step``."""
+        ...
+
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
+        """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
+
+        Writes ``trial.finished``, or ``trial.interrupted`` when it is queued again.
+        """
+        ...
+
+    def get_trial(self, trial_id: str) -> Trial:
+        """With its steps."""
+        ...
+
+    def list_trials(
+        self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        """By number, without steps, and how many match in all."""
+        ...
+
+    def ranking(
+        self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        """Complete trials by measured MFU, highest first, of one sweep or of all; ties by id. An indexed query."""
+        ...
+
+    # ------------------------------------------------------------------ events
+    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
+        """Events with ``sequence > after``, in order."""
+        ...
+
+    # ------------------------------------------------------------------ names
+    def save_model(self, model: TransformerSpec) -> None:
+        """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
+        ...
+
+    def get_model(self, name: str) -> TransformerSpec:
+        """The model saved under that name."""
+        ...
+
+    def list_models(self) -> Sequence[TransformerSpec]:
+        """By name."""
+        ...
+
+    def save_cluster(self, cluster: Cluster) -> None:
+        """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
+        ...
+
+    def get_cluster(self, name: str) -> Cluster:
+        """The cluster saved under that name."""
+        ...
+
+    def list_clusters(self) -> Sequence[Cluster]:
+        """By name."""
+        ...
+
+    # ------------------------------------------------------------------ health
+    def check(self) -> str:
+        """The schema revision; raises ``StoreUnavailable`` when the database cannot answer or is not migrated."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; the store is not used afterwards."""
+        ...
+
+
+class TrialWatcher(Protocol):
+    """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``."""
+
+    def on_step(self, step: StepReport) -> None:
+        """A step was reported."""
+        ...
+
+    def stop_requested(self) -> Stopped | None:
+        """Asked a few times a second; an answer ends the trial."""
+        ...
+
+
+class Launcher(Protocol):
+    """Runs one trial to its end.
+
+    Whatever happens, when ``run`` returns or raises no process of the trial is left. A trial past
+    ``spec.settings.timeout_s`` is ended and comes back as a timeout failure.
+    """
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Start the trial, pass its reports on, and say how it ended."""
+        ...

@@ -1,0 +1,42 @@
+"""SI inside, converted once at load and once at display. 1 GB = 10^9 bytes, 1 GiB = 2^30 bytes."""
+
+from __future__ import annotations
+
+__all__ = ["GIB", "GIGA", "KILO", "MEGA", "MIB", "TERA", "format_bytes", "format_rate", "format_seconds"]
+
+KILO = 10**3
+MEGA = 10**6
+GIGA = 10**9
+TERA = 10**12
+MIB = 2**20
+GIB = 2**30
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Decimal bytes with three significant digits: ``81.2 GB``."""
+    return _scaled(num_bytes, "B", ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
+
+
+def format_rate(per_s: float, unit: str) -> str:
+    """A rate with its decimal prefix: ``312 TFLOP/s``."""
+    return _scaled(per_s, unit, ((TERA * KILO, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds, milliseconds or microseconds, whichever reads best."""
+    if seconds >= 1.0 or seconds == 0.0:
+        return f"{seconds:.3g} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:
+    for scale, prefix in steps:
+        if abs(value) >= scale:
+            return f"{_three_digits(value / scale)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

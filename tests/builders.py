@@ -1,0 +1,195 @@
+"""Valid domain objects for tests; every builder takes the fields a test cares about as keywords."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotuner.domain.choice import AttentionKernel, Precision, Recompute
+from autotuner.domain.cluster import Accelerator, Cluster, Link
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.prediction import Memory, Prediction, StepTime
+from autotuner.domain.sweep import Budget, SearchSpace, SweepRequest
+from autotuner.domain.trial import FailureKind as Kind
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
+from autotuner.domain.workload import Workload
+
+
+def tiny_model(**changes: Any) -> TransformerSpec:
+    """Small enough to train on one core within milliseconds."""
+    spec = TransformerSpec(
+        name="tiny",
+        num_layers=4,
+        hidden_size=64,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        ffn_size=128,
+        vocab_size=256,
+    )
+    return replace(spec, **changes)
+
+
+def llama_70b(**changes: Any) -> TransformerSpec:
+    spec = TransformerSpec(
+        name="llama-3-70b",
+        num_layers=80,
+        hidden_size=8192,
+        num_heads=64,
+        num_kv_heads=8,
+        head_dim=128,
+        ffn_size=28672,
+        vocab_size=128256,
+    )
+    return replace(spec, **changes)
+
+
+def h100(**changes: Any) -> Accelerator:
+    accelerator = Accelerator(
+        name="h100-sxm",
+        kind="cuda",
+        memory_bytes=80 * 10**9,
+        memory_bandwidth_bytes_per_s=3.35e12,
+        fp32_flop_per_s=67e12,
+        bf16_flop_per_s=989.4e12,
+        fp8_flop_per_s=1978.9e12,
+        peak_source="data sheet",
+        power_w=700,
+        attention_kernels=(AttentionKernel.MATH, AttentionKernel.EFFICIENT, AttentionKernel.FLASH),
+    )
+    return replace(accelerator, **changes)
+
+
+def h100_cluster(num_nodes: int = 8, **changes: Any) -> Cluster:
+    cluster = Cluster(
+        name=f"h100:{8 * num_nodes}",
+        accelerator=h100(),
+        num_nodes=num_nodes,
+        accelerators_per_node=8,
+        intra_node_link=Link(name="nvlink4", bandwidth_bytes_per_s=450e9, latency_s=2e-6),
+        inter_node_link=Link(name="ndr400", bandwidth_bytes_per_s=50e9, latency_s=5e-6),
+    )
+    return replace(cluster, **changes)
+
+
+def cpu_cluster(num_cores: int = 2, **changes: Any) -> Cluster:
+    """Cores of one machine, one rank each."""
+    core = Accelerator(
+        name="cpu",
+        kind="cpu",
+        memory_bytes=4 * 10**9,
+        memory_bandwidth_bytes_per_s=10e9,
+        fp32_flop_per_s=100e9,
+        bf16_flop_per_s=200e9,
+        fp8_flop_per_s=0.0,
+        peak_source="measured",
+        power_w=0.0,
+        attention_kernels=(AttentionKernel.MATH, AttentionKernel.FLASH),
+    )
+    loopback = Link(name="loopback", bandwidth_bytes_per_s=1e9, latency_s=1e-4)
+    cluster = Cluster(
+        name=f"cpu:{num_cores}",
+        accelerator=core,
+        num_nodes=1,
+        accelerators_per_node=num_cores,
+        intra_node_link=loopback,
+        inter_node_link=loopback,
+    )
+    return replace(cluster, **changes)
+
+
+def cpu_layout(**changes: Any) -> Layout:
+    return replace(Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.MATH), **changes)
+
+
+def tiny_job(num_cores: int = 2, **changes: Any) -> Job:
+    job = Job(model=tiny_model(), cluster=cpu_cluster(num_cores), workload=Workload(seq_len=64, global_batch_size=8))
+    return replace(job, **changes)
+
+
+def big_job(num_nodes: int = 8) -> Job:
+    return Job(
+        model=llama_70b(),
+        cluster=h100_cluster(num_nodes),
+        workload=Workload(seq_len=8192, global_batch_size=1024),
+    )
+
+
+def tiny_space(**changes: Any) -> SearchSpace:
+    """What a trial can run on CPU cores."""
+    space = SearchSpace(
+        precision=(Precision.FP32,),
+        attention_kernel=(AttentionKernel.MATH,),
+        recompute=(Recompute.NONE, Recompute.FULL),
+    )
+    return replace(space, **changes)
+
+
+def sweep_request(**changes: Any) -> SweepRequest:
+    request = SweepRequest(job=tiny_job(), space=tiny_space(), budget=Budget(num_trials=4), trial=TrialSettings())
+    return replace(request, **changes)
+
+
+def step_time(compute_s: float = 1.0) -> StepTime:
+    return StepTime(
+        compute_s=compute_s,
+        recompute_s=0.0,
+        tensor_communication_s=0.1,
+        context_communication_s=0.0,
+        expert_communication_s=0.0,
+        pipeline_communication_s=0.0,
+        data_communication_s=0.2,
+        bubble_s=0.05,
+        optimizer_s=0.01,
+    )
+
+
+def memory(activations_bytes: float = 1e6) -> Memory:
+    return Memory(
+        parameters_bytes=1e6,
+        gradients_bytes=1e6,
+        optimizer_bytes=2e6,
+        activations_bytes=activations_bytes,
+        logits_bytes=1e5,
+        buffers_bytes=0.0,
+        allowance_bytes=1e5,
+        worst_stage=0,
+    )
+
+
+def prediction(**changes: Any) -> Prediction:
+    value = Prediction(
+        step_time=step_time(), memory=memory(), tokens_per_s=376.0, mfu=0.4, hfu=0.4, fits=True, relative_error=None
+    )
+    return replace(value, **changes)
+
+
+def measurement(**changes: Any) -> Measurement:
+    value = Measurement(
+        step_time_s=0.5,
+        step_time_spread_s=0.01,
+        num_steps=5,
+        tokens_per_s=1024.0,
+        model_flop_per_s=50e9,
+        mfu=0.25,
+        hfu=0.25,
+        peak_flop_per_s=200e9,
+        peak_source="measured GEMM rate of 2 cores",
+        peak_bytes=(10_000_000, 9_000_000),
+        phases=PhaseTimes(forward_backward_s=0.4, gradient_sync_s=0.05, optimizer_s=0.05),
+        losses=(5.5, 5.4, 5.3),
+        foreign_cpu_share=0.02,
+        environment={"torch": "2.13.0"},
+    )
+    return replace(value, **changes)
+
+
+def failure(kind: Kind = Kind.OOM, **changes: Any) -> TrialFailure:
+    return replace(TrialFailure(kind=kind, message="rank 1 ran out of memory", rank=1, log_tail="..."), **changes)
+
+
+def step_report(step: int = 0, **changes: Any) -> StepReport:
+    value = StepReport(step=step, is_warmup=False, step_time_s=0.5, loss=5.5, tokens_per_s=1024.0, mfu=0.25)
+    return replace(value, **changes)

@@ -1,0 +1,1 @@
+"""The torch.distributed job that a sweep launches to try one layout."""
