@@ -1,0 +1,63 @@
+# Everything a newcomer needs. Each target sets up what it uses and may be run again at any time.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup browser demo test check format serve migrate revision container bench clean
+
+help:  ## Show this list.
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY)  ## Create .venv with everything in it.
+
+$(READY): pyproject.toml constraints.txt
+	@echo "== setting up $(VENV)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+browser:  # the dashboard's tests drive Debian's Chromium
+	@command -v chromium >/dev/null || (echo "== installing chromium"; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null) || \
+	  (echo "install Chromium so that 'chromium' is on the PATH, then run this again"; exit 1)
+
+demo: setup  ## Sweep a small Llama over this machine's own devices and rank the result.
+	@BIN=$(BIN) sh scripts/demo.sh
+
+test: setup browser  ## Run the tests.
+	$(BIN)/pytest
+
+check: setup  ## Lint, types, import arrows, compose file.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+format: setup  ## Rewrite the code in the project's format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+serve: setup  ## Run the service, dashboard and worker on http://127.0.0.1:8000.
+	$(BIN)/autotuner serve
+
+migrate: setup  ## Bring the database of AUTOTUNER_DATABASE_URL to the newest schema.
+	$(BIN)/autotuner migrate
+
+revision: setup  ## Draft a schema revision: make revision m="what changes".
+	@$(BIN)/autotuner migrate
+	@$(BIN)/python -c "from autotuner.settings import Settings; from autotuner.store.schema import write_revision; \
+	  print(write_revision(Settings().database_url, '$(m)'))"
+
+container: setup  ## Replay the Dockerfile's steps in a plain shell and serve from PostgreSQL.
+	@BIN=$(BIN) sh scripts/container.sh
+
+bench: setup  ## Print the benchmarks' figures; TABLE=sweep.csv adds the cost model against measured runs.
+	$(BIN)/python -m bench.space_speed
+	@test -z "$(TABLE)" || $(BIN)/python -m bench.backtest_v1 "$(TABLE)"
+
+clean:  ## Remove .venv, caches and local data.
+	rm -rf $(VENV) var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

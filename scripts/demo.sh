@@ -1,0 +1,37 @@
+#!/bin/sh
+# The main job on this machine: start the service on SQLite, post a real description, follow the sweep to its ranking.
+set -eu
+
+port=${PORT:-8765}
+url=http://127.0.0.1:$port
+export AUTOTUNER_DATABASE_URL="${AUTOTUNER_DATABASE_URL:-sqlite:///var/demo.db}"
+export AUTOTUNER_LOG_LEVEL="${AUTOTUNER_LOG_LEVEL:-warning}"
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "database $AUTOTUNER_DATABASE_URL"
+"$BIN/autotuner" migrate
+
+say "service on $url"
+"$BIN/autotuner" serve --port "$port" &
+service=$!
+trap 'kill "$service" 2>/dev/null || true; wait "$service" 2>/dev/null || true' EXIT
+tries=0
+until curl -fs "$url/api/v1/ready" >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  kill -0 "$service" 2>/dev/null || { echo "the service ended; is port $port taken? try PORT=8766 make demo"; exit 1; }
+  [ "$tries" -lt 300 ] || { echo "the service did not get ready in a minute"; exit 1; }
+  sleep 0.2
+done
+
+say "sweep: a small Llama on this machine's devices, 10 real trials"
+"$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch 16 --seq-len 128 \
+  --trials 10 --warmup-steps 1 --measured-steps 4 --prune-below 0 --name demo
+
+if [ -t 0 ]; then
+  say "the dashboard is at $url/ until you press Ctrl-C"
+  wait "$service"
+else
+  say "it was shown at $url/; see it again with:"
+  echo "AUTOTUNER_DATABASE_URL=$AUTOTUNER_DATABASE_URL $BIN/autotuner serve --port $port"
+fi
