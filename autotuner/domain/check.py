@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from math import isqrt
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["divides", "fraction", "non_negative", "one_of", "positive"]
+__all__ = ["divides", "divisors", "fraction", "nearest_divisor", "non_negative", "one_of", "positive"]
 
 
 def positive(owner: object, *fields: str) -> None:
@@ -48,5 +50,11 @@ def one_of(field: str, value: str, legal: Iterable[str]) -> None:
 
 def nearest_divisor(value: int, whole: int) -> int:
     """The divisor of ``whole`` closest to ``value``; the smaller one on a tie."""
-    divisors = [d for d in range(1, whole + 1) if whole % d == 0]
-    return min(divisors, key=lambda d: (abs(d - value), d))
+    return min(divisors(whole), key=lambda d: (abs(d - value), d))
+
+
+@lru_cache(maxsize=1024)
+def divisors(whole: int) -> tuple[int, ...]:
+    """Every divisor, rising; work grows with the square root of ``whole``."""
+    small = [d for d in range(1, isqrt(whole) + 1) if whole % d == 0]
+    return tuple(sorted({*small, *(whole // d for d in small)}))

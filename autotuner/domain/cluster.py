@@ -92,7 +92,7 @@ class Cluster:
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")
         check.non_negative(self, "price_per_accelerator_hour")
-        if self.oversubscription < 1.0:
+        if not self.oversubscription >= 1.0:  # also refuses what is no number
             raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
 
     @property

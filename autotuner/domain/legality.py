@@ -82,6 +82,11 @@ def _num_experts(job: Job) -> int:
     return job.model.experts.num_experts if job.model.experts else 1
 
 
+def _expert_ffn_size(job: Job) -> int:
+    """0 in a dense model: everything divides it."""
+    return job.model.experts.expert_ffn_size if job.model.experts else 0
+
+
 def _batch_remainder(x: Layouts, job: Job) -> Any:
     return job.workload.global_batch_size % (x.data_parallel_degree * x.micro_batch_size)
 
@@ -116,17 +121,12 @@ RULES: tuple[Rule, ...] = (
         lambda x, j: f"the degrees multiply to {x.world_size} ranks, the cluster has {j.cluster.world_size}",
     ),
     Rule(
-        "heads-per-tensor-rank",
-        "tensor_parallel_degree",
-        lambda x, j: j.model.num_heads % x.tensor_parallel_degree != 0,
-        lambda x, j: f"{j.model.num_heads} heads do not split over {x.tensor_parallel_degree} tensor ranks",
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.num_heads),
-    ),
-    Rule(
         "kv-heads-per-tensor-rank",
         "tensor_parallel_degree",
         lambda x, j: j.model.num_kv_heads % x.tensor_parallel_degree != 0,
-        lambda x, j: f"{j.model.num_kv_heads} kv heads do not split over {x.tensor_parallel_degree} tensor ranks",
+        lambda x, j: (  # the kv heads divide the heads, so these split then too
+            f"{j.model.num_kv_heads} kv heads do not split over {x.tensor_parallel_degree} tensor ranks"
+        ),
         lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.num_kv_heads),
     ),
     Rule(
@@ -135,6 +135,16 @@ RULES: tuple[Rule, ...] = (
         lambda x, j: j.model.ffn_size % x.tensor_parallel_degree != 0,
         lambda x, j: f"ffn size {j.model.ffn_size} does not split over {x.tensor_parallel_degree} tensor ranks",
         lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.ffn_size),
+    ),
+    Rule(
+        "expert-ffn-per-tensor-rank",
+        "tensor_parallel_degree",
+        lambda x, j: (x.expert_parallel_degree == 1) & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0),
+        lambda x, j: (
+            f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks, "
+            "and no expert ranks take whole experts"
+        ),
+        lambda x, j: nearest_divisor(x.tensor_parallel_degree, _expert_ffn_size(j)),
     ),
     Rule(
         "tensor-group-inside-node",
@@ -373,7 +383,42 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "expert_parallel_degree",
         lambda x, j: (j.model.experts is not None) | (x.expert_parallel_degree > 1),
         lambda x, j: "the trial job trains dense models only, so far",
+        lambda x, j: None if j.model.experts else 1,
+    ),
+    Rule(
+        "trial-attends-without-latents",
+        "attention_kernel",
+        lambda x, j: (x.world_size > 0) & (j.model.latent_attention is not None),
+        lambda x, j: "the trial job has no multi-head latent attention yet",
+    ),
+    Rule(
+        "trial-ties-within-a-stage",
+        "pipeline_parallel_degree",
+        lambda x, j: (x.pipeline_parallel_degree > 1) & j.model.tied_embeddings,
+        lambda x, j: "the tied embedding would lie on the first and the last stage, and no schedule sums its gradients",
         lambda x, j: 1,
+    ),
+    Rule(
+        "trial-ties-one-replica-of-tensor-ranks",
+        "data_parallel_replicate_degree",
+        lambda x, j: (
+            (x.tensor_parallel_degree > 1)
+            & (x.data_parallel_replicate_degree > 1)
+            & (x.data_parallel_shard_degree == 1)
+            & j.model.tied_embeddings
+        ),
+        lambda x, j: "DDP over tensor ranks loses track of a tied embedding; shard the replicas instead",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "trial-efficient-attention-has-equal-heads",
+        "attention_kernel",
+        lambda x, j: (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.num_heads != j.model.num_kv_heads),
+        lambda x, j: (
+            f"torch's memory-efficient kernel shares no kv heads, and {j.model.num_heads} heads share "
+            f"{j.model.num_kv_heads}"
+        ),
+        lambda x, j: AttentionKernel.FLASH.label,
     ),
 )
 """What today's trial job cannot run yet; a sweep keeps these rules too, a prediction does not."""

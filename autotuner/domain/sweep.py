@@ -63,15 +63,18 @@ class Budget:
         wall_clock_s: From the first trial's start.
         accelerator_hours: Sum over trials of run time x ranks.
         patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
+        prune_below: End a trial whose measured steps stay below this fraction of the best MFU so far; 0: never.
     """
 
     num_trials: int = 20
     wall_clock_s: float | None = None
     accelerator_hours: float | None = None
     patience: int | None = None
+    prune_below: float = 0.5
 
     def __post_init__(self) -> None:
         check.positive(self, "num_trials")
+        check.fraction(self, "prune_below")
         for name in ("wall_clock_s", "accelerator_hours", "patience"):
             if getattr(self, name) is not None:
                 check.positive(self, name)
@@ -101,6 +104,7 @@ class StopReason(StrEnum):
     SPACE_EXHAUSTED = "space_exhausted"
     NO_IMPROVEMENT = "no_improvement"
     ALL_TRIALS_FAIL = "all_trials_fail"
+    CANNOT_RUN = "cannot_run"
     CANCELLED = "cancelled"
     ERROR = "error"
 

@@ -1,0 +1,181 @@
+"""Accelerators, models and clusters by name, from the tables in this folder."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from autotuner.domain.choice import AttentionKernel
+from autotuner.domain.cluster import Accelerator, Cluster, Link
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.wire import from_dict
+from autotuner.errors import InvalidInput, NotFound
+
+__all__ = ["Fact", "accelerator_facts", "accelerators", "load_accelerator", "load_cluster", "load_model", "models"]
+
+_ABOUT_A_MODEL = ("source", "date")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One value of the catalog, where it was read and when (ISO date)."""
+
+    value: Any
+    source: str
+    date: str
+
+
+def accelerators() -> tuple[str, ...]:
+    """Every accelerator's name, in the order of the table; aliases are not listed."""
+    return tuple(_accelerator_tables())
+
+
+def models() -> tuple[str, ...]:
+    """Every model's name, in the order of the table."""
+    return tuple(_model_tables())
+
+
+def accelerator_facts(name: str) -> Mapping[str, Fact]:
+    """Everything the catalog knows of an accelerator, by field name, each value with its source.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    return _accelerator_tables()[_canonical(name)]
+
+
+def load_accelerator(name: str) -> Accelerator:
+    """The accelerator of that name or alias (``h100`` is ``h100-sxm``).
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    canonical = _canonical(name)
+    facts = _accelerator_tables()[canonical]
+    peak = facts["bf16_flop_per_s"]
+    return Accelerator(
+        name=canonical,
+        kind=facts["kind"].value,
+        memory_bytes=facts["memory_bytes"].value,
+        memory_bandwidth_bytes_per_s=facts["memory_bandwidth_bytes_per_s"].value,
+        fp32_flop_per_s=float(facts["fp32_flop_per_s"].value),
+        bf16_flop_per_s=float(peak.value),
+        fp8_flop_per_s=float(facts["fp8_flop_per_s"].value),
+        peak_source=f"{peak.source}, {peak.date}",
+        power_w=float(facts["power_w"].value),
+        kernel_launch_s=facts["kernel_launch_s"].value,
+        attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
+    )
+
+
+def load_model(name: str) -> TransformerSpec:
+    """The model of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    tables = _model_tables()
+    if name not in tables:
+        raise _not_found("model", name, tables)
+    shapes = {key: value for key, value in tables[name].items() if key not in _ABOUT_A_MODEL}
+    return from_dict(TransformerSpec, {"name": name, **shapes})
+
+
+def load_cluster(description: str) -> Cluster:
+    """The cluster a short form describes, on the catalog's usual nodes, links and price.
+
+    ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
+    8 nodes of 4.
+
+    Raises:
+        NotFound: No such accelerator; with the nearest name.
+        InvalidInput: The count is no count, or neither whole nodes nor less than one; with the nearest that is.
+    """
+    name, _, count = description.partition(":")
+    accelerator = load_accelerator(name)
+    facts = accelerator_facts(name)
+    num_nodes, per_node = _nodes(count or "1", facts["accelerators_per_node"].value)
+    return Cluster(
+        name=description,
+        accelerator=accelerator,
+        num_nodes=num_nodes,
+        accelerators_per_node=per_node,
+        intra_node_link=_link(facts["intra_node_link"].value),
+        inter_node_link=_link(facts["inter_node_link"].value),
+        price_per_accelerator_hour=facts["price_per_accelerator_hour"].value,
+    )
+
+
+def _nodes(count: str, per_node: int) -> tuple[int, int]:
+    numbers = [int(part) for part in count.split("x") if part.isascii() and part.isdigit()]
+    if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:
+        raise InvalidInput("cluster", count, "must be a number of accelerators, or nodes x accelerators per node", 1)
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    (total,) = numbers
+    if total < per_node:
+        return 1, total
+    if total % per_node:
+        nearest = max(1, round(total / per_node)) * per_node
+        rule = f"must be whole nodes of {per_node}, or less than one; write nodes x accelerators for another shape"
+        raise InvalidInput("cluster", total, rule, nearest)
+    return total // per_node, per_node
+
+
+def _link(name: str) -> Link:
+    facts = _fact_tables("links.toml")[name]
+    return Link(
+        name=name,
+        bandwidth_bytes_per_s=facts["bandwidth_bytes_per_s"].value,
+        latency_s=facts["latency_s"].value,
+    )
+
+
+def _canonical(name: str) -> str:
+    tables = _accelerator_tables()
+    if name in tables:
+        return name
+    aliases = {alias: owner for owner, facts in tables.items() for alias in facts["aliases"].value}
+    if name in aliases:
+        return aliases[name]
+    raise _not_found("accelerator", name, (*tables, *aliases))
+
+
+def _not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:
+    near = get_close_matches(name.lower(), tuple(known), 1, cutoff=0.4)
+    return NotFound(kind, name, near[0] if near else None)
+
+
+def _accelerator_tables() -> Mapping[str, Mapping[str, Fact]]:
+    return _fact_tables("accelerators.toml")
+
+
+@cache
+def _model_tables() -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType(_read("models.toml"))
+
+
+@cache
+def _fact_tables(file_name: str) -> Mapping[str, Mapping[str, Fact]]:
+    tables = _read(file_name)
+    sources = tables.pop("sources")
+    return MappingProxyType(
+        {name: MappingProxyType({key: _fact(v, sources) for key, v in table.items()}) for name, table in tables.items()}
+    )
+
+
+def _fact(entry: Any, sources: Mapping[str, Mapping[str, str]]) -> Fact:
+    if not isinstance(entry, dict):
+        return Fact(value=entry, source="", date="")
+    source = sources[entry["source"]]
+    return Fact(value=entry["value"], source=source["title"], date=source["date"])
+
+
+def _read(file_name: str) -> dict[str, Any]:
+    return tomllib.loads(files("autotuner.catalog").joinpath(file_name).read_text(encoding="utf-8"))

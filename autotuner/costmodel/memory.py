@@ -1,0 +1,257 @@
+"""Peak memory of one rank on the fullest pipeline stage.
+
+Bytes per element of a weight, AdamW in mixed precision (arXiv 1710.03740, section 3.1): a 16-bit weight and its 16-bit
+gradient (2 + 2), and in the optimizer an fp32 master (4) and two moments (4 or 2 each). In fp32 the weight is its own
+master: 4 + 4 and the moments. What the optimizer needs for its step alone, an fp32 gradient of what it owns, comes when
+the activations are gone, and is not counted.
+
+Sharding levels after arXiv 1910.02054, section 5; activations after arXiv 2205.05198, section 4, generalised to grouped
+queries, gated feed-forward blocks, models without dropout, and kernels that keep no scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import reduce
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.compute import element_bytes, tokens_per_pass
+from autotuner.costmodel.pipeline import RankLoad, critical_ranks, num_micro_batches
+from autotuner.domain.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.domain.legality import Job
+from autotuner.domain.model import TransformerSpec
+from autotuner.units import MIB
+
+__all__ = ["MemoryColumns", "Weights", "communicates_once", "memory", "owned_elements", "weights"]
+
+ALLOWANCE_BYTES = {"cuda": 2_500 * MIB, "rocm": 2_500 * MIB, "cpu": 0}
+"""Context, libraries and communicators of a process: about 0.5 GiB for CUDA, the rest for NCCL's channels and cuBLAS.
+
+On a CPU memory means bytes of tensors, so nothing is added.
+"""
+
+FRAGMENTATION = {"cuda": 0.3, "rocm": 0.3, "cpu": 0.0}
+"""Share of activations held beyond what the formulas count: the caching allocator's gaps, unfused norms' fp32 copies.
+
+Fit, among 0 to 0.45, to the A100 layout sweep of arXiv 2311.05610: of the runs that ended well 99 % are predicted to
+fit, of those that ran out of memory 80 % not to (bench/backtest_v1.py). rocm is set to cuda's.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryColumns:
+    """``Memory`` for many layouts: bytes by part, on the fullest stage of each."""
+
+    parameters_bytes: Floats
+    gradients_bytes: Floats
+    optimizer_bytes: Floats
+    activations_bytes: Floats
+    logits_bytes: Floats
+    buffers_bytes: Floats
+    allowance_bytes: Floats
+    worst_stage: Integers
+
+    @property
+    def total_bytes(self) -> Floats:
+        """The peak: the sum of all parts."""
+        parts: list[Floats] = [getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")]
+        return reduce(np.add, parts)  # in order, so that a row's total does not depend on how many rows there are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Elements of a rank's weights before data-parallel sharding.
+
+    Attributes:
+        dense: Split over tensor ranks and stages only.
+        expert: Routed experts; split over expert ranks, or over tensor ranks where there are none.
+        largest_unit: The largest piece that is gathered at once: a layer, or a vocabulary table.
+    """
+
+    dense: Floats
+    expert: Floats
+    largest_unit: Floats
+
+
+def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
+    """The peak of each layout, with the pipeline rank that reaches it."""
+    fullest, *others = (_on_rank(x, job, load) for load in critical_ranks(x, job))
+    for other in others:
+        worse = other.total_bytes > fullest.total_bytes
+        fullest = MemoryColumns(
+            **{f.name: np.where(worse, getattr(other, f.name), getattr(fullest, f.name)) for f in fields(fullest)}
+        )
+    return fullest
+
+
+def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
+    """What the rank holds of the model."""
+    model, tensor = job.model, x.tensor_parallel_degree
+    dense_layer, sparse_layer = _layer_elements(model)
+    tables = load.has_input * (model.embedding_parameters + model.num_learned_positions * model.hidden_size)
+    shares_table = load.has_input & load.has_output & model.tied_embeddings
+    tables = tables + (load.has_output & ~shares_table) * model.embedding_parameters
+    dense = load.num_dense_layers * dense_layer + load.num_sparse_layers * sparse_layer + tables
+    expert_layer = _expert_layer_elements(model) / _expert_split(x)
+    largest_layer = np.maximum(dense_layer, (sparse_layer if model.experts else 0)) / tensor
+    holds_table = load.has_input | load.has_output
+    return Weights(
+        dense=dense / tensor,
+        expert=load.num_sparse_layers * expert_layer,
+        largest_unit=np.maximum(largest_layer + expert_layer, holds_table * model.embedding_parameters / tensor),
+    )
+
+
+def owned_elements(x: LayoutColumns, held: Weights) -> Floats:
+    """Elements that a rank's optimizer updates."""
+    dense_ranks, expert_ranks = _shard_ranks(x)
+    sharded = x.shard_level != ShardLevel.NONE
+    return np.where(sharded, held.dense / dense_ranks + held.expert / expert_ranks, held.dense + held.expert)
+
+
+def communicates_once(x: LayoutColumns) -> Booleans:
+    """Whether sharded parameters are gathered, and their gradients scattered, once a step and not every micro-batch.
+
+    So it is in a pipeline that does not reshard, as torch.distributed.pipelining runs FSDP2: what is gathered stays,
+    and whole gradients are summed until the last micro-batch.
+    """
+    once: Booleans = (
+        (x.shard_level == ShardLevel.PARAMETERS) & (x.pipeline_parallel_degree > 1) & ~x.reshard_after_forward
+    )
+    return once
+
+
+def _on_rank(x: LayoutColumns, job: Job, load: RankLoad) -> MemoryColumns:
+    held = weights(x, job, load)
+    elements, owned = held.dense + held.expert, owned_elements(x, held)
+    weight_bytes = element_bytes(x)
+    whole_gradients = (x.shard_level <= ShardLevel.OPTIMIZER) | (communicates_once(x) & (num_micro_batches(x, job) > 1))
+    master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
+    moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
+    activations = _activations_bytes(x, job, load)
+    kind = job.cluster.accelerator.kind
+    return MemoryColumns(
+        parameters_bytes=weight_bytes * np.where(x.shard_level == ShardLevel.PARAMETERS, owned, elements),
+        gradients_bytes=weight_bytes * np.where(whole_gradients, elements, owned),
+        optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
+        activations_bytes=activations,
+        logits_bytes=_logits_bytes(x, job) * load.has_output,
+        buffers_bytes=_buffers_bytes(x, job, held),
+        allowance_bytes=ALLOWANCE_BYTES[kind] + FRAGMENTATION[kind] * activations,
+        worst_stage=load.rank,
+    )
+
+
+# ---------------------------------------------------------------- weights
+def _layer_elements(model: TransformerSpec) -> tuple[float, float]:
+    """Elements of a dense layer, and of a sparse one without its routed experts; norms and biases included."""
+    num_sparse = model.num_sparse_layers
+    num_dense = model.num_layers - num_sparse
+    without_experts = model.num_layer_parameters - model.num_expert_parameters
+    if num_sparse == 0 or model.experts is None:
+        return without_experts / num_dense, 0.0
+    shared = model.experts.num_shared_experts * model.expert_matrix_parameters + model.router_matrix_parameters
+    rest = (without_experts - num_dense * model.mlp_matrix_parameters - num_sparse * shared) / model.num_layers
+    return rest + model.mlp_matrix_parameters, rest + shared
+
+
+def _expert_layer_elements(model: TransformerSpec) -> float:
+    return model.num_expert_parameters / model.num_sparse_layers if model.num_sparse_layers else 0.0
+
+
+def _expert_split(x: LayoutColumns) -> Integers:
+    """Ways in which a layer's experts are split: whole experts over expert ranks, or each over the tensor ranks."""
+    return np.where(x.expert_parallel_degree > 1, x.expert_parallel_degree, x.tensor_parallel_degree)
+
+
+def _shard_ranks(x: LayoutColumns) -> tuple[Floats, Floats]:
+    """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
+    dense = x.data_parallel_shard_degree * x.context_parallel_degree
+    expert = dense * x.tensor_parallel_degree / _expert_split(x)
+    return dense.astype(float), np.maximum(1.0, expert)
+
+
+# ---------------------------------------------------------------- activations
+def _activations_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
+    """Saved for the backward passes of all micro-batches in flight, and what the current layer works with."""
+    dense, sparse = (_layer_saved_bytes(x, job, sparse=s) for s in (False, True))
+    layer_input = element_bytes(x) * tokens_per_pass(x, job) * job.model.hidden_size / _hidden_split(x)
+    full = x.recompute == Recompute.FULL
+    kept = load.num_dense_layers * np.where(full, layer_input, dense)
+    kept = kept + load.num_sparse_layers * np.where(full, layer_input, sparse)
+    rebuilt = np.maximum(dense * (load.num_dense_layers > 0), sparse * (load.num_sparse_layers > 0))
+    # recomputation rebuilds one layer at a time; any backward holds the gradients of the layer it is in
+    working = np.where(full, rebuilt, 0.0) + _gradient_bytes(x, job)
+    return kept * load.micro_batches_in_flight + working
+
+
+def _layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
+    """What one layer saves of one micro-batch, or rebuilds of it when it is recomputed in full.
+
+    Per token, in elements: inputs of both norms and of both blocks, 4 h, repeated on every tensor rank unless sequence
+    parallelism splits them; then, split over the tensor ranks, queries, keys and values, the attention's output, and
+    of the feed-forward block its inner activations: both inputs of the gate, its activation and its product (4 f), or
+    the input and output of GELU (2 f). The math kernel keeps the softmax's output, one per head and pair of tokens,
+    unless selective recomputation drops it. With 2 bytes and f = 4 h that is s b h (8 + 24 / t + 2 a s / (h t)):
+    equation 2 of arXiv 2205.05198 without its dropout masks.
+    """
+    model, tensor = job.model, x.tensor_parallel_degree
+    tokens = tokens_per_pass(x, job)
+    split = model.query_size + model.key_value_size + model.attention_output_size
+    repeated = 4 * model.hidden_size / _hidden_split(x)
+    inner = 4 if model.gated_mlp else 2
+    if sparse and model.experts:
+        experts = model.experts
+        active = experts.experts_per_token + experts.num_shared_experts
+        routed = 2 * experts.experts_per_token * model.hidden_size  # tokens permuted to their experts and back
+        per_token = repeated + (split + inner * active * experts.expert_ffn_size + routed) / tensor
+    else:
+        per_token = repeated + (split + inner * model.ffn_size) / tensor
+    keeps_scores = (x.attention_kernel == AttentionKernel.MATH) & (x.recompute != Recompute.SELECTIVE)
+    scores = keeps_scores * (model.num_heads * float(job.workload.seq_len)) / tensor
+    statistics_bytes = 4 * model.num_heads / tensor  # log-sum-exp of each row, fp32
+    saved: Floats = tokens * (element_bytes(x) * (per_token + scores) + statistics_bytes)
+    return saved
+
+
+def _gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Gradients alive inside one layer's backward: of the hidden states, and of the widest inner activations."""
+    model = job.model
+    width = model.ffn_size
+    if model.experts:
+        active = model.experts.experts_per_token + model.experts.num_shared_experts
+        width = max(width if model.experts.num_dense_layers else 0, active * model.experts.expert_ffn_size)
+    inner = (3 if model.gated_mlp else 2) * width / x.tensor_parallel_degree
+    gradients: Floats = element_bytes(x) * tokens_per_pass(x, job) * (2 * model.hidden_size + inner)
+    return gradients
+
+
+def _logits_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Logits as the projection wrote them, and in fp32 their log-softmax and the gradients behind and before it.
+
+    What PyTorch's cross-entropy holds at its fullest, in the backward; split over the tensor ranks.
+    """
+    elements = tokens_per_pass(x, job) * job.model.vocab_size / x.tensor_parallel_degree
+    logits: Floats = elements * (element_bytes(x) + 3 * 4)
+    return logits
+
+
+def _hidden_split(x: LayoutColumns) -> Integers:
+    """Ways in which hidden states between the blocks are split."""
+    return np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
+
+
+# ---------------------------------------------------------------- communication
+def _buffers_bytes(x: LayoutColumns, job: Job, held: Weights) -> Floats:
+    """Gathered parameters, gradients on their way, receive buffers of the pipeline, gathered hidden states."""
+    # the unit in use and the one fetched ahead, or all of them; a unit's gradient, whole and being scattered
+    gathered = np.where(x.reshard_after_forward, 2 * held.largest_unit, held.dense + held.expert)
+    weights_moving = np.where(x.shard_level == ShardLevel.PARAMETERS, gathered, 0.0)
+    gradients_moving = np.where(x.shard_level >= ShardLevel.GRADIENTS, 2 * held.largest_unit, 0.0)
+    hidden = tokens_per_pass(x, job) * job.model.hidden_size
+    received = np.where(x.pipeline_parallel_degree > 1, 2 * x.virtual_stages_per_rank * hidden / _hidden_split(x), 0.0)
+    joined = np.where(x.sequence_parallel, hidden, 0.0)
+    total: Floats = element_bytes(x) * (weights_moving + gradients_moving + received + joined)
+    return total

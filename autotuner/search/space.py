@@ -1,0 +1,158 @@
+"""Every legal layout of a job, as columns.
+
+Two small tables are crossed: the *degrees* (how the ranks are split, by Python loops over a few thousand
+combinations) and the *choices* (switches that any split may take). A rule of ``legality`` that names a degree is
+judged on the degrees alone, before the crossing, so the large table is built almost without illegal rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.check import divisors
+from autotuner.domain.choice import PipelineSchedule
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.legality import RULES, Job, Reason, Rule, illegal
+from autotuner.domain.sweep import SearchSpace
+
+__all__ = ["explain_empty", "legal_layouts"]
+
+_CHOICE_FIELDS = (
+    "sequence_parallel",
+    "shard_level",
+    "reshard_after_forward",
+    "recompute",
+    "attention_kernel",
+    "precision",
+)
+_DEGREE_FIELDS = tuple(name for name in LAYOUT_FIELDS if name not in _CHOICE_FIELDS)
+
+
+def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
+    """Every layout of the space that keeps all rules, each once, in an order that depends on nothing else.
+
+    Where the space names no values, these are tried:
+
+    * tensor, pipeline and context degrees: every divisor of the number of ranks; expert degrees: every divisor of
+      the number of experts;
+    * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded)
+      or as many as a node holds (sharded inside a node, replicated across);
+    * micro-batch sizes: powers of two that divide the batch of one replica;
+    * virtual stages: every number that divides the layers of a pipeline rank.
+
+    With one pipeline rank no schedule runs, so the space's schedules and virtual stages do not restrict such layouts.
+    """
+    space = space or SearchSpace()
+    degrees = _degrees(job, space)
+    degrees = degrees.take(~_verdict(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
+    layouts = _cross(degrees, _choices(space))
+    return layouts.take(~_verdict(layouts, job, [r for r in rules if r.field not in _DEGREE_FIELDS]))
+
+
+def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
+    """Why the space holds no legal layout: each rule that removes some, the one that removes most first.
+
+    The message says how many of the candidates break the rule and shows the first of them; a candidate may break
+    several. Empty when nothing is wrong.
+    """
+    space = space or SearchSpace()
+    layouts = _cross(_degrees(job, space), _choices(space))
+    removed = [(rule, _verdict(layouts, job, [rule])) for rule in rules]
+    reasons = [(int(broken.sum()), _reason(rule, broken, layouts, job)) for rule, broken in removed if broken.any()]
+    return tuple(reason for _, reason in sorted(reasons, key=lambda counted: -counted[0]))
+
+
+def _reason(rule: Rule, broken: npt.NDArray[np.bool_], layouts: LayoutColumns, job: Job) -> Reason:
+    example = layouts.row(int(broken.argmax()))
+    count = f"{int(broken.sum())} of {len(layouts)} layouts, the first {example}"
+    message = f"{count}: {rule.message(example, job)}"
+    return Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job))
+
+
+def _verdict(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> npt.NDArray[np.bool_]:
+    """Which rows break a rule, as a column even where the rules only look at the job."""
+    return np.broadcast_to(np.asarray(illegal(layouts, job, rules), dtype=np.bool_), (len(layouts),))
+
+
+def _cross(degrees: LayoutColumns, choices: Sequence[tuple[Any, ...]]) -> LayoutColumns:
+    """Each row of the degrees with each tuple of choices."""
+    columns = {name: np.repeat(getattr(degrees, name), len(choices)) for name in _DEGREE_FIELDS}
+    for name, values in zip(_CHOICE_FIELDS, zip(*choices, strict=True), strict=True):
+        columns[name] = np.tile(np.asarray(values), len(degrees))
+    return LayoutColumns.from_values(columns)
+
+
+def _choices(space: SearchSpace) -> list[tuple[Any, ...]]:
+    return list(product(*(getattr(space, name) for name in _CHOICE_FIELDS)))
+
+
+def _degrees(job: Job, space: SearchSpace) -> LayoutColumns:
+    """Candidate splits of the ranks; the choices are filled in with defaults that no degree rule reads."""
+    rows = list(dict.fromkeys(_splits(job, space)))
+    default = Layout()
+    columns = {name: [getattr(default, name)] * len(rows) for name in _CHOICE_FIELDS}
+    columns |= {name: [row[index] for row in rows] for index, name in enumerate(_DEGREE_FIELDS)}
+    return LayoutColumns.from_values(columns)
+
+
+def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
+    """One tuple per candidate, in the order of ``_DEGREE_FIELDS``."""
+    world_size = job.cluster.world_size
+    for tensor, pipeline, context in _model_splits(world_size, space):
+        data = max(1, world_size // (tensor * pipeline * context))
+        batches = space.micro_batch_size or _powers_of_two_dividing(job.workload.global_batch_size // data)
+        experts = space.expert_parallel_degree or divisors(job.model.experts.num_experts if job.model.experts else 1)
+        shards = space.data_parallel_shard_degree or _shard_degrees(data, tensor * context, job)
+        schedules = tuple(_schedules(pipeline, job, space))
+        for shard, expert, (schedule, virtual), batch in product(shards, experts, schedules, batches):
+            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule
+
+
+def _model_splits(world_size: int, space: SearchSpace) -> list[tuple[int, int, int]]:
+    """Tensor, pipeline and context degrees whose product divides the ranks; if none does, all, for a rule to refuse."""
+    every = divisors(world_size)
+    splits = list(
+        product(
+            space.tensor_parallel_degree or every,
+            space.pipeline_parallel_degree or every,
+            space.context_parallel_degree or every,
+        )
+    )
+    return [split for split in splits if world_size % prod(split) == 0] or splits
+
+
+def _shard_degrees(data: int, inner: int, job: Job) -> tuple[int, ...]:
+    """Replicated, sharded inside a node, sharded over all; ``inner`` ranks lie between two data-parallel ones."""
+    inside_node = gcd(data, max(1, job.cluster.accelerators_per_node // inner))
+    return tuple(sorted({1, inside_node, data}))
+
+
+def _schedules(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[PipelineSchedule, int]]:
+    if pipeline == 1:
+        yield PipelineSchedule.ONE_F_ONE_B, 1
+        return
+    for schedule in space.pipeline_schedule:
+        for virtual in space.virtual_stages_per_rank or _virtual_stages(schedule, pipeline, job):
+            yield schedule, virtual
+
+
+def _virtual_stages(schedule: PipelineSchedule, pipeline: int, job: Job) -> tuple[int, ...]:
+    match schedule:
+        case PipelineSchedule.INTERLEAVED_1F1B:
+            return divisors(max(1, job.model.num_layers // pipeline))[1:] or (2,)  # for a rule to refuse
+        case PipelineSchedule.ZBV:
+            return (2,)
+        case _:
+            return (1,)
+
+
+def _powers_of_two_dividing(count: int) -> tuple[int, ...]:
+    largest = max(1, count & -count)
+    return tuple(1 << power for power in range(largest.bit_length()))

@@ -1,0 +1,102 @@
+"""Hypothesis strategies for domain values."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.workload import Workload
+from tests.builders import h100, h100_cluster
+
+degrees = st.sampled_from([1, 2, 3, 4, 6, 8])
+
+layouts = st.builds(
+    Layout,
+    data_parallel_replicate_degree=degrees,
+    data_parallel_shard_degree=degrees,
+    tensor_parallel_degree=degrees,
+    context_parallel_degree=degrees,
+    expert_parallel_degree=degrees,
+    pipeline_parallel_degree=degrees,
+    virtual_stages_per_rank=st.integers(1, 4),
+    micro_batch_size=degrees,
+    pipeline_schedule=st.sampled_from(PipelineSchedule),
+    sequence_parallel=st.booleans(),
+    shard_level=st.sampled_from(ShardLevel),
+    reshard_after_forward=st.booleans(),
+    recompute=st.sampled_from(Recompute),
+    attention_kernel=st.sampled_from(AttentionKernel),
+    precision=st.sampled_from(Precision),
+)
+
+experts = st.builds(
+    MixtureOfExperts,
+    num_experts=st.sampled_from([2, 4, 8]),
+    experts_per_token=st.integers(1, 2),
+    expert_ffn_size=st.sampled_from([32, 96]),
+    num_shared_experts=st.integers(0, 2),
+    num_dense_layers=st.integers(0, 2),
+    router_bias=st.booleans(),
+)
+
+latents = st.builds(
+    LatentAttention,
+    query_rank=st.just(24),
+    key_value_rank=st.just(16),
+    rope_head_dim=st.just(8),
+    value_head_dim=st.sampled_from([16, 32]),
+)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> TransformerSpec:
+    """Small models of every kind."""
+    num_heads = draw(st.sampled_from([4, 6, 8]))
+    latent = draw(st.none() | latents)
+    return TransformerSpec(
+        name="drawn",
+        num_layers=draw(st.integers(2, 12)),
+        hidden_size=draw(st.sampled_from([64, 96])),
+        num_heads=num_heads,
+        num_kv_heads=num_heads if latent else num_heads // 2,
+        head_dim=draw(st.sampled_from([8, 16])),
+        ffn_size=draw(st.sampled_from([96, 128])),
+        vocab_size=draw(st.sampled_from([101, 256])),
+        gated_mlp=draw(st.booleans()),
+        tied_embeddings=draw(st.booleans()),
+        norm=draw(st.sampled_from(("rmsnorm", "layernorm"))),
+        attention_bias=draw(st.sampled_from(("none", "qkv", "all"))),
+        mlp_bias=draw(st.booleans()),
+        num_learned_positions=draw(st.sampled_from([0, 64])),
+        qk_norm=draw(st.booleans()),
+        experts=draw(st.none() | experts),
+        latent_attention=latent,
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Nodes of H100s, with or without formats and kernels."""
+    kernels = tuple(draw(st.sets(st.sampled_from(AttentionKernel), min_size=1)))
+    accelerator = h100(fp8_flop_per_s=draw(st.sampled_from([0.0, 1978.9e12])), attention_kernels=kernels)
+    per_node = draw(st.sampled_from([1, 2, 4, 8]))
+    return h100_cluster(
+        draw(st.integers(1, 3)),
+        accelerators_per_node=per_node,
+        accelerator=accelerator,
+        oversubscription=draw(st.sampled_from([1.0, 2.5])),
+    )
+
+
+workloads = st.builds(
+    Workload,
+    seq_len=st.sampled_from([48, 64, 100]),
+    global_batch_size=st.sampled_from([1, 6, 16, 24]),
+    optimizer_state_precision=st.sampled_from(("fp32", "bf16")),
+)
+
+jobs = st.builds(Job, model=models(), cluster=clusters(), workload=workloads)

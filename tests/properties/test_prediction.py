@@ -1,0 +1,101 @@
+"""Laws that hold for every legal layout of every job."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory import memory, owned_elements, weights
+from autotuner.costmodel.pipeline import critical_ranks
+from autotuner.costmodel.predict import predict
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.legality import Job
+from autotuner.domain.prediction import Memory, StepTime
+from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.workload import Workload
+from autotuner.search.space import legal_layouts
+from tests.properties.strategies import jobs
+
+WIDE = SearchSpace(
+    context_parallel_degree=None,
+    pipeline_schedule=tuple(PipelineSchedule),
+    shard_level=tuple(ShardLevel),
+    attention_kernel=tuple(AttentionKernel),
+    precision=tuple(Precision),
+)
+
+
+def some_rows(job: Job, data: st.DataObject) -> LayoutColumns:
+    """Up to 50 legal layouts of the job."""
+    layouts = legal_layouts(job, WIDE)
+    assume(len(layouts) > 0)
+    picks = st.lists(st.integers(0, len(layouts) - 1), min_size=1, max_size=50, unique=True)
+    return layouts.take(np.array(data.draw(picks)))
+
+
+@given(jobs, st.data())
+def test_parts_are_finite_not_negative_and_sum_to_their_totals(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data)
+    predictions = predict(rows, job)
+    for index in range(len(rows)):
+        one = predictions.row(index)
+        seconds = [getattr(one.step_time, f.name) for f in fields(StepTime)]
+        sizes = [getattr(one.memory, f.name) for f in fields(Memory) if f.name != "worst_stage"]
+        assert all(np.isfinite(value) and value >= 0 for value in (*seconds, *sizes))
+        assert predictions.step_time.total_s[index] == one.step_time.total_s
+        assert predictions.memory.total_bytes[index] == one.memory.total_bytes
+        assert one.step_time.compute_s > 0
+        assert 0 < one.mfu <= one.hfu <= 1
+
+
+@given(jobs, st.data())
+def test_a_row_does_not_depend_on_its_neighbours(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data)
+    alone = predict(rows.take(slice(0, 1)), job)
+    assert alone.row(0) == predict(rows, job).row(0)
+
+
+@given(jobs, st.data())
+def test_the_worst_stage_is_a_stage_and_nobody_is_worse(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data)
+    worst = memory(rows, job).worst_stage
+    assert np.all((worst >= 0) & (worst < rows.pipeline_parallel_degree))
+
+
+@given(jobs, st.data())
+def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data)
+    plain = replace(rows, recompute=np.full(len(rows), Recompute.NONE, dtype=np.int8))
+    again = replace(rows, recompute=np.full(len(rows), Recompute.FULL, dtype=np.int8))
+    lone_layer = job.model.num_layers // rows.pipeline_parallel_degree < 2
+    less, more = predict(again, job), predict(plain, job)
+    assert np.all(less.step_time.total_s >= more.step_time.total_s)
+    # a rank with a single layer rebuilds all it would have kept, and keeps its input besides
+    assert np.all((less.memory.total_bytes <= more.memory.total_bytes) | lone_layer)
+
+
+@given(jobs, st.data())
+def test_all_ranks_together_own_every_parameter_once(job: Job, data: st.DataObject) -> None:
+    """With parameters sharded, over one pipeline rank: shares times ranks is the model, final norm aside."""
+    rows = some_rows(job, data)
+    lone = (rows.pipeline_parallel_degree == 1) & (rows.shard_level == ShardLevel.PARAMETERS)
+    assume(lone.any())
+    rows = rows.take(lone)
+    (first, *_) = critical_ranks(rows, job)
+    owned = owned_elements(rows, weights(rows, job, first)) * rows.world_size / rows.data_parallel_replicate_degree
+    final_norm = job.model.hidden_size * (2 if job.model.norm == "layernorm" else 1)
+    # quotients and products of the same numbers, rounded
+    assert owned == pytest.approx(np.full(len(rows), job.model.num_parameters - final_norm), rel=1e-9)
+
+
+@given(jobs, st.data())
+def test_twice_the_batch_never_takes_less_time(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data)
+    workload = job.workload
+    twice = Workload(seq_len=workload.seq_len, global_batch_size=2 * workload.global_batch_size)
+    assert np.all(predict(rows, replace(job, workload=twice)).step_time.total_s >= predict(rows, job).step_time.total_s)

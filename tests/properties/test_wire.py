@@ -1,0 +1,42 @@
+"""What is written is what is read."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.prediction import StepTime
+from autotuner.domain.trial import TrialFailure
+from autotuner.domain.wire import dumps, from_dict, loads, to_dict
+from tests.properties.strategies import jobs, layouts, models
+
+seconds = st.floats(min_value=0, allow_infinity=False)
+
+
+@given(layouts)
+def test_a_layout_survives_the_journey(layout: Layout) -> None:
+    assert loads(Layout, dumps(layout)) == layout
+
+
+@given(models())
+def test_a_model_survives_the_journey(model: TransformerSpec) -> None:
+    assert loads(TransformerSpec, dumps(model)) == model
+
+
+@given(jobs)
+def test_a_job_survives_the_journey_as_objects_too(job: Job) -> None:
+    assert loads(Job, dumps(job)) == job
+    assert from_dict(Job, to_dict(job)) == job
+
+
+@given(st.builds(StepTime, **dict.fromkeys(StepTime.__slots__, seconds)))
+def test_floats_keep_every_bit(step_time: StepTime) -> None:
+    assert loads(StepTime, dumps(step_time)) == step_time
+
+
+@given(st.builds(TrialFailure, message=st.text(), log_tail=st.text()))
+def test_any_text_survives_the_journey(failure: TrialFailure) -> None:
+    assert loads(TrialFailure, dumps(failure)) == failure

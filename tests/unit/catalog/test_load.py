@@ -1,0 +1,105 @@
+"""Names and short forms."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from autotuner.catalog.load import (
+    accelerator_facts,
+    accelerators,
+    load_accelerator,
+    load_cluster,
+    load_model,
+    models,
+)
+from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.errors import InvalidInput, NotFound
+
+
+def test_the_promised_accelerators_are_there() -> None:
+    promised = "a100-40gb a100-80gb h100-sxm h100-pcie h200 b200 gb200 mi300x l40s v100 cpu"
+    assert accelerators() == tuple(promised.split())
+
+
+@pytest.mark.parametrize("name", accelerators())
+def test_every_accelerator_and_its_cluster_can_be_built(name: str) -> None:
+    assert load_accelerator(name).name == name
+    cluster = load_cluster(f"{name}:2")
+    assert cluster.world_size == 2
+    assert cluster.price_per_accelerator_hour > 0
+
+
+@pytest.mark.parametrize("name", accelerators())
+def test_every_number_has_a_source_and_a_date(name: str) -> None:
+    facts = {key: fact for key, fact in accelerator_facts(name).items() if key not in {"kind", "aliases"}}
+    assert all(fact.source for fact in facts.values())
+    assert all(date.fromisoformat(fact.date) for fact in facts.values())
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_model_can_be_built(name: str) -> None:
+    assert load_model(name).name == name
+
+
+def test_the_demo_model_is_small_enough_for_one_core() -> None:
+    # 6 FLOP per parameter and token: 512 tokens need 12 GFLOP, a tenth of a second of one core
+    assert load_model("llama-demo").num_parameters < 5_000_000
+
+
+@pytest.mark.parametrize(("alias", "name"), [("h100", "h100-sxm"), ("a100", "a100-80gb"), ("gb200-nvl72", "gb200")])
+def test_an_alias_finds_its_accelerator(alias: str, name: str) -> None:
+    assert load_accelerator(alias) == load_accelerator(name)
+
+
+def test_an_h100_is_what_its_data_sheet_says() -> None:
+    h100 = load_accelerator("h100")
+    assert h100.peak_flop_per_s(Precision.BF16) == 989.4e12
+    assert 79 * 2**30 < h100.memory_bytes < 80 * 2**30  # "80 GB" are 80 GiB, less what the driver keeps
+    assert "H100" in h100.peak_source
+
+
+def test_hardware_without_bf16_or_flash_does_not_claim_them() -> None:
+    v100 = load_accelerator("v100")
+    assert v100.precisions == (Precision.FP32,)
+    assert AttentionKernel.FLASH not in v100.attention_kernels
+
+
+@pytest.mark.parametrize(
+    ("description", "num_nodes", "per_node"),
+    [("h100", 1, 1), ("h100:3", 1, 3), ("h100:8", 1, 8), ("h100:64", 8, 8), ("h100:8x4", 8, 4), ("gb200:144", 2, 72)],
+)
+def test_a_short_form_is_nodes_and_accelerators(description: str, num_nodes: int, per_node: int) -> None:
+    cluster = load_cluster(description)
+    assert (cluster.num_nodes, cluster.accelerators_per_node, cluster.name) == (num_nodes, per_node, description)
+
+
+def test_a_cluster_has_the_links_of_its_generation() -> None:
+    cluster = load_cluster("h100:64")
+    assert (cluster.intra_node_link.name, cluster.inter_node_link.name) == ("nvlink4", "ndr400")
+    assert cluster.intra_node_link.bandwidth_bytes_per_s == 450e9  # one direction
+
+
+@pytest.mark.parametrize(("count", "nearest"), [("9", 8), ("63", 64), ("1001", 1000), ("12", 16)])
+def test_a_torn_node_is_refused_with_the_nearest_whole(count: str, nearest: int) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load_cluster(f"h100:{count}")
+    assert (caught.value.value, caught.value.nearest) == (int(count), nearest)
+
+
+@pytest.mark.parametrize("count", ["0", "x", "8x", "x8", "8x8x8", "-8", "8.0", "٨"])
+def test_a_count_that_is_no_count_is_refused(count: str) -> None:
+    with pytest.raises(InvalidInput, match="number of accelerators"):
+        load_cluster(f"h100:{count}")
+
+
+def test_unknown_names_come_back_with_the_nearest() -> None:
+    with pytest.raises(NotFound) as caught:
+        load_accelerator("h10")
+    assert (caught.value.kind, caught.value.key, caught.value.nearest) == ("accelerator", "h10", "h100")
+    with pytest.raises(NotFound) as caught:
+        load_model("llama3-70b")
+    assert caught.value.nearest == "llama-3-70b"
+    with pytest.raises(NotFound):
+        load_cluster("tpu:8")

@@ -1,0 +1,245 @@
+"""Peak memory: published activation sizes, bytes per parameter, and what each switch does to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory import MemoryColumns, memory
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.workload import Workload
+from autotuner.units import GIB
+from tests.builders import cpu_cluster, h100_cluster, llama_70b, tiny_job, tiny_model
+
+NONE, OPTIMIZER, GRADIENTS, PARAMETERS = ShardLevel
+
+
+def of(layout: Layout, job: Job) -> MemoryColumns:
+    return memory(LayoutColumns.from_layouts([layout]), job)
+
+
+def total(layout: Layout, job: Job) -> float:
+    return float(of(layout, job).total_bytes[0])
+
+
+def activations(layout: Layout, job: Job) -> float:
+    return float(of(layout, job).activations_bytes[0])
+
+
+def without_working_memory(layout: Layout, job: Job) -> float:
+    """Saved activations alone: twice the layers save twice as much and work with the same."""
+    doubled = replace(job, model=replace(job.model, num_layers=2 * job.model.num_layers))
+    return activations(layout, doubled) - activations(layout, job)
+
+
+def gpt_22b(num_layers: int = 48) -> Job:
+    """The 22B model of arXiv 2205.05198, table 3: tensor ranks 8, micro-batch 4."""
+    model = TransformerSpec(
+        name="gpt-22b",
+        num_layers=num_layers,
+        hidden_size=6144,
+        num_heads=64,
+        num_kv_heads=64,
+        head_dim=96,
+        ffn_size=4 * 6144,
+        vocab_size=51200,
+        gated_mlp=False,
+        norm="layernorm",
+    )
+    cluster = h100_cluster(num_nodes=1)
+    return Job(model=model, cluster=cluster, workload=Workload(seq_len=2048, global_batch_size=4))
+
+
+KORTHIKANTI = Layout(tensor_parallel_degree=8, micro_batch_size=4, attention_kernel=AttentionKernel.MATH)
+TOKENS_TIMES_HIDDEN = 2048 * 4 * 6144
+
+
+@pytest.mark.parametrize(
+    ("layout", "published_gib", "dropout_per_sbh"),
+    [
+        # masks of the two residual dropouts, one byte each; of the attention dropout, mask and output, three
+        (KORTHIKANTI, 59.25, 2 + 3 * 64 * 2048 / 6144 / 8),
+        (replace(KORTHIKANTI, sequence_parallel=True, recompute=Recompute.SELECTIVE), 9.5625, 2 / 8),
+    ],
+)
+def test_activations_of_gpt_22b_are_those_of_korthikanti_less_their_dropout(
+    layout: Layout, published_gib: float, dropout_per_sbh: float
+) -> None:
+    dropout_bytes = dropout_per_sbh * TOKENS_TIMES_HIDDEN * 48
+    # 1 %: the log-sum-exp statistics, which the paper leaves out
+    assert without_working_memory(layout, gpt_22b()) + dropout_bytes == pytest.approx(published_gib * GIB, rel=0.01)
+
+
+def test_full_recomputation_keeps_two_bytes_per_hidden_state_of_each_layer() -> None:
+    # arXiv 2205.05198, section 5: 2 s b h per layer
+    layout = replace(KORTHIKANTI, recompute=Recompute.FULL)
+    assert without_working_memory(layout, gpt_22b()) == 2 * TOKENS_TIMES_HIDDEN * 48
+
+
+def one_core(precision: Precision = Precision.FP32, **workload: object) -> tuple[Job, Layout]:
+    job = Job(
+        model=tiny_model(),
+        cluster=cpu_cluster(1),
+        workload=replace(Workload(seq_len=64, global_batch_size=8), **workload),  # type: ignore[arg-type]
+    )
+    return job, Layout(precision=precision, attention_kernel=AttentionKernel.MATH)
+
+
+@pytest.mark.parametrize(
+    ("precision", "moments", "weight_bytes", "optimizer_bytes"),
+    [
+        (Precision.FP32, "fp32", 4, 8),
+        (Precision.BF16, "fp32", 2, 4 + 8),  # the fp32 master weight is the optimizer's
+        (Precision.BF16, "bf16", 2, 4 + 4),
+    ],
+)
+def test_a_lone_rank_holds_the_textbook_bytes_per_parameter(
+    precision: Precision, moments: str, weight_bytes: int, optimizer_bytes: int
+) -> None:
+    job, layout = one_core(precision, optimizer_state_precision=moments)
+    # the final norm's 64 elements are nobody's layer and left out
+    num_elements = job.model.num_parameters - job.model.hidden_size
+    sizes = of(layout, job)
+    assert float(sizes.parameters_bytes[0]) == weight_bytes * num_elements
+    assert float(sizes.gradients_bytes[0]) == weight_bytes * num_elements
+    assert float(sizes.optimizer_bytes[0]) == optimizer_bytes * num_elements
+
+
+def test_a_cpu_counts_tensors_and_adds_no_allowance() -> None:
+    job, layout = one_core()
+    assert float(of(layout, job).allowance_bytes[0]) == 0.0
+    assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
+
+
+def sharded(level: ShardLevel, *, reshard: bool = False) -> Layout:
+    return Layout(
+        data_parallel_shard_degree=1 if level == NONE else 8,
+        data_parallel_replicate_degree=8 if level == NONE else 1,
+        shard_level=level,
+        reshard_after_forward=reshard,
+    )
+
+
+def eight_gpus(batch: int = 16) -> Job:
+    workload = Workload(seq_len=64, global_batch_size=batch)
+    return Job(model=llama_70b(num_layers=8), cluster=h100_cluster(num_nodes=1), workload=workload)
+
+
+def test_each_level_of_sharding_needs_less_memory_than_the_one_before() -> None:
+    peaks = [total(sharded(level, reshard=level == PARAMETERS), eight_gpus()) for level in ShardLevel]
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(set(peaks)) == len(peaks)
+
+
+def test_eight_ranks_share_the_state_they_shard() -> None:
+    whole, split = of(sharded(NONE), eight_gpus()), of(sharded(PARAMETERS, reshard=True), eight_gpus())
+    assert float(split.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 8
+    assert float(split.gradients_bytes[0]) == float(whole.gradients_bytes[0]) / 8
+
+
+def test_without_resharding_all_gathered_parameters_stay() -> None:
+    kept, dropped = (of(sharded(PARAMETERS, reshard=r), eight_gpus()) for r in (False, True))
+    assert float(kept.buffers_bytes[0]) > 2 * float(dropped.buffers_bytes[0])
+    assert float(kept.gradients_bytes[0]) == float(dropped.gradients_bytes[0])
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(16, True), (4, False)])
+def test_a_sharded_pipeline_sums_whole_gradients_over_its_micro_batches(batch: int, whole: bool) -> None:
+    steady = replace(sharded(PARAMETERS), data_parallel_shard_degree=4, pipeline_parallel_degree=2)
+    kept, dropped = (of(replace(steady, reshard_after_forward=r), eight_gpus(batch)) for r in (False, True))
+    assert float(kept.gradients_bytes[0]) == (4 if whole else 1) * float(dropped.gradients_bytes[0])
+
+
+def test_context_ranks_join_the_shard_group() -> None:
+    job = eight_gpus()
+    alone = Layout(data_parallel_shard_degree=4, data_parallel_replicate_degree=2, shard_level=OPTIMIZER)
+    joined = Layout(data_parallel_shard_degree=4, context_parallel_degree=2, shard_level=OPTIMIZER)
+    assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 2
+
+
+def test_tensor_ranks_split_weights_and_most_activations() -> None:
+    job = eight_gpus()
+    alone = of(Layout(data_parallel_replicate_degree=8), job)
+    split = of(Layout(tensor_parallel_degree=8), job)
+    assert float(split.gradients_bytes[0]) == pytest.approx(float(alone.gradients_bytes[0]) / 8, rel=1e-12)  # rounding
+    assert float(alone.activations_bytes[0]) / 8 < float(split.activations_bytes[0]) < float(alone.activations_bytes[0])
+
+
+def test_sequence_parallelism_splits_the_rest_of_the_activations() -> None:
+    plain = Layout(tensor_parallel_degree=8)
+    split = replace(plain, sequence_parallel=True)
+    job = eight_gpus()
+    assert without_working_memory(split, job) < without_working_memory(plain, job)
+
+
+@pytest.mark.parametrize("kernel", [AttentionKernel.MATH, AttentionKernel.FLASH])
+def test_recomputing_more_keeps_less(kernel: AttentionKernel) -> None:
+    none, selective, full = (
+        activations(replace(KORTHIKANTI, attention_kernel=kernel, recompute=r), gpt_22b()) for r in Recompute
+    )
+    assert none >= selective > full
+
+
+def test_only_the_math_kernel_keeps_scores() -> None:
+    math = activations(KORTHIKANTI, gpt_22b())
+    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
+    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
+
+
+def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
+    job = replace(eight_gpus(batch=32), cluster=h100_cluster(num_nodes=1, accelerators_per_node=4))
+    steady = Layout(pipeline_parallel_degree=4)
+    all_first = replace(steady, pipeline_schedule=PipelineSchedule.GPIPE)
+    assert without_working_memory(all_first, job) == 8 * without_working_memory(steady, job)
+
+
+def test_logits_cost_their_own_bytes_and_three_times_fp32() -> None:
+    job, layout = one_core(Precision.BF16)
+    assert float(of(layout, job).logits_bytes[0]) == 64 * 256 * (2 + 3 * 4)
+
+
+def test_a_long_vocabulary_makes_the_last_stage_the_worst() -> None:
+    job = Job(
+        model=tiny_model(vocab_size=1_000_000, tied_embeddings=True),
+        cluster=cpu_cluster(2),
+        workload=Workload(seq_len=64, global_batch_size=8),
+    )
+    layout = Layout(pipeline_parallel_degree=2, precision=Precision.FP32, attention_kernel=AttentionKernel.MATH)
+    assert int(of(layout, job).worst_stage[0]) == 1
+    assert int(of(layout, replace(job, model=tiny_model())).worst_stage[0]) == 0
+
+
+def test_tied_tables_are_one_on_a_lone_rank_and_two_in_a_pipeline() -> None:
+    tied, untied = (
+        float(of(cpu, tiny_job(1, model=tiny_model(tied_embeddings=t))).parameters_bytes[0])
+        for cpu, t in ((one_core()[1], True), (one_core()[1], False))
+    )
+    assert untied - tied == 4 * 256 * 64
+    piped = replace(one_core()[1], pipeline_parallel_degree=2)
+    both = [of(piped, tiny_job(2, model=tiny_model(tied_embeddings=t))).parameters_bytes[0] for t in (True, False)]
+    assert both[0] == both[1]
+
+
+EXPERTS = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=8192)
+
+
+def test_expert_ranks_split_the_experts_and_nothing_else() -> None:
+    job = replace(eight_gpus(), model=llama_70b(num_layers=8, experts=EXPERTS))
+    together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
+    apart = replace(together, expert_parallel_degree=8)
+    saved = float(of(together, job).gradients_bytes[0]) - float(of(apart, job).gradients_bytes[0])
+    assert saved == pytest.approx(2 * job.model.num_expert_parameters * 7 / 8, rel=1e-12)  # rounding only
+
+
+def test_splitting_experts_does_not_change_the_share_of_the_optimizer() -> None:
+    # 8 ranks own everything once, whether experts are sharded over all of them or dealt out whole
+    job = replace(eight_gpus(), model=llama_70b(num_layers=8, experts=EXPERTS))
+    together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
+    apart = replace(together, expert_parallel_degree=8)
+    assert of(apart, job).optimizer_bytes[0] == pytest.approx(of(together, job).optimizer_bytes[0], rel=1e-12)

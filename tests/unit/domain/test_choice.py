@@ -1,0 +1,29 @@
+"""Integers with words."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.errors import InvalidInput
+
+
+@pytest.mark.parametrize("choice", [PipelineSchedule, ShardLevel, Recompute, AttentionKernel, Precision])
+def test_words_and_members_match_one_to_one(choice: type[Precision]) -> None:
+    assert [choice.from_label(label) for label in choice.labels()] == list(choice)
+    assert [int(member) for member in choice] == list(range(len(choice)))
+
+
+def test_a_member_prints_as_its_word() -> None:
+    assert f"{PipelineSchedule.ONE_F_ONE_B}" == "1f1b"
+
+
+@pytest.mark.parametrize("label", ["fp4", "BF16", 1, None])
+def test_an_unknown_word_names_the_field_and_the_known_words(label: object) -> None:
+    with pytest.raises(InvalidInput, match="must be one of fp32, bf16, fp8") as caught:
+        Precision.from_label(label, "space.precision")
+    assert caught.value.field == "space.precision"
+
+
+def test_shard_levels_are_ordered_by_what_they_split() -> None:
+    assert ShardLevel.NONE < ShardLevel.OPTIMIZER < ShardLevel.GRADIENTS < ShardLevel.PARAMETERS

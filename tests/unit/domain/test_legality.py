@@ -1,0 +1,219 @@
+"""Every rule, broken alone, and repaired by the value it offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Rule, illegal, reasons
+from autotuner.domain.model import LatentAttention, MixtureOfExperts
+from autotuner.domain.wire import from_dict, to_dict
+from autotuner.domain.workload import Workload
+from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
+
+LATENTS = LatentAttention(query_rank=16, key_value_rank=16, rope_head_dim=8, value_head_dim=16)
+EXPERTS = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64)
+
+
+def on_gpus(num_gpus: int, *, seq_len: int = 64, batch: int = 16, **model: Any) -> Job:
+    """A tiny model on one node of that many H100s."""
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=num_gpus)
+    spec = tiny_model(**model)
+    return Job(model=spec, cluster=cluster, workload=Workload(seq_len=seq_len, global_batch_size=batch))
+
+
+def on_nodes(num_nodes: int, per_node: int) -> Job:
+    cluster = h100_cluster(num_nodes=num_nodes, accelerators_per_node=per_node)
+    return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+def on_accelerator(**changes: Any) -> Job:
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=1, accelerator=h100(**changes))
+    return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layout that breaks one rule of a job, and besides it only those that must break with it."""
+
+    rule: str
+    job: Job
+    layout: Layout
+    implied: frozenset[str] = frozenset()
+
+
+INTERLEAVED = PipelineSchedule.INTERLEAVED_1F1B
+CASES = (
+    Case("world-size", on_gpus(4), Layout(tensor_parallel_degree=2)),
+    Case("kv-heads-per-tensor-rank", on_gpus(4), Layout(tensor_parallel_degree=4)),
+    Case("ffn-per-tensor-rank", on_gpus(2, ffn_size=127), Layout(tensor_parallel_degree=2)),
+    Case(
+        "expert-ffn-per-tensor-rank",
+        on_gpus(2, experts=replace(EXPERTS, expert_ffn_size=63)),
+        Layout(tensor_parallel_degree=2),
+    ),
+    Case("tensor-group-inside-node", on_nodes(2, 1), Layout(tensor_parallel_degree=2)),
+    Case("sequence-parallel-needs-tensor-ranks", on_gpus(1), Layout(sequence_parallel=True)),
+    Case("sequence-per-tensor-rank", on_gpus(2, seq_len=63), Layout(tensor_parallel_degree=2, sequence_parallel=True)),
+    Case("sequence-per-context-rank", on_gpus(2, seq_len=66), Layout(context_parallel_degree=2)),
+    Case(
+        "experts-per-expert-rank",
+        on_gpus(8, experts=EXPERTS),
+        Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=8),
+    ),
+    Case(
+        "expert-ranks-are-borrowed",
+        on_gpus(2, experts=EXPERTS),
+        Layout(data_parallel_replicate_degree=2, expert_parallel_degree=2),
+    ),
+    Case("layers-per-stage", on_gpus(8), Layout(pipeline_parallel_degree=8)),
+    Case(
+        "equal-virtual-stages",
+        on_gpus(2, num_layers=5),
+        Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=INTERLEAVED),
+    ),
+    Case("virtual-stages-fit-schedule", on_gpus(2), Layout(pipeline_parallel_degree=2, pipeline_schedule=INTERLEAVED)),
+    Case("schedule-needs-pipeline", on_gpus(1), Layout(pipeline_schedule=PipelineSchedule.GPIPE)),
+    Case("whole-micro-batches", on_gpus(1), Layout(micro_batch_size=3)),
+    Case("micro-batches-fill-pipeline", on_gpus(4, batch=2), Layout(pipeline_parallel_degree=4)),
+    Case(
+        "micro-batches-in-rounds",
+        on_gpus(2, batch=5),
+        Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=INTERLEAVED),
+    ),
+    Case("shard-degree-fits-level", on_gpus(2), Layout(data_parallel_shard_degree=2)),
+    Case(
+        "reshard-needs-sharded-parameters",
+        on_gpus(2),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, reshard_after_forward=True),
+    ),
+    Case("attention-kernel-on-hardware", on_accelerator(attention_kernels=(AttentionKernel.MATH,)), Layout()),
+    Case("flash-needs-half-precision", on_gpus(1), Layout(precision=Precision.FP32)),
+    Case("precision-on-hardware", on_accelerator(fp8_flop_per_s=0.0), Layout(precision=Precision.FP8)),
+    Case("fp8-block-shape", on_gpus(1, ffn_size=120), Layout(precision=Precision.FP8)),
+)
+TRIAL_CASES = (
+    Case(
+        "trial-runs-schedule",
+        on_gpus(2),
+        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),
+    ),
+    Case(
+        "trial-runs-shard-level",
+        on_gpus(2),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER),
+    ),
+    Case(
+        "trial-keeps-pipeline-parameters",
+        on_gpus(4),
+        Layout(
+            data_parallel_shard_degree=2,
+            pipeline_parallel_degree=2,
+            shard_level=ShardLevel.PARAMETERS,
+            reshard_after_forward=True,
+        ),
+    ),
+    Case("trial-runs-recompute", on_gpus(1), Layout(recompute=Recompute.SELECTIVE)),
+    Case("trial-runs-precision", on_gpus(1), Layout(precision=Precision.FP8)),
+    Case("trial-splits-no-context", on_gpus(2), Layout(context_parallel_degree=2)),
+    Case(
+        "trial-model-is-dense",
+        on_gpus(2),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2),
+        implied=frozenset({"experts-per-expert-rank"}),  # a dense model counts as one expert
+    ),
+    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
+    Case("trial-ties-within-a-stage", on_gpus(2, tied_embeddings=True), Layout(pipeline_parallel_degree=2)),
+    Case(
+        "trial-ties-one-replica-of-tensor-ranks",
+        on_gpus(4, tied_embeddings=True),
+        Layout(tensor_parallel_degree=2, data_parallel_replicate_degree=2),
+    ),
+    Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
+)
+BY_NAME = {rule.name: rule for rule in (*RULES, *TRIAL_RULES)}
+cases = pytest.mark.parametrize("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
+
+
+def test_every_rule_has_a_case_here_and_a_name_of_its_own() -> None:
+    assert [case.rule for case in CASES] == [rule.name for rule in RULES]
+    assert [case.rule for case in TRIAL_CASES] == [rule.name for rule in TRIAL_RULES]
+    assert len(BY_NAME) == len(RULES) + len(TRIAL_RULES)
+
+
+@cases
+def test_a_rule_can_be_broken_alone_and_says_so(case: Case) -> None:
+    rules = RULES if case in CASES else (*RULES, *TRIAL_RULES)
+    found = {reason.rule: reason for reason in reasons(case.layout, case.job, rules)}
+    assert set(found) == {case.rule} | case.implied
+    assert found[case.rule].message
+    assert hasattr(case.layout, found[case.rule].field)
+
+
+@cases
+def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> None:
+    rule = BY_NAME[case.rule]
+    (reason,) = reasons(case.layout, case.job, [rule])
+    if case.rule in UNREPAIRED:
+        assert reason.nearest is None
+    else:
+        assert not reasons(_with(case.layout, reason.field, reason.nearest), case.job, [rule])
+
+
+UNREPAIRED = {
+    "world-size",  # which of five degrees to change is the caller's wish
+    "sequence-per-context-rank",
+    "expert-ranks-are-borrowed",
+    "micro-batches-fill-pipeline",  # another degree may have to change
+    "micro-batches-in-rounds",
+    "trial-attends-without-latents",  # the model has them, whatever the layout says
+}
+
+
+def _with(layout: Layout, field: str, nearest: int | str | None) -> Layout:
+    """The layout with the offered value, read as a caller's JSON would be."""
+    value = {"true": True, "false": False}.get(nearest, nearest) if isinstance(nearest, str) else nearest
+    return from_dict(Layout, {**to_dict(layout), field: value})
+
+
+def test_a_legal_layout_has_no_reasons() -> None:
+    layout = Layout(tensor_parallel_degree=2, data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS)
+    assert reasons(layout, on_gpus(8)) == ()
+    assert not illegal(layout, on_gpus(8), RULES)
+
+
+def test_a_model_with_experts_is_predicted_but_not_tried() -> None:
+    job = on_gpus(1, experts=EXPERTS)
+    assert reasons(Layout(), job) == ()
+    assert [reason.rule for reason in reasons(Layout(), job, TRIAL_RULES)] == ["trial-model-is-dense"]
+
+
+def test_flash_runs_in_fp32_on_a_cpu() -> None:
+    job = Job(model=tiny_model(), cluster=cpu_cluster(1), workload=Workload(seq_len=64, global_batch_size=8))
+    assert reasons(cpu_layout(attention_kernel=AttentionKernel.FLASH), job) == ()
+
+
+def test_gpipe_may_leave_its_pipeline_unfilled() -> None:
+    layout = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.GPIPE)
+    assert reasons(layout, on_gpus(4, batch=2)) == ()
+
+
+def test_a_layout_may_break_several_rules_and_hears_of_all() -> None:
+    names = [reason.rule for reason in reasons(Layout(tensor_parallel_degree=3, sequence_parallel=True), on_gpus(4))]
+    assert {"world-size", "kv-heads-per-tensor-rank", "tensor-group-inside-node", "sequence-per-tensor-rank"} <= set(
+        names
+    )
+
+
+def test_a_caller_may_bring_rules_of_their_own() -> None:
+    rule = Rule(
+        "no-tensor-ranks", "tensor_parallel_degree", lambda x, j: x.tensor_parallel_degree > 1, lambda x, j: "no"
+    )
+    job = on_gpus(2)
+    (reason,) = reasons(Layout(tensor_parallel_degree=2), job, [rule])
+    assert (reason.rule, reason.message, reason.nearest) == ("no-tensor-ranks", "no", None)
+    assert reasons(replace(Layout(), micro_batch_size=1), job, [rule]) == ()

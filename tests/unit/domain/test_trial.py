@@ -1,0 +1,46 @@
+"""The states of a trial."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from autotuner.domain.trial import TrialSettings, TrialState
+from autotuner.errors import Conflict, InvalidInput
+
+LEGAL = {
+    (TrialState.QUEUED, TrialState.RUNNING),
+    (TrialState.QUEUED, TrialState.CANCELLED),
+    (TrialState.RUNNING, TrialState.COMPLETE),
+    (TrialState.RUNNING, TrialState.PRUNED),
+    (TrialState.RUNNING, TrialState.FAILED),
+    (TrialState.RUNNING, TrialState.CANCELLED),
+    (TrialState.RUNNING, TrialState.QUEUED),  # interrupted, to be tried again
+}
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
+def test_a_legal_step_leads_to_the_new_state(old: TrialState, new: TrialState) -> None:
+    assert old.to(new) is new
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(set(product(TrialState, TrialState)) - LEGAL))
+def test_every_other_step_is_a_conflict_that_names_both(old: TrialState, new: TrialState) -> None:
+    with pytest.raises(Conflict, match=f"a {old.value} trial cannot become {new.value}"):
+        old.to(new)
+
+
+def test_a_finished_trial_has_no_next_state() -> None:
+    stuck = {old for old in TrialState if not any(old is first for first, _ in LEGAL)}
+    assert stuck == {state for state in TrialState if state.finished}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("warmup_steps", -1), ("measured_steps", 0), ("timeout_s", 0.0), ("memory_budget_bytes", 0)],
+)
+def test_impossible_settings_are_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        TrialSettings(**{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field

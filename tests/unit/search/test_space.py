@@ -1,0 +1,173 @@
+"""The space against brute force, its defaults, and why it may be empty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+import pytest
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.model import MixtureOfExperts
+from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.workload import Workload
+from autotuner.search.space import explain_empty, legal_layouts
+from tests.builders import big_job, h100_cluster, tiny_job, tiny_model, tiny_space
+
+DEGREES = (1, 2, 3, 4)
+RANK_AXES = (
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "pipeline_parallel_degree",
+)
+ALL = SearchSpace(
+    context_parallel_degree=DEGREES,
+    expert_parallel_degree=(1, 2),
+    data_parallel_shard_degree=DEGREES,
+    virtual_stages_per_rank=(1, 2),
+    micro_batch_size=(1, 2, 3),
+    pipeline_schedule=tuple(PipelineSchedule),
+    shard_level=tuple(ShardLevel),
+    recompute=(Recompute.NONE, Recompute.FULL),
+    attention_kernel=(AttentionKernel.MATH, AttentionKernel.FLASH),
+    precision=(Precision.FP32, Precision.BF16),
+)
+
+
+FLASH = (AttentionKernel.FLASH,)
+
+
+def rows(columns: LayoutColumns) -> list[Layout]:
+    return [columns.row(index) for index in range(len(columns))]
+
+
+def four_gpus(**model: object) -> Job:
+    cluster = h100_cluster(num_nodes=2, accelerators_per_node=2)
+    return Job(model=tiny_model(**model), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=12))
+
+
+def brute_force(job: Job, space: SearchSpace) -> set[Layout]:
+    """Every combination of values that keeps every rule, one scalar verdict at a time."""
+    axes = {name: getattr(space, name, None) or DEGREES for name in LAYOUT_FIELDS}
+    rank_axes = {name: axes.pop(name) for name in RANK_AXES}
+    legal = set()
+    for degrees in product(*rank_axes.values()):
+        if prod(degrees) != job.cluster.world_size:  # the rule on world_size, first because it is cheap
+            continue
+        for values in product(*axes.values()):
+            layout = dict(zip((*rank_axes, *axes), (*degrees, *values), strict=True))
+            if layout["pipeline_parallel_degree"] == 1:  # runs no schedule: the space's schedules do not apply
+                layout |= {"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B, "virtual_stages_per_rank": 1}
+            candidate = Layout(**layout)
+            if candidate not in legal and not reasons(candidate, job):
+                legal.add(candidate)
+    return legal
+
+
+@pytest.mark.parametrize("experts", [None, MixtureOfExperts(num_experts=2, experts_per_token=1, expert_ffn_size=64)])
+def test_the_space_is_exactly_what_brute_force_finds(experts: MixtureOfExperts | None) -> None:
+    job = four_gpus(experts=experts)
+    space = replace(ALL, recompute=(Recompute.NONE,), precision=(Precision.BF16,), attention_kernel=FLASH)
+    found = rows(legal_layouts(job, space))
+    assert set(found) == brute_force(job, space)
+    assert len(found) == len(set(found)) > 100
+
+
+def test_the_order_is_the_same_every_time() -> None:
+    assert rows(legal_layouts(four_gpus(), ALL)) == rows(legal_layouts(four_gpus(), ALL))
+
+
+def test_every_layout_of_a_large_space_keeps_every_rule_and_appears_once() -> None:
+    job = big_job(num_nodes=2)
+    found = rows(legal_layouts(job))
+    assert len(found) == len(set(found)) > 500
+    assert all(not reasons(layout, job) for layout in found[::17])
+
+
+def test_more_rules_leave_fewer_layouts() -> None:
+    job = big_job(num_nodes=2)
+    tried = rows(legal_layouts(job, rules=(*RULES, *TRIAL_RULES)))
+    assert set(tried) < set(rows(legal_layouts(job)))
+    assert {layout.pipeline_schedule for layout in tried} == {PipelineSchedule.ONE_F_ONE_B}
+
+
+def test_micro_batches_default_to_powers_of_two_that_divide_the_replicas_batch() -> None:
+    job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
+    assert {layout.micro_batch_size for layout in rows(legal_layouts(job, tiny_space()))} == {1, 2, 4, 8}
+
+
+def test_named_micro_batches_need_not_be_powers_of_two() -> None:
+    job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
+    found = rows(legal_layouts(job, tiny_space(micro_batch_size=(3, 5))))
+    assert {layout.micro_batch_size for layout in found} == {3}
+
+
+def test_shards_default_to_none_a_node_or_all() -> None:
+    space = SearchSpace(tensor_parallel_degree=(2,), pipeline_parallel_degree=(1,))
+    found = rows(legal_layouts(big_job(), space))
+    splits = {(row.data_parallel_replicate_degree, row.data_parallel_shard_degree) for row in found}
+    assert splits == {(32, 1), (8, 4), (1, 32)}
+
+
+def test_virtual_stages_default_to_every_number_that_divides_a_ranks_layers() -> None:
+    space = SearchSpace(pipeline_parallel_degree=(8,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
+    found = rows(legal_layouts(big_job(), space))
+    assert {layout.virtual_stages_per_rank for layout in found} == {2, 5, 10}
+
+
+def test_layouts_without_a_pipeline_survive_a_space_of_other_schedules() -> None:
+    job = tiny_job(2)
+    found = rows(legal_layouts(job, tiny_space(pipeline_schedule=(PipelineSchedule.GPIPE,))))
+    assert {(row.pipeline_parallel_degree, row.pipeline_schedule.label) for row in found} == {(1, "1f1b"), (2, "gpipe")}
+
+
+def test_experts_are_dealt_to_every_divisor_of_their_number() -> None:
+    experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64)
+    job = replace(big_job(num_nodes=1), model=tiny_model(experts=experts))
+    assert {row.expert_parallel_degree for row in rows(legal_layouts(job))} == {1, 2, 4, 8}
+
+
+def test_a_space_without_a_legal_layout_is_an_empty_column() -> None:
+    assert len(legal_layouts(tiny_job(2), tiny_space(tensor_parallel_degree=(3,)))) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"tensor_parallel_degree": (4,), "pipeline_parallel_degree": (1,)}, "world-size"),
+        ({"micro_batch_size": (3,)}, "whole-micro-batches"),
+        ({"precision": (Precision.FP8,)}, "precision-on-hardware"),
+        ({"attention_kernel": (AttentionKernel.EFFICIENT,)}, "attention-kernel-on-hardware"),
+        (
+            {"pipeline_parallel_degree": (2,), "pipeline_schedule": (PipelineSchedule.ZBV,), "micro_batch_size": (4,)},
+            "micro-batches-fill-pipeline",
+        ),
+    ],
+)
+def test_an_empty_space_names_the_rule_that_empties_it(changes: dict[str, tuple[int, ...]], rule: str) -> None:
+    job, space = tiny_job(2), tiny_space(**changes)
+    assert len(legal_layouts(job, space)) == 0
+    first, *_ = explain_empty(job, space)
+    assert first.rule == rule
+    total = int(first.message.split(" of ")[1].split()[0])
+    assert first.message.startswith(f"{total} of {total} layouts")
+
+
+def test_an_interleaved_schedule_over_single_layers_is_explained() -> None:
+    space = SearchSpace(pipeline_parallel_degree=(4,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
+    job = replace(big_job(num_nodes=1), model=tiny_model())
+    assert len(legal_layouts(job, space)) == 0
+    assert "layers-per-stage" in {reason.rule for reason in explain_empty(job, space)}
+
+
+def test_a_rule_is_counted_for_every_layout_it_removes() -> None:
+    # half of the layouts have the micro-batch that does not divide
+    reason = explain_empty(tiny_job(1), tiny_space(micro_batch_size=(1, 3), sequence_parallel=(False,)))
+    counted = {r.rule: r.message for r in reason}
+    assert "12 of 24 layouts" in counted["whole-micro-batches"]
