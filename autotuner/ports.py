@@ -196,6 +196,10 @@ class Launcher(Protocol):
     ``spec.settings.timeout_s`` is ended and comes back as a timeout failure.
     """
 
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Why no trial on that cluster can run here, as a sentence; None when it can be tried."""
+        ...
+
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Start the trial, pass its reports on, and say how it ended."""
         ...

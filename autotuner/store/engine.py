@@ -1,0 +1,114 @@
+"""Connections to SQLite and PostgreSQL, and the transactions that the store makes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from autotuner.errors import InvalidInput, StoreUnavailable
+
+__all__ = ["make_engine", "reading", "writing"]
+
+_LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
+_CONNECT_WAIT_S = 10  # PostgreSQL behind a firewall that drops packets would otherwise be waited for without end
+
+
+def make_engine(url: str) -> Engine:
+    """An engine for that database; connects to nothing yet.
+
+    Args:
+        url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
+            folders of an SQLite path are made.
+
+    Raises:
+        InvalidInput: The URL does not name a database of these two kinds.
+        StoreUnavailable: The folders cannot be made.
+    """
+    address = _address(url)
+    if address.get_backend_name() == "postgresql":
+        wait = {"connect_timeout": _CONNECT_WAIT_S}
+        return create_engine(address.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=wait)
+    _make_folders(address)
+    engine = create_engine(address, connect_args={"timeout": _LOCK_WAIT_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that may write: committed at the end, rolled back by any error.
+
+    On SQLite it takes the write lock at once, so two writers queue instead of one failing halfway.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached or refuses to write.
+    """
+    with _transaction(engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")) as connection:
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction whose queries all see the database at one moment.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached.
+    """
+    # A transaction of SQLite reads from one snapshot anyway.
+    level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
+    with _transaction(engine.execution_options(**level)) as connection:
+        yield connection
+
+
+@contextmanager
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except (IntegrityError, DataError):  # about a value, not about the database
+        raise
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the database refused: {error.orig}") from error
+    except PoolTimeout as error:
+        raise StoreUnavailable(f"every connection to the database is in use: {error}") from error
+
+
+def _address(url: str) -> URL:
+    rule = "must be the URL of a database: sqlite:///var/autotuner.db or postgresql://user:password@host/name"
+    try:
+        address = make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput("database_url", url.rpartition("@")[2], rule) from error  # before the @ stands the password
+    supported = address.get_backend_name() in ("sqlite", "postgresql")
+    if not supported or address.database in (None, "", ":memory:"):  # each connection would have a memory of its own
+        raise InvalidInput("database_url", address.render_as_string(hide_password=True), rule)
+    return address
+
+
+def _make_folders(address: URL) -> None:
+    path = address.database or ""
+    if path.startswith("file:"):  # SQLite's own URI, for who wants its options
+        return
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"no folder for the database {path}: {error}") from error
+
+
+def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
+    """Readers beside a writer, foreign keys held, and the driver's own idea of transactions off."""
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL").close()
+    connection.execute("PRAGMA foreign_keys = ON").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN"))

@@ -1,0 +1,103 @@
+"""Sweeps, trials and events, read and written on a connection; the transaction around them is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, select
+
+from autotuner.domain.sweep import Sweep
+from autotuner.domain.trial import Trial, TrialState
+from autotuner.errors import NotFound
+from autotuner.ports import Page
+from autotuner.store import statements, transitions
+from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.tables import sweeps, trials
+
+__all__ = [
+    "check_sweep",
+    "get_sweep",
+    "get_trial",
+    "get_trials",
+    "hold_sweep",
+    "hold_sweep_of",
+    "lock_sweep",
+    "save_trial",
+    "window",
+    "write_event",
+]
+
+
+def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
+    """As it stands now; ``NotFound`` without it."""
+    return _one_sweep(connection, statements.SWEEPS, sweep_id)
+
+
+def lock_sweep(connection: Connection, sweep_id: str) -> Sweep:
+    """The same, and nobody else changes it until the transaction ends."""
+    return _one_sweep(connection, statements.SWEEPS.with_for_update(), sweep_id)
+
+
+def hold_sweep(connection: Connection, sweep_id: str, owner: str) -> Sweep:
+    """The same, if ``owner`` holds the lease; ``LeaseLost`` otherwise."""
+    sweep = lock_sweep(connection, sweep_id)
+    transitions.check_lease(sweep.id, sweep.owner, owner)
+    return sweep
+
+
+def hold_sweep_of(connection: Connection, trial_id: str, owner: str) -> str:
+    """Lock the trial's sweep for ``owner`` in the same way; the sweep's id."""
+    row = connection.execute(statements.lock_sweep_of(trial_id)).one_or_none()
+    if row is None:
+        raise NotFound("trial", trial_id)
+    sweep_id, holder = row
+    transitions.check_lease(sweep_id, holder, owner)
+    return sweep_id
+
+
+def check_sweep(connection: Connection, sweep_id: str) -> None:
+    """It is stored, or ``NotFound``."""
+    if connection.scalar(select(sweeps.c.id).where(sweeps.c.id == sweep_id)) is None:
+        raise NotFound("sweep", sweep_id)
+
+
+def get_trial(connection: Connection, trial_id: str) -> Trial:
+    """With how it ended and its steps; ``NotFound`` without it."""
+    row = connection.execute(statements.TRIALS.where(trials.c.id == trial_id)).one_or_none()
+    if row is None:
+        raise NotFound("trial", trial_id)
+    return statements.read_trial(row, connection.scalars(statements.select_steps(trial_id)).all())
+
+
+def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:
+    """Those of a sweep in one of the states, by number, without steps."""
+    mine = statements.TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
+    return [statements.read_trial(row) for row in connection.execute(mine.order_by(trials.c.number))]
+
+
+def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
+    """Store what a transition changed, and its event."""
+    connection.execute(statements.update_trial(trial))
+    if trial.state is TrialState.QUEUED:
+        connection.execute(statements.delete_steps(trial.id))
+    write_event(connection, trial.sweep_id, event_kind, transitions.trial_facts(trial), now)
+    return trial
+
+
+def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str, object], now: float) -> None:
+    """Append to the sweep's events."""
+    connection.execute(statements.insert_event(sweep_id, kind, data, now))
+
+
+def window(connection: Connection, query: AnySelect, page: Page) -> tuple[Sequence[AnyRow], int]:
+    """The rows of that page, and how many the query has without it."""
+    count = query.with_only_columns(func.count()).order_by(None)
+    rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
+    return rows, connection.scalars(count).one()
+
+
+def _one_sweep(connection: Connection, query: AnySelect, sweep_id: str) -> Sweep:
+    row = connection.execute(query.where(sweeps.c.id == sweep_id)).one_or_none()
+    if row is None:
+        raise NotFound("sweep", sweep_id)
+    return statements.read_sweep(row)

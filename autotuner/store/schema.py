@@ -1,0 +1,95 @@
+"""The schema's revision: what a database has, what this program needs, and the way from one to the other."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from alembic import command
+from alembic.autogenerate.api import AutogenContext
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import Script, ScriptDirectory
+from sqlalchemy import Connection, func, select
+from sqlalchemy.types import TypeDecorator
+
+from autotuner.store.engine import make_engine, writing
+from autotuner.store.tables import metadata
+
+__all__ = ["VERSION_TABLE", "alembic_config", "current_revision", "head_revision", "migrate", "write_revision"]
+
+VERSION_TABLE = "autotuner_alembic_version"
+"""Not Alembic's default name: Optuna takes that one in any database where it keeps a study."""
+
+_MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number will do that nobody else locks
+
+
+def migrate(url: str) -> None:
+    """Bring the database to the revision that this program needs, all or nothing; concurrent calls queue.
+
+    Raises:
+        InvalidInput: The URL names no SQLite or PostgreSQL database.
+        StoreUnavailable: The database cannot be reached or written.
+    """
+    engine = make_engine(url)
+    try:
+        with writing(engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            command.upgrade(alembic_config(connection), "head")
+    finally:
+        engine.dispose()
+
+
+def current_revision(connection: Connection) -> str | None:
+    """What the database has; None before the first migration."""
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+@cache
+def head_revision() -> str:
+    """What this program needs."""
+    head = ScriptDirectory(str(_scripts())).get_current_head()
+    assert head is not None, "installed without its migrations"
+    return head
+
+
+def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
+    """Draft the next revision: what a migrated database lacks of ``tables``. For developers, who then read it.
+
+    Args:
+        url: A database at the newest revision; it is compared, not changed.
+        message: What the revision does, in a few words; they become its file name.
+        scripts: A folder like ``migrations``; that one by default.
+    """
+    engine = make_engine(url)
+    try:
+        with writing(engine) as connection:
+            config = alembic_config(connection, scripts)
+            next_id = 1 + int(ScriptDirectory.from_config(config).get_current_head() or 0)
+            script = command.revision(config, message, autogenerate=True, rev_id=f"{next_id:04d}")
+    finally:
+        engine.dispose()
+    assert isinstance(script, Script), "one head, one script"
+    return Path(script.path)
+
+
+def alembic_config(connection: Connection, scripts: Path | None = None) -> Config:
+    """Alembic set up for one connection, which stays the caller's to commit and close."""
+    config = Config()
+    config.set_main_option("script_location", str(scripts or _scripts()).replace("%", "%%"))
+    config.attributes.update(
+        connection=connection, target_metadata=metadata, version_table=VERSION_TABLE, render_item=_without_our_types
+    )
+    return config
+
+
+def _without_our_types(kind: str, item: object, _: AutogenContext) -> str | Literal[False]:
+    """A revision outlives the code it was drafted from: write the SQL type under a type of ours, leave the rest."""
+    return f"sa.{item.impl_instance!r}" if kind == "type" and isinstance(item, TypeDecorator) else False
+
+
+def _scripts() -> Path:
+    return Path(str(files("migrations")))

@@ -1,0 +1,248 @@
+"""SqlStore: the Store port on SQLite and PostgreSQL."""
+
+# ruff: noqa: B008, D102  # Page and TrialFilter are frozen; the port documents every method
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Column, Engine, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.prediction import Prediction
+from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
+from autotuner.errors import StoreUnavailable
+from autotuner.ports import Page, TrialFilter
+from autotuner.store import records, statements, transitions
+from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
+from autotuner.store.schema import current_revision, head_revision
+from autotuner.store.tables import clusters, models, sweeps, trials
+
+__all__ = ["SqlStore", "open_store"]
+
+Named = TypeVar("Named", TransformerSpec, Cluster)
+
+
+def open_store(url: str) -> SqlStore:
+    """The store in the database of that URL; nothing is connected before the first call.
+
+    Raises:
+        InvalidInput: The URL names no SQLite or PostgreSQL database.
+    """
+    return SqlStore(make_engine(url))
+
+
+class SqlStore:
+    """The Store port on SQLite and PostgreSQL.
+
+    A write to a sweep locks its row first (SQLite: the database), so writes to one sweep happen one after another and
+    its events get their sequence in the order in which they become visible.
+    """
+
+    def __init__(self, engine: Engine, *, new_id: Callable[[], str] = new_sweep_id) -> None:
+        self._engine = engine
+        self._new_id = new_id
+
+    # ------------------------------------------------------------------ sweeps
+    def create_sweep(
+        self, request: SweepRequest, *, now: float, idempotency_key: str | None = None
+    ) -> tuple[Sweep, bool]:
+        sweep = Sweep(id=self._new_id(), request=request, state=SweepState.QUEUED, created_at=now)
+        try:
+            with writing(self._engine) as connection:
+                connection.execute(statements.insert_sweep(sweep, idempotency_key))
+                records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
+            return sweep, True
+        except IntegrityError:
+            if idempotency_key is None:
+                raise
+        with reading(self._engine) as connection:
+            row = connection.execute(statements.SWEEPS.where(sweeps.c.idempotency_key == idempotency_key)).one()
+        return transitions.same_request(statements.read_sweep(row), request), False
+
+    def get_sweep(self, sweep_id: str) -> Sweep:
+        with reading(self._engine) as connection:
+            return records.get_sweep(connection, sweep_id)
+
+    def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
+        query = statements.SWEEPS if state is None else statements.SWEEPS.where(sweeps.c.state == state)
+        newest_first = query.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
+        with reading(self._engine) as connection:
+            rows, total = records.window(connection, newest_first, page)
+        return [statements.read_sweep(row) for row in rows], total
+
+    def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
+        with writing(self._engine) as connection:
+            before = records.lock_sweep(connection, sweep_id)
+            sweep = transitions.cancel(before, now=now)
+            connection.execute(statements.update_sweep(sweep))
+            if sweep.state is not before.state:
+                records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
+            return sweep
+
+    def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
+        with writing(self._engine) as connection:
+            row = connection.execute(statements.oldest_claimable(now)).one_or_none()
+            if row is None:
+                return None
+            before = statements.read_sweep(row)
+            sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
+            connection.execute(statements.update_sweep(sweep))
+            for trial in records.get_trials(connection, sweep.id, TrialState.RUNNING):
+                records.save_trial(connection, transitions.interrupt(trial), "trial.interrupted", now)
+            kind = "sweep.started" if before.state is SweepState.QUEUED else "sweep.resumed"
+            records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
+            return sweep
+
+    def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
+        with writing(self._engine) as connection:
+            sweep = transitions.renew(records.hold_sweep(connection, sweep_id, owner), now=now, lease_s=lease_s)
+            connection.execute(statements.update_sweep(sweep))
+            return sweep
+
+    def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
+        with writing(self._engine) as connection:
+            sweep = transitions.release(records.hold_sweep(connection, sweep_id, owner), now=now)
+            connection.execute(statements.update_sweep(sweep))
+
+    def finish_sweep(
+        self, sweep_id: str, *, owner: str, now: float, state: SweepState, reason: StopReason, detail: str
+    ) -> Sweep:
+        with writing(self._engine) as connection:
+            held = records.hold_sweep(connection, sweep_id, owner)
+            sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
+            connection.execute(statements.update_sweep(sweep))
+            for trial in records.get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING):
+                connection.execute(statements.update_trial(transitions.cancel_trial(trial, now=now)))
+            records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
+            return sweep
+
+    # ------------------------------------------------------------------ trials
+    def add_trial(self, sweep_id: str, *, owner: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
+        trial = transitions.new_trial(sweep_id, number, layout, prediction)
+        try:
+            with writing(self._engine) as connection:
+                records.hold_sweep(connection, sweep_id, owner)
+                connection.execute(statements.insert_trial(trial))
+        except IntegrityError as error:
+            raise transitions.number_taken(trial) from error
+        return trial
+
+    def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
+        with writing(self._engine) as connection:
+            records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.start_trial(records.get_trial(connection, trial_id), now=now)
+            return records.save_trial(connection, trial, "trial.started", now)
+
+    def add_step(self, trial_id: str, step: StepReport, *, owner: str, now: float) -> None:
+        try:
+            with writing(self._engine) as connection:
+                sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+                number, state = connection.execute(statements.select_progress(trial_id)).one()
+                transitions.check_running(trial_id, state)
+                connection.execute(statements.insert_step(trial_id, step))
+                records.write_event(
+                    connection, sweep_id, "trial.step", transitions.step_facts(trial_id, number, step), now
+                )
+        except IntegrityError as error:
+            raise transitions.step_taken(trial_id, step) from error
+
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
+        with writing(self._engine) as connection:
+            records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.finish_trial(records.get_trial(connection, trial_id), outcome, now=now)
+            if trial.measurement is not None:
+                connection.execute(statements.insert_measurement(trial, trial.measurement))
+            if trial.failure is not None:
+                connection.execute(statements.insert_failure(trial, trial.failure))
+            kind = "trial.finished" if trial.state.finished else "trial.interrupted"
+            return records.save_trial(connection, trial, kind, now)
+
+    def get_trial(self, trial_id: str) -> Trial:
+        with reading(self._engine) as connection:
+            return records.get_trial(connection, trial_id)
+
+    def list_trials(
+        self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        query = statements.TRIALS.where(trials.c.sweep_id == sweep_id, *statements.passing(where))
+        with reading(self._engine) as connection:
+            records.check_sweep(connection, sweep_id)
+            rows, total = records.window(connection, query.order_by(trials.c.number), page)
+        return [statements.read_trial(row) for row in rows], total
+
+    def ranking(
+        self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        with reading(self._engine) as connection:
+            if sweep_id is not None:
+                records.check_sweep(connection, sweep_id)
+            rows, total = records.window(connection, statements.ranking(sweep_id, where), page)
+        return [statements.read_trial(row) for row in rows], total
+
+    # ------------------------------------------------------------------ events
+    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
+        with reading(self._engine) as connection:
+            records.check_sweep(connection, sweep_id)
+            rows = connection.execute(statements.select_events(sweep_id, after, limit)).all()
+        return [Event(**row._mapping) for row in rows]
+
+    # ------------------------------------------------------------------ names
+    def save_model(self, model: TransformerSpec) -> None:
+        self._save_named(models.c.document, "model", model)
+
+    def get_model(self, name: str) -> TransformerSpec:
+        return self._get_named(models.c.document, "model", name)
+
+    def list_models(self) -> Sequence[TransformerSpec]:
+        return self._list_named(models.c.document)
+
+    def save_cluster(self, cluster: Cluster) -> None:
+        self._save_named(clusters.c.document, "cluster", cluster)
+
+    def get_cluster(self, name: str) -> Cluster:
+        return self._get_named(clusters.c.document, "cluster", name)
+
+    def list_clusters(self) -> Sequence[Cluster]:
+        return self._list_named(clusters.c.document)
+
+    # ------------------------------------------------------------------ health
+    def check(self) -> str:
+        with reading(self._engine) as connection:
+            revision = current_revision(connection)
+        if revision != head_revision():
+            found = f"at schema revision {revision}" if revision else "not migrated"
+            raise StoreUnavailable(f"the database is {found}, this program needs {head_revision()}: run `make migrate`")
+        return revision
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    # ------------------------------------------------------------------ a shelf is a column of documents with names
+    def _save_named(self, shelf: Column[Named], kind: str, value: Named) -> None:
+        check_name(f"{kind}.name", value.name)
+        try:
+            with writing(self._engine) as connection:
+                connection.execute(insert(shelf.table).values(name=value.name, document=value))
+        except IntegrityError:
+            if self._get_named(shelf, kind, value.name) != value:
+                raise name_taken(kind, value.name) from None
+
+    def _get_named(self, shelf: Column[Named], kind: str, name: str) -> Named:
+        names = shelf.table.c.name
+        with reading(self._engine) as connection:
+            value = connection.scalar(select(shelf).where(names == name))
+            if value is None:
+                raise no_such_name(kind, name, connection.scalars(select(names)))
+            return value
+
+    def _list_named(self, shelf: Column[Named]) -> Sequence[Named]:
+        with reading(self._engine) as connection:
+            values = connection.scalars(select(shelf)).all()
+        return sorted(values, key=lambda value: value.name)  # not in SQL: PostgreSQL sorts text as its locale says

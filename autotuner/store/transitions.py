@@ -1,0 +1,179 @@
+"""How a sweep or a trial changes, and what its events say; no storage in here, so every store changes them alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotuner.domain import wire
+from autotuner.domain.layout import Layout
+from autotuner.domain.prediction import Prediction
+from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.errors import Conflict, InvalidInput, LeaseLost
+from autotuner.store.identity import trial_id
+
+
+# ---------------------------------------------------------------------- sweeps
+def same_request(sweep: Sweep, request: SweepRequest) -> Sweep:
+    """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ."""
+    if sweep.request != request:
+        raise Conflict(
+            f"this idempotency key made sweep {sweep.id} of another request; send a new key with a new request"
+        )
+    return sweep
+
+
+def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
+    """``owner`` holds the sweep; a lease that lapsed and that nobody took over is still held.
+
+    Raises:
+        LeaseLost: Another worker holds it, or nobody does.
+    """
+    if holder != owner:
+        raise LeaseLost(sweep_id, owner)
+
+
+def claimable(sweep: Sweep, now: float) -> bool:
+    """Queued, or running with a lease that lapsed at or before ``now``."""
+    if sweep.state is SweepState.RUNNING:
+        return sweep.lease_until is not None and sweep.lease_until <= now
+    return sweep.state is SweepState.QUEUED
+
+
+def claim(sweep: Sweep, *, owner: str, now: float, lease_s: float) -> Sweep:
+    """Running for ``owner``; the first claim sets ``started_at``."""
+    started_at = now if sweep.started_at is None else sweep.started_at
+    return replace(sweep, state=SweepState.RUNNING, owner=owner, lease_until=now + lease_s, started_at=started_at)
+
+
+def renew(sweep: Sweep, *, now: float, lease_s: float) -> Sweep:
+    """The lease holds until ``now + lease_s``."""
+    return replace(sweep, lease_until=now + lease_s)
+
+
+def release(sweep: Sweep, *, now: float) -> Sweep:
+    """Still running, held by nobody, free to claim from ``now`` on."""
+    return replace(sweep, owner=None, lease_until=now)
+
+
+def cancel(sweep: Sweep, *, now: float) -> Sweep:
+    """Ended if it was queued, marked if it was running, unchanged if it was finished."""
+    if sweep.state.finished:
+        return sweep
+    asked = replace(sweep, cancel_requested=True)
+    if sweep.state is SweepState.RUNNING:
+        return asked
+    detail = "cancelled before a worker took it"
+    return finish_sweep(asked, now=now, state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)
+
+
+def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopReason, detail: str) -> Sweep:
+    """Ended, held by nobody.
+
+    Raises:
+        InvalidInput: ``state`` is no end.
+    """
+    if not state.finished:
+        raise InvalidInput("state", state.value, "must be an end: complete, cancelled or failed", "complete")
+    return replace(
+        sweep,
+        state=state,
+        finished_at=now,
+        owner=None,
+        lease_until=None,
+        stop_reason=reason,
+        stop_detail=detail,
+    )
+
+
+# ---------------------------------------------------------------------- trials
+def new_trial(sweep_id: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
+    """Queued, not tried yet."""
+    return Trial(
+        id=trial_id(sweep_id, number),
+        sweep_id=sweep_id,
+        number=number,
+        state=TrialState.QUEUED,
+        layout=layout,
+        prediction=prediction,
+    )
+
+
+def number_taken(trial: Trial) -> Conflict:
+    """The error for adding a trial twice."""
+    return Conflict(f"sweep {trial.sweep_id} has a trial {trial.number} already")
+
+
+def start_trial(trial: Trial, *, now: float) -> Trial:
+    """Running, one attempt more; ``Conflict`` unless it was queued."""
+    state = trial.state.to(TrialState.RUNNING)
+    return replace(trial, state=state, attempts=trial.attempts + 1, started_at=now)
+
+
+def check_running(trial_id: str, state: TrialState) -> None:
+    """Only a running trial takes steps; ``Conflict`` otherwise."""
+    if state is not TrialState.RUNNING:
+        raise Conflict(f"trial {trial_id} is {state.value}; a step belongs to a running trial")
+
+
+def step_taken(trial_id: str, step: StepReport) -> Conflict:
+    """The error for reporting a step twice."""
+    return Conflict(f"trial {trial_id} has reported step {step.step} already")
+
+
+def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
+    """What the outcome makes of the trial; ``Conflict`` where ``TrialState`` allows no such step."""
+    match outcome:
+        case Measurement():
+            return replace(_end(trial, TrialState.COMPLETE, now), measurement=outcome)
+        case TrialFailure():
+            return replace(_end(trial, TrialState.FAILED, now), failure=outcome)
+        case Stopped(reason="pruned"):
+            return _end(trial, TrialState.PRUNED, now)
+        case Stopped(reason="cancelled"):
+            return cancel_trial(trial, now=now)
+        case Stopped():
+            return interrupt(trial)
+
+
+def cancel_trial(trial: Trial, *, now: float) -> Trial:
+    """Ended without a result, by a wish; ``Conflict`` if it was finished."""
+    return _end(trial, TrialState.CANCELLED, now)
+
+
+def interrupt(trial: Trial) -> Trial:
+    """Queued again as if this attempt had not begun, except that it was counted."""
+    return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=())
+
+
+def _end(trial: Trial, state: TrialState, now: float) -> Trial:
+    return replace(trial, state=trial.state.to(state), finished_at=now)
+
+
+# ---------------------------------------------------------------------- events
+def sweep_facts(sweep: Sweep) -> dict[str, object]:
+    """What an event says of a sweep."""
+    return {
+        "state": sweep.state.value,
+        "owner": sweep.owner,
+        "stop_reason": sweep.stop_reason.value if sweep.stop_reason else None,
+        "stop_detail": sweep.stop_detail,
+    }
+
+
+def trial_facts(trial: Trial) -> dict[str, object]:
+    """What an event says of a trial."""
+    return {
+        "trial_id": trial.id,
+        "number": trial.number,
+        "state": trial.state.value,
+        "attempts": trial.attempts,
+        "mfu": trial.measurement.mfu if trial.measurement else None,
+        "step_time_s": trial.measurement.step_time_s if trial.measurement else None,
+        "failure_kind": trial.failure.kind.value if trial.failure else None,
+    }
+
+
+def step_facts(trial_id: str, number: int, step: StepReport) -> dict[str, object]:
+    """What an event says of a step: whose it is, and every field of the report."""
+    return {"trial_id": trial_id, "number": number, **wire.to_dict(step)}

@@ -1,0 +1,58 @@
+"""What a worker does to a store, in one line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotuner.domain.layout import Layout
+from autotuner.domain.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.trial import Outcome, Trial
+from autotuner.ports import Store
+from tests.builders import cpu_layout, measurement, prediction, sweep_request
+
+OWNER = "worker-a"
+OTHER = "worker-b"
+LEASE_S = 30.0
+
+
+def create(store: Store, *, now: float = 1.0, **changes: Any) -> Sweep:
+    return store.create_sweep(sweep_request(**changes), now=now)[0]
+
+
+def claim(store: Store, *, owner: str = OWNER, now: float = 10.0) -> Sweep:
+    sweep = store.claim_sweep(owner=owner, now=now, lease_s=LEASE_S)
+    assert sweep is not None
+    return sweep
+
+
+def held_sweep(store: Store) -> Sweep:
+    """The only sweep of the store, held by ``OWNER`` from 10 to 40."""
+    create(store)
+    return claim(store)
+
+
+def add(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
+    return store.add_trial(sweep.id, owner=OWNER, number=number, layout=layout or cpu_layout(), prediction=prediction())
+
+
+def start(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
+    return store.start_trial(add(store, sweep, number, layout=layout).id, owner=OWNER, now=11.0)
+
+
+def end(store: Store, trial: Trial, outcome: Outcome) -> Trial:
+    return store.finish_trial(trial.id, outcome, owner=OWNER, now=12.0)
+
+
+def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, layout: Layout | None = None) -> Trial:
+    return end(store, start(store, sweep, number, layout=layout), measurement(mfu=mfu))
+
+
+def finish(store: Store, sweep: Sweep, *, now: float = 20.0) -> Sweep:
+    return store.finish_sweep(
+        sweep.id,
+        owner=OWNER,
+        now=now,
+        state=SweepState.COMPLETE,
+        reason=StopReason.TRIAL_BUDGET,
+        detail="4 of 4 trials ran",
+    )

@@ -1,0 +1,63 @@
+"""The stores that the contract holds for, each empty."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotuner.ports import Store
+from autotuner.store.engine import make_engine
+from autotuner.store.memory import MemoryStore
+from autotuner.store.schema import migrate
+from autotuner.store.sql import open_store
+from autotuner.store.tables import metadata
+from tests.databases import postgres_database, postgres_server
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres_server(tmp_path_factory.mktemp("server")) as server_url, postgres_database(server_url) as url:
+        migrate(url)
+        yield url
+
+
+@pytest.fixture
+def postgresql_url(migrated_postgresql_url: str) -> Iterator[str]:
+    yield migrated_postgresql_url
+    engine = make_engine(migrated_postgresql_url)
+    with engine.begin() as connection:
+        for table in reversed(metadata.sorted_tables):
+            connection.execute(table.delete())
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "store.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(migrated_sqlite_file: Path, tmp_path: Path) -> str:
+    copy = shutil.copy(migrated_sqlite_file, tmp_path)
+    return f"sqlite:///{copy}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A migrated database, for what only a database can do."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened: Store = (
+        MemoryStore() if request.param == "memory" else open_store(request.getfixturevalue(f"{request.param}_url"))
+    )
+    yield opened
+    opened.close()

@@ -1,0 +1,113 @@
+"""Store contract: every change writes its event, and a reader misses none."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotuner.domain.trial import FailureKind, Stopped
+from autotuner.errors import Conflict
+from autotuner.ports import Store
+from tests.builders import failure, step_report
+from tests.contracts.acts import OTHER, OWNER, claim, create, end, finish, held_sweep, measure, start
+
+
+def kinds(store: Store, sweep_id: str) -> list[str]:
+    return [event.kind for event in store.events(sweep_id)]
+
+
+def test_the_life_of_a_sweep_is_told_in_order(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    end(store, trial, failure())
+    finish(store, sweep)
+    assert kinds(store, sweep.id) == [
+        "sweep.created",
+        "sweep.started",
+        "trial.started",
+        "trial.step",
+        "trial.finished",
+        "sweep.finished",
+    ]
+    assert [event.at for event in store.events(sweep.id)] == [1.0, 10.0, 11.0, 12.0, 12.0, 20.0]
+
+
+def test_a_takeover_tells_of_the_interrupted_trial_and_the_resumed_sweep(store: Store) -> None:
+    sweep = held_sweep(store)
+    start(store, sweep)
+    claim(store, owner=OTHER, now=50.0)
+    assert kinds(store, sweep.id)[-2:] == ["trial.interrupted", "sweep.resumed"]
+
+
+def test_a_trial_queued_again_is_told_as_interrupted(store: Store) -> None:
+    sweep = held_sweep(store)
+    end(store, start(store, sweep), Stopped(reason="shutdown"))
+    assert kinds(store, sweep.id)[-1] == "trial.interrupted"
+
+
+def test_a_cancelled_queued_sweep_is_told_as_finished(store: Store) -> None:
+    sweep = create(store)
+    store.request_cancel(sweep.id, now=2.0)
+    store.request_cancel(sweep.id, now=3.0)
+    assert kinds(store, sweep.id) == ["sweep.created", "sweep.finished"]
+
+
+def test_sequences_grow_and_a_reader_resumes_behind_the_last_one_it_saw(store: Store) -> None:
+    sweep = held_sweep(store)
+    measure(store, sweep, 0, mfu=0.3)
+    everything = store.events(sweep.id)
+    sequences = [event.sequence for event in everything]
+    assert sequences[0] > 0
+    assert sequences == sorted(set(sequences))
+    assert store.events(sweep.id, limit=2) == everything[:2]
+    assert store.events(sweep.id, after=sequences[1]) == everything[2:]
+    assert store.events(sweep.id, after=sequences[-1]) == []
+
+
+def test_events_of_another_sweep_are_not_told(store: Store) -> None:
+    sweep = held_sweep(store)
+    other = create(store)
+    assert {event.sweep_id for event in store.events(sweep.id)} == {sweep.id}
+    assert kinds(store, other.id) == ["sweep.created"]
+
+
+def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
+    sweep = held_sweep(store)
+    complete = measure(store, sweep, 0, mfu=0.3)
+    failed = start(store, sweep, 1)
+    store.add_step(failed.id, step_report(4, loss=float("nan")), owner=OWNER, now=12.0)
+    end(store, failed, failure(FailureKind.OOM))
+    data = [event.data for event in store.events(sweep.id)]
+    assert data[1] == {"state": "running", "owner": OWNER, "stop_reason": None, "stop_detail": ""}
+    assert data[3] == {
+        "trial_id": complete.id,
+        "number": 0,
+        "state": "complete",
+        "attempts": 1,
+        "mfu": 0.3,
+        "step_time_s": 0.5,
+        "failure_kind": None,
+    }
+    assert data[5] == {
+        "trial_id": failed.id,
+        "number": 1,
+        "step": 4,
+        "is_warmup": False,
+        "step_time_s": 0.5,
+        "loss": None,
+        "tokens_per_s": 1024.0,
+        "mfu": 0.25,
+    }
+    assert (data[6]["state"], data[6]["failure_kind"]) == ("failed", "oom")
+
+
+def test_a_refused_write_leaves_no_event(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    before = store.events(sweep.id)
+    with pytest.raises(Conflict):
+        store.add_step(trial.id, step_report(), owner=OWNER, now=13.0)
+    with pytest.raises(Conflict):
+        store.start_trial(trial.id, owner=OWNER, now=13.0)
+    assert store.events(sweep.id) == before

@@ -1,0 +1,105 @@
+"""Store contract: models and clusters by name, keys that find nothing, and health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.ports import Store
+from tests.builders import h100_cluster, llama_70b, sweep_request, tiny_model
+
+
+def test_a_saved_model_and_cluster_read_back_by_name(store: Store) -> None:
+    store.save_model(llama_70b())
+    store.save_cluster(h100_cluster(price_per_accelerator_hour=2.5))
+    assert store.get_model("llama-3-70b") == llama_70b()
+    assert store.get_cluster("h100:64") == h100_cluster(price_per_accelerator_hour=2.5)
+
+
+def test_saving_an_equal_description_again_is_fine(store: Store) -> None:
+    for _ in range(2):
+        store.save_model(tiny_model())
+        store.save_cluster(h100_cluster())
+    assert (store.list_models(), store.list_clusters()) == ([tiny_model()], [h100_cluster()])
+
+
+def test_a_name_is_not_given_to_a_second_description(store: Store) -> None:
+    store.save_model(tiny_model())
+    store.save_cluster(h100_cluster())
+    with pytest.raises(Conflict, match="'tiny'"):
+        store.save_model(tiny_model(num_layers=5))
+    with pytest.raises(Conflict, match="'h100:64'"):
+        store.save_cluster(h100_cluster(oversubscription=2.0))
+    assert (store.get_model("tiny"), store.get_cluster("h100:64")) == (tiny_model(), h100_cluster())
+
+
+def test_descriptions_are_listed_by_name(store: Store) -> None:
+    names = ["b", "B", "a-2", "a", "ä", "A 1", "a_1"]  # an order that locales disagree about
+    for name in names:
+        store.save_model(tiny_model(name=name))
+        store.save_cluster(h100_cluster(name=name))
+    assert [model.name for model in store.list_models()] == sorted(names)
+    assert [cluster.name for cluster in store.list_clusters()] == sorted(names)
+
+
+def test_a_misspelt_name_is_not_found_and_the_nearest_is_named(store: Store) -> None:
+    store.save_model(llama_70b())
+    store.save_cluster(h100_cluster())
+    with pytest.raises(NotFound) as missing_model:
+        store.get_model("lama-3-70b")
+    with pytest.raises(NotFound) as missing_cluster:
+        store.get_cluster("h100:46")
+    assert (missing_model.value.kind, missing_model.value.nearest) == ("model", "llama-3-70b")
+    assert (missing_cluster.value.kind, missing_cluster.value.nearest) == ("cluster", "h100:64")
+
+
+def test_a_name_unlike_any_is_not_found_without_a_suggestion(store: Store) -> None:
+    store.save_model(llama_70b())
+    with pytest.raises(NotFound) as missing:
+        store.get_model("qwen")
+    assert missing.value.nearest is None
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\ud800b", "a\nb"], ids=ascii)
+def test_a_name_that_does_not_print_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"model\.name"):
+        store.save_model(tiny_model(name=name))
+    with pytest.raises(InvalidInput, match=r"cluster\.name"):
+        store.save_cluster(h100_cluster(name=name))
+
+
+READS: dict[str, Callable[[Store, str], Any]] = {
+    "get_sweep": lambda store, key: store.get_sweep(key),
+    "request_cancel": lambda store, key: store.request_cancel(key, now=1.0),
+    "get_trial": lambda store, key: store.get_trial(key),
+    "list_trials": lambda store, key: store.list_trials(key),
+    "ranking": lambda store, key: store.ranking(key),
+    "events": lambda store, key: store.events(key),
+    "get_model": lambda store, key: store.get_model(key),
+    "get_cluster": lambda store, key: store.get_cluster(key),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_a_key_that_is_not_stored_is_not_found_whatever_it_holds(
+    store: Store, read: Callable[[Store, str], Any]
+) -> None:
+    for key in ("", "missing", "\0", "\ud800", "' OR 1=1 --"):
+        with pytest.raises(NotFound) as missing:
+            read(store, key)
+        assert missing.value.key == key
+
+
+def test_any_text_is_an_idempotency_key(store: Store) -> None:
+    keys = ["", "\0", "\ud800", "µ", "'"]
+    ids = [store.create_sweep(sweep_request(), now=1.0, idempotency_key=key)[0].id for key in keys]
+    again = [store.create_sweep(sweep_request(), now=1.0, idempotency_key=key)[0].id for key in keys]
+    assert len(set(ids)) == len(keys)
+    assert again == ids
+
+
+def test_a_healthy_store_names_its_revision(store: Store) -> None:
+    assert store.check()

@@ -1,0 +1,137 @@
+"""Store contract: a database that is away, full, read-only or not ours is StoreUnavailable, and nothing is lost."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event, text
+
+from autotuner.domain.sweep import Sweep
+from autotuner.domain.trial import Trial
+from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.ports import Store
+from autotuner.store.engine import make_engine
+from autotuner.store.schema import migrate
+from autotuner.store.sql import SqlStore, open_store
+from tests.contracts.acts import add, create, held_sweep
+
+NOBODY_LISTENS = "postgresql://nobody@127.0.0.1:1/nothing"  # port 1 is reserved (tcpmux)
+
+
+def add_for_ever(store: Store, sweep: Sweep, stored: list[Trial]) -> None:
+    for number in count():
+        stored.append(add(store, sweep, number))  # what was stored before the refusal counts
+
+
+def test_a_full_disk_is_unavailable_and_loses_nothing_that_was_stored(sqlite_url: str) -> None:
+    engine = make_engine(sqlite_url)
+    # SQLite's own bound on the file makes the very error that a full disk makes: SQLITE_FULL.
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 60").close())
+    full = SqlStore(engine)
+    sweep = held_sweep(full)
+    stored: list[Trial] = []
+    with pytest.raises(StoreUnavailable, match="full"):
+        add_for_ever(full, sweep, stored)
+    assert len(stored) > 0
+    assert full.list_trials(sweep.id)[1] == len(stored)
+    full.close()
+    with_room = open_store(sqlite_url)
+    assert with_room.list_trials(sweep.id)[0] == stored[:50]
+    assert add(with_room, sweep, len(stored)).number == len(stored)
+    with_room.close()
+
+
+def test_a_read_only_database_is_read_and_not_written(sqlite_url: str) -> None:
+    writable = open_store(sqlite_url)
+    sweep = create(writable)
+    read_only = open_store(sqlite_url.replace("sqlite:///", "sqlite:///file:") + "?mode=ro&uri=true")
+    assert read_only.get_sweep(sweep.id) == sweep
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        create(read_only)
+    assert writable.list_sweeps()[1] == 1
+    read_only.close()
+    writable.close()
+
+
+def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    store = open_store(NOBODY_LISTENS)
+    for act in (store.check, store.list_sweeps, lambda: create(store)):
+        with pytest.raises(StoreUnavailable, match="port 1 "):
+            act()
+    with pytest.raises(StoreUnavailable, match="port 1 "):
+        migrate(NOBODY_LISTENS)
+    store.close()
+
+
+def test_connections_that_the_server_dropped_are_replaced(postgresql_url: str) -> None:
+    store, other = open_store(postgresql_url), make_engine(postgresql_url)
+    sweep = create(store)
+    with other.connect() as connection:
+        everyone_else = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        connection.execute(text(f"{everyone_else} AND datname = current_database()"))
+    assert store.get_sweep(sweep.id) == sweep
+    other.dispose()
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["a folder", "another kind of file"])
+def test_a_path_that_is_no_database_is_unavailable(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "store.db"
+    path.mkdir() if kind == "a folder" else path.write_text("no database " * 100)
+    store = open_store(f"sqlite:///{path}")
+    with pytest.raises(StoreUnavailable):
+        store.list_sweeps()
+    store.close()
+
+
+def test_a_path_below_a_file_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="folder"):
+        open_store(f"sqlite:///{tmp_path}/file/store.db")
+
+
+def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/empty.db")
+    with pytest.raises(StoreUnavailable, match="make migrate"):
+        store.check()
+    with pytest.raises(StoreUnavailable):
+        store.list_sweeps()
+    store.close()
+
+
+def test_a_database_at_another_revision_is_unavailable_with_both_named(database_url: str) -> None:
+    engine = make_engine(database_url)
+    store = SqlStore(engine)
+    at_head = store.check()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE autotuner_alembic_version SET version_num = 'other'"))
+    with pytest.raises(StoreUnavailable, match=f"other.*{at_head}"):
+        store.check()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE autotuner_alembic_version SET version_num = :head"), {"head": at_head})
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "store.db", "mysql://host/name", "sqlite://", "sqlite:///:memory:", "postgres://host/name"]
+)
+def test_a_url_of_no_supported_database_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="sqlite:///"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["mysql://user:secret@host/name", "user:secret@host/name"])
+def test_a_refused_url_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        open_store(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_folders_of_an_sqlite_path_are_made(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/not/yet/there.db"
+    migrate(url)
+    store = open_store(url)
+    assert store.list_sweeps() == ([], 0)
+    store.close()

@@ -1,0 +1,71 @@
+"""The queries that pages wait for read an index in order: no sort, no scan of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, Select, text
+
+from autotuner.ports import TrialFilter
+from autotuner.store import statements
+from autotuner.store.engine import make_engine, reading
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Iterator[Engine]:
+    engine = make_engine(sqlite_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def postgresql(postgresql_url: str) -> Iterator[Engine]:
+    engine = make_engine(postgresql_url)
+    yield engine
+    engine.dispose()
+
+
+def plan(engine: Engine, query: Select[*tuple[object, ...]]) -> str:
+    """How the database would run the query, a step per line."""
+    statement = str(query.limit(50).compile(engine, compile_kwargs={"literal_binds": True}))
+    with reading(engine) as connection:
+        if engine.dialect.name == "sqlite":
+            return "\n".join(row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {statement}")))
+        # A table of a few rows is always scanned; what counts is that the index can serve where it is large.
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        connection.execute(text("SET LOCAL enable_sort = off"))
+        return "\n".join(connection.scalars(text(f"EXPLAIN {statement}")))
+
+
+@pytest.mark.parametrize("where", [TrialFilter(), TrialFilter(tensor_parallel_degree=2)], ids=["all", "filtered"])
+def test_sqlite_ranks_a_sweep_by_its_index_without_a_sort(sqlite: Engine, where: TrialFilter) -> None:
+    steps = plan(sqlite, statements.ranking("sw-x", where))
+    assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=?)" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+def test_sqlite_ranks_all_sweeps_by_their_index_without_a_sort(sqlite: Engine) -> None:
+    steps = plan(sqlite, statements.ranking(None, TrialFilter()))
+    assert "SCAN measurements USING INDEX ix_measurements_ranking" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+def test_postgresql_can_rank_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
+    of_one = plan(postgresql, statements.ranking("sw-x", TrialFilter()))
+    of_all = plan(postgresql, statements.ranking(None, TrialFilter()))
+    assert "Index Scan using ix_measurements_sweep_ranking" in of_one
+    assert "Index Scan using ix_measurements_ranking" in of_all
+    assert "Sort" not in of_one + of_all
+
+
+def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:
+    steps = plan(sqlite, statements.oldest_claimable(1.0))
+    assert "SEARCH sweeps USING INDEX ix_sweeps_state_created_at_id (state=?)" in steps
+    assert "SCAN" not in steps
+
+
+def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine) -> None:
+    steps = plan(sqlite, statements.select_events("sw-x", 7, 50))
+    assert "(sweep_id=? AND sequence>?)" in steps
+    assert "TEMP B-TREE" not in steps

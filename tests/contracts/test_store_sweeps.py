@@ -1,0 +1,247 @@
+"""Store contract: sweeps and their leases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotuner.domain.sweep import Budget, StopReason, SweepState
+from autotuner.domain.trial import TrialState
+from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.ports import Page, Store
+from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
+from tests.contracts.acts import LEASE_S, OTHER, OWNER, add, claim, create, finish, held_sweep, measure, start
+
+
+# ---------------------------------------------------------------------- creating and reading
+def test_a_new_sweep_is_queued_and_reads_back_as_it_was_asked(store: Store) -> None:
+    request = sweep_request(name="nightly", budget=Budget(num_trials=7, wall_clock_s=0.1))
+    sweep, created = store.create_sweep(request, now=5.0)
+    assert created
+    assert (sweep.request, sweep.state, sweep.created_at) == (request, SweepState.QUEUED, 5.0)
+    assert store.get_sweep(sweep.id) == sweep
+
+
+def test_the_same_key_with_an_equal_request_returns_the_stored_sweep(store: Store) -> None:
+    first, created = store.create_sweep(sweep_request(), now=1.0, idempotency_key="key")
+    again, created_again = store.create_sweep(sweep_request(), now=2.0, idempotency_key="key")
+    assert (created, created_again) == (True, False)
+    assert again == first
+    assert store.list_sweeps()[1] == 1
+
+
+def test_the_same_key_with_an_equal_request_returns_the_sweep_as_it_stands_now(store: Store) -> None:
+    store.create_sweep(sweep_request(), now=1.0, idempotency_key="key")
+    claimed = claim(store)
+    assert store.create_sweep(sweep_request(), now=20.0, idempotency_key="key") == (claimed, False)
+
+
+def test_the_same_key_with_another_request_is_a_conflict_that_names_the_stored_sweep(store: Store) -> None:
+    sweep, _ = store.create_sweep(sweep_request(), now=1.0, idempotency_key="key")
+    with pytest.raises(Conflict, match=sweep.id):
+        store.create_sweep(sweep_request(seed=1), now=2.0, idempotency_key="key")
+    assert store.list_sweeps()[1] == 1
+
+
+def test_equal_requests_without_a_key_are_different_sweeps(store: Store) -> None:
+    assert create(store).id != create(store).id
+
+
+def test_sweeps_are_listed_newest_first_a_page_at_a_time(store: Store) -> None:
+    ids = [create(store, now=float(now)).id for now in range(5)]
+    page, total = store.list_sweeps(page=Page(limit=2, offset=1))
+    assert [sweep.id for sweep in page] == [ids[3], ids[2]]
+    assert total == 5
+
+
+def test_a_page_behind_the_last_sweep_is_empty_and_still_knows_the_total(store: Store) -> None:
+    create(store)
+    assert store.list_sweeps(page=Page(offset=9)) == ([], 1)
+
+
+def test_sweeps_are_listed_by_state(store: Store) -> None:
+    running = held_sweep(store)
+    queued = create(store)
+    assert store.list_sweeps(state=SweepState.QUEUED) == ([queued], 1)
+    assert store.list_sweeps(state=SweepState.RUNNING) == ([running], 1)
+    assert store.list_sweeps(state=SweepState.FAILED) == ([], 0)
+
+
+# ---------------------------------------------------------------------- claiming
+def test_the_oldest_queued_sweep_is_claimed_first(store: Store) -> None:
+    newer, older = create(store, now=2.0), create(store, now=1.0)
+    assert [claim(store).id, claim(store).id] == [older.id, newer.id]
+
+
+def test_nothing_is_claimed_where_nothing_waits(store: Store) -> None:
+    assert store.claim_sweep(owner=OWNER, now=1.0, lease_s=LEASE_S) is None
+
+
+def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert (sweep.state, sweep.owner, sweep.lease_until) == (SweepState.RUNNING, OWNER, 40.0)
+    assert sweep.started_at == 10.0
+    assert store.get_sweep(sweep.id) == sweep
+
+
+def test_a_sweep_is_taken_over_from_the_moment_its_lease_lapses(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert store.claim_sweep(owner=OTHER, now=39.9, lease_s=LEASE_S) is None
+    taken = claim(store, owner=OTHER, now=40.0)
+    assert (taken.id, taken.owner, taken.lease_until) == (sweep.id, OTHER, 70.0)
+
+
+def test_a_takeover_keeps_the_time_of_the_first_start(store: Store) -> None:
+    held_sweep(store)
+    assert claim(store, owner=OTHER, now=50.0).started_at == 10.0
+
+
+def test_a_takeover_queues_the_running_trial_again_and_forgets_its_steps(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    claim(store, owner=OTHER, now=50.0)
+    interrupted = store.get_trial(trial.id)
+    assert (interrupted.state, interrupted.number, interrupted.attempts) == (TrialState.QUEUED, 0, 1)
+    assert (interrupted.steps, interrupted.started_at) == ((), None)
+
+
+def test_a_takeover_leaves_trials_that_do_not_run_as_they_are(store: Store) -> None:
+    sweep = held_sweep(store)
+    complete, queued = measure(store, sweep, 0, mfu=0.3), add(store, sweep, 1)
+    claim(store, owner=OTHER, now=50.0)
+    assert [store.get_trial(complete.id), store.get_trial(queued.id)] == [complete, queued]
+
+
+# ---------------------------------------------------------------------- holding
+def test_renewing_pushes_the_lease_and_tells_of_a_cancel_request(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert not store.renew_lease(sweep.id, owner=OWNER, now=20.0, lease_s=LEASE_S).cancel_requested
+    store.request_cancel(sweep.id, now=21.0)
+    renewed = store.renew_lease(sweep.id, owner=OWNER, now=22.0, lease_s=LEASE_S)
+    assert (renewed.lease_until, renewed.cancel_requested) == (52.0, True)
+    assert store.get_sweep(sweep.id) == renewed
+
+
+def test_a_lapsed_lease_that_nobody_took_over_is_still_held(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert store.renew_lease(sweep.id, owner=OWNER, now=1000.0, lease_s=LEASE_S).lease_until == 1030.0
+
+
+def test_a_released_sweep_can_be_claimed_at_once(store: Store) -> None:
+    sweep = held_sweep(store)
+    store.release_sweep(sweep.id, owner=OWNER, now=11.0)
+    released = store.get_sweep(sweep.id)
+    assert (released.state, released.owner) == (SweepState.RUNNING, None)
+    assert claim(store, owner=OTHER, now=11.0).id == sweep.id
+
+
+WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
+    "renew_lease": lambda store, sweep, trial: store.renew_lease(sweep, owner=OWNER, now=60.0, lease_s=1.0),
+    "release_sweep": lambda store, sweep, trial: store.release_sweep(sweep, owner=OWNER, now=60.0),
+    "finish_sweep": lambda store, sweep, trial: store.finish_sweep(
+        sweep, owner=OWNER, now=60.0, state=SweepState.FAILED, reason=StopReason.ERROR, detail=""
+    ),
+    "add_trial": lambda store, sweep, trial: store.add_trial(
+        sweep, owner=OWNER, number=9, layout=cpu_layout(), prediction=prediction()
+    ),
+    "start_trial": lambda store, sweep, trial: store.start_trial(trial, owner=OWNER, now=60.0),
+    "add_step": lambda store, sweep, trial: store.add_step(trial, step_report(), owner=OWNER, now=60.0),
+    "finish_trial": lambda store, sweep, trial: store.finish_trial(trial, measurement(), owner=OWNER, now=60.0),
+}
+
+
+@pytest.mark.parametrize("write", WORKER_WRITES.values(), ids=WORKER_WRITES.keys())
+def test_a_worker_whose_lease_was_taken_over_writes_nothing(store: Store, write: Callable[..., Any]) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    claim(store, owner=OTHER, now=50.0)
+    store.start_trial(trial.id, owner=OTHER, now=51.0)
+    before = (store.get_sweep(sweep.id), store.get_trial(trial.id), store.list_trials(sweep.id), store.events(sweep.id))
+    with pytest.raises(LeaseLost, match=OWNER):
+        write(store, sweep.id, trial.id)
+    after = (store.get_sweep(sweep.id), store.get_trial(trial.id), store.list_trials(sweep.id), store.events(sweep.id))
+    assert after == before
+
+
+@pytest.mark.parametrize("write", WORKER_WRITES.values(), ids=WORKER_WRITES.keys())
+def test_a_worker_that_released_its_sweep_writes_nothing_more(store: Store, write: Callable[..., Any]) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.release_sweep(sweep.id, owner=OWNER, now=12.0)
+    with pytest.raises(LeaseLost, match=sweep.id):
+        write(store, sweep.id, trial.id)
+
+
+@pytest.mark.parametrize("write", WORKER_WRITES.values(), ids=WORKER_WRITES.keys())
+def test_writes_to_a_sweep_or_trial_that_is_not_stored_are_not_found(store: Store, write: Callable[..., Any]) -> None:
+    with pytest.raises(NotFound, match="sw-missing"):
+        write(store, "sw-missing", "sw-missing-0000")
+
+
+# ---------------------------------------------------------------------- ending
+def test_cancelling_a_queued_sweep_ends_it_at_once(store: Store) -> None:
+    sweep = store.request_cancel(create(store).id, now=3.0)
+    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (SweepState.CANCELLED, StopReason.CANCELLED, 3.0)
+    assert store.get_sweep(sweep.id) == sweep
+    assert store.claim_sweep(owner=OWNER, now=4.0, lease_s=LEASE_S) is None
+
+
+def test_cancelling_a_running_sweep_leaves_the_end_to_its_worker(store: Store) -> None:
+    sweep = store.request_cancel(held_sweep(store).id, now=11.0)
+    assert (sweep.state, sweep.owner, sweep.cancel_requested) == (SweepState.RUNNING, OWNER, True)
+
+
+def test_cancelling_a_finished_sweep_changes_nothing(store: Store) -> None:
+    finished = finish(store, held_sweep(store))
+    assert store.request_cancel(finished.id, now=99.0) == finished
+
+
+def test_finishing_records_the_end_and_drops_the_lease(store: Store) -> None:
+    sweep = finish(store, held_sweep(store))
+    assert (sweep.state, sweep.stop_reason, sweep.stop_detail, sweep.finished_at) == (
+        SweepState.COMPLETE,
+        StopReason.TRIAL_BUDGET,
+        "4 of 4 trials ran",
+        20.0,
+    )
+    assert (sweep.owner, sweep.lease_until) == (None, None)
+    assert store.get_sweep(sweep.id) == sweep
+
+
+def test_the_detail_of_an_end_may_be_any_text(store: Store) -> None:
+    sweep = store.finish_sweep(
+        held_sweep(store).id,
+        owner=OWNER,
+        now=20.0,
+        state=SweepState.FAILED,
+        reason=StopReason.ERROR,
+        detail="a worker printed \0 and \ud800",
+    )
+    assert store.get_sweep(sweep.id).stop_detail.startswith("a worker printed")
+
+
+def test_finishing_cancels_trials_that_have_not_ended(store: Store) -> None:
+    sweep = held_sweep(store)
+    complete, running, queued = measure(store, sweep, 0, mfu=0.3), start(store, sweep, 1), add(store, sweep, 2)
+    finish(store, sweep)
+    assert store.get_trial(complete.id) == complete
+    for trial in (running, queued):
+        ended = store.get_trial(trial.id)
+        assert (ended.state, ended.finished_at) == (TrialState.CANCELLED, 20.0)
+
+
+def test_a_finished_sweep_is_never_claimed_again(store: Store) -> None:
+    finish(store, held_sweep(store))
+    assert store.claim_sweep(owner=OTHER, now=1e9, lease_s=LEASE_S) is None
+
+
+def test_a_sweep_cannot_finish_in_a_state_that_is_no_end(store: Store) -> None:
+    sweep = held_sweep(store)
+    with pytest.raises(InvalidInput, match="running"):
+        store.finish_sweep(
+            sweep.id, owner=OWNER, now=20.0, state=SweepState.RUNNING, reason=StopReason.ERROR, detail=""
+        )
+    assert store.get_sweep(sweep.id) == sweep

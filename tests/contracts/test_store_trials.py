@@ -1,0 +1,219 @@
+"""Store contract: trials, their steps and outcomes, and the ranking."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import Recompute
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import FailureKind, Outcome, Stopped, TrialState
+from autotuner.errors import Conflict, NotFound
+from autotuner.ports import Page, Store, TrialFilter
+from tests.builders import cpu_layout, failure, measurement, prediction, step_report
+from tests.contracts.acts import OWNER, add, claim, create, end, held_sweep, measure, start
+
+
+# ---------------------------------------------------------------------- one trial
+def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -> None:
+    sweep = held_sweep(store)
+    layout = cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
+    guess = prediction(mfu=1 / 3, relative_error=0.1)
+    trial = store.add_trial(sweep.id, owner=OWNER, number=3, layout=layout, prediction=guess)
+    assert (trial.layout, trial.prediction) == (layout, guess)
+    assert (trial.state, trial.number, trial.attempts) == (TrialState.QUEUED, 3, 0)
+    assert store.get_trial(trial.id) == trial
+
+
+def test_a_trial_id_says_its_sweep_and_number(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert add(store, sweep, 7).id == f"{sweep.id}-0007"
+
+
+def test_a_number_is_taken_once_per_sweep(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep, 1)
+    with pytest.raises(Conflict, match="trial 1"):
+        add(store, sweep, 1)
+    assert store.get_trial(trial.id) == trial
+    create(store)
+    assert add(store, claim(store), 1).number == 1
+
+
+def test_a_started_trial_runs_its_first_attempt(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    assert (trial.state, trial.attempts, trial.started_at) == (TrialState.RUNNING, 1, 11.0)
+    assert store.get_trial(trial.id) == trial
+
+
+def test_a_running_trial_cannot_start(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    with pytest.raises(Conflict, match="running"):
+        store.start_trial(trial.id, owner=OWNER, now=12.0)
+    assert store.get_trial(trial.id) == trial
+
+
+def test_an_unknown_trial_is_not_found(store: Store) -> None:
+    sweep = held_sweep(store)
+    with pytest.raises(NotFound, match="0009"):
+        store.get_trial(f"{sweep.id}-0009")
+
+
+# ---------------------------------------------------------------------- steps
+def test_steps_come_back_in_order(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    reports = tuple(step_report(step, loss=5.0 - step / 3, is_warmup=step < 2) for step in range(12))
+    for report in (*reports[5:], *reports[:5]):
+        store.add_step(trial.id, report, owner=OWNER, now=12.0)
+    assert store.get_trial(trial.id).steps == reports
+
+
+def test_a_step_is_reported_once(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    store.add_step(trial.id, step_report(0), owner=OWNER, now=12.0)
+    with pytest.raises(Conflict, match="step 0"):
+        store.add_step(trial.id, step_report(0, loss=1.0), owner=OWNER, now=13.0)
+    assert store.get_trial(trial.id).steps == (step_report(0),)
+
+
+def test_a_queued_trial_takes_no_step(store: Store) -> None:
+    trial = add(store, held_sweep(store))
+    with pytest.raises(Conflict, match="queued"):
+        store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+
+
+def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    store.add_step(trial.id, step_report(loss=math.nan), owner=OWNER, now=12.0)
+    (step,) = store.get_trial(trial.id).steps
+    assert math.isnan(step.loss)
+
+
+# ---------------------------------------------------------------------- outcomes
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (measurement(mfu=1 / 3), TrialState.COMPLETE),
+        (failure(FailureKind.TIMEOUT, rank=None, log_tail="NUL \0, half a pair \ud800, µ"), TrialState.FAILED),
+        (Stopped(reason="pruned"), TrialState.PRUNED),
+        (Stopped(reason="cancelled"), TrialState.CANCELLED),
+    ],
+    ids=lambda value: value.value if isinstance(value, TrialState) else "",
+)
+def test_a_trial_ends_as_its_outcome_says(store: Store, outcome: Outcome, state: TrialState) -> None:
+    trial = start(store, held_sweep(store))
+    store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
+    ended = end(store, trial, outcome)
+    assert (ended.state, ended.finished_at, ended.steps) == (state, 12.0, (step_report(),))
+    assert ended.measurement == (outcome if state is TrialState.COMPLETE else None)
+    assert ended.failure == (outcome if state is TrialState.FAILED else None)
+    assert store.get_trial(trial.id) == ended
+
+
+@pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
+def test_a_trial_stopped_for_its_workers_sake_is_queued_again(store: Store, reason: str) -> None:
+    trial = start(store, held_sweep(store))
+    store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
+    stopped = end(store, trial, Stopped(reason="shutdown" if reason == "shutdown" else "lease_lost"))
+    assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, 1, ())
+    assert (stopped.started_at, stopped.finished_at) == (None, None)
+    assert store.get_trial(trial.id) == stopped
+    again = store.start_trial(trial.id, owner=OWNER, now=20.0)
+    assert (again.attempts, again.started_at) == (2, 20.0)
+
+
+def test_a_trial_ends_once(store: Store) -> None:
+    trial = measure(store, held_sweep(store), 0, mfu=0.3)
+    with pytest.raises(Conflict, match="complete"):
+        end(store, trial, failure())
+    assert store.get_trial(trial.id) == trial
+
+
+# ---------------------------------------------------------------------- lists
+def test_trials_are_listed_by_number_without_steps_a_page_at_a_time(store: Store) -> None:
+    sweep = held_sweep(store)
+    trials = [add(store, sweep, number) for number in (2, 0, 1)]
+    running = store.start_trial(trials[0].id, owner=OWNER, now=11.0)
+    store.add_step(running.id, step_report(), owner=OWNER, now=12.0)
+    assert store.list_trials(sweep.id) == ([trials[1], trials[2], running], 3)
+    assert store.list_trials(sweep.id, page=Page(limit=1, offset=1)) == ([trials[2]], 3)
+
+
+def test_listed_trials_carry_how_they_ended(store: Store) -> None:
+    sweep = held_sweep(store)
+    complete, failed = measure(store, sweep, 0, mfu=0.3), end(store, start(store, sweep, 1), failure())
+    assert store.list_trials(sweep.id) == ([complete, failed], 2)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        TrialFilter(state=TrialState.RUNNING),
+        TrialFilter(tensor_parallel_degree=2),
+        TrialFilter(pipeline_parallel_degree=2),
+        TrialFilter(micro_batch_size=4),
+        TrialFilter(tensor_parallel_degree=2, pipeline_parallel_degree=2),
+    ],
+    ids=str,
+)
+def test_trials_are_listed_by_state_and_degree(store: Store, where: TrialFilter) -> None:
+    sweep = held_sweep(store)
+    add(store, sweep, 0)
+    wanted = start(
+        store,
+        sweep,
+        1,
+        layout=cpu_layout(tensor_parallel_degree=2, pipeline_parallel_degree=2, micro_batch_size=4),
+    )
+    assert store.list_trials(sweep.id, where=where) == ([wanted], 1)
+
+
+def test_trials_of_another_sweep_are_not_listed(store: Store) -> None:
+    add(store, held_sweep(store))
+    create(store)
+    assert store.list_trials(claim(store).id) == ([], 0)
+
+
+# ---------------------------------------------------------------------- the ranking
+def test_the_ranking_is_of_complete_trials_by_measured_mfu(store: Store) -> None:
+    sweep = held_sweep(store)
+    low, high, middle = (measure(store, sweep, number, mfu=mfu) for number, mfu in enumerate((0.2, 0.4, 0.3)))
+    end(store, start(store, sweep, 3), failure())
+    end(store, start(store, sweep, 4), Stopped(reason="pruned"))
+    start(store, sweep, 5)
+    assert store.ranking(sweep.id) == ([high, middle, low], 3)
+
+
+def test_ranked_trials_come_without_steps(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    complete = end(store, trial, measurement())
+    assert store.ranking(sweep.id) == ([replace(complete, steps=())], 1)
+
+
+def test_equal_mfu_ranks_by_id(store: Store) -> None:
+    sweep = held_sweep(store)
+    later, earlier = (measure(store, sweep, number, mfu=0.25) for number in (1, 0))
+    assert store.ranking(sweep.id) == ([earlier, later], 2)
+
+
+def test_the_ranking_of_all_sweeps_mixes_them(store: Store) -> None:
+    first = held_sweep(store)
+    low, high = measure(store, first, 0, mfu=0.2), measure(store, first, 1, mfu=0.4)
+    create(store)
+    second = claim(store)
+    middle = measure(store, second, 0, mfu=0.3)
+    assert store.ranking() == ([high, middle, low], 3)
+    assert store.ranking(second.id) == ([middle], 1)
+
+
+def test_the_ranking_can_be_filtered_and_paged(store: Store) -> None:
+    sweep = held_sweep(store)
+    tensor: Layout = cpu_layout(tensor_parallel_degree=2)
+    measure(store, sweep, 0, mfu=0.9)
+    _, second, _ = (measure(store, sweep, number, mfu=0.5 - number / 10, layout=tensor) for number in (1, 2, 3))
+    where = TrialFilter(tensor_parallel_degree=2)
+    assert store.ranking(sweep.id, where=where, page=Page(limit=1, offset=1)) == ([second], 3)
