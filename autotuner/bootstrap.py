@@ -1,0 +1,148 @@
+"""The composition root: the one place that knows the concrete store, launcher and clock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.clock import SystemClock
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.prediction import Prediction
+from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
+from autotuner.errors import InvalidInput, NotFound
+from autotuner.launch.detect import detect_cluster
+from autotuner.launch.local import LocalLauncher
+from autotuner.logs import configure_logs
+from autotuner.ports import Clock, Launcher, Store
+from autotuner.search.ranking import PredictionTable, best_predicted
+from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.worker import Worker
+from autotuner.settings import Settings
+from autotuner.store.sql import open_store
+
+__all__ = ["App", "build"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """The application: what REST, dashboard and CLI call."""
+
+    settings: Settings
+    store: Store
+    launcher: Launcher
+    clock: Clock
+    _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
+    _workers: list[threading.Thread] = field(default_factory=list, init=False)
+
+    # ------------------------------------------------------------------ names
+    def model(self, name: str) -> TransformerSpec:
+        """A stored model, else one of the catalog."""
+        try:
+            return self.store.get_model(name)
+        except NotFound:
+            return load_model(name)
+
+    def cluster(self, name: str) -> Cluster:
+        """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``)."""
+        if name == "local":
+            return detect_cluster()
+        try:
+            return self.store.get_cluster(name)
+        except NotFound:
+            return load_cluster(name)
+
+    # ------------------------------------------------------------------ predictions
+    def predictions(self, job: Job, space: SearchSpace, *, limit: int) -> PredictionTable:
+        """The best predicted layouts of the space, and how many are legal and fit."""
+        return best_predicted(job, space, limit=limit)
+
+    def predict_one(self, job: Job, layout: Layout) -> Prediction:
+        """The prediction of one layout.
+
+        Raises:
+            InvalidInput: The layout cannot run; the rule lists every reason.
+        """
+        if broken := reasons(layout, job):
+            rule = "; ".join(reason.message for reason in broken)
+            raise InvalidInput(f"layout.{broken[0].field}", str(layout), rule, broken[0].nearest)
+        return predict_one(layout, job)
+
+    # ------------------------------------------------------------------ sweeps
+    def create_sweep(self, request: SweepRequest, idempotency_key: str | None) -> tuple[Sweep, bool]:
+        """Queue a sweep; False beside it when the key had created it before.
+
+        Raises:
+            InvalidInput: The space holds no layout that a trial can run, or this service's own worker has not the
+                devices. A service without one leaves the second to the workers.
+            Conflict: The key was used for another request.
+        """
+        rules = (*RULES, *TRIAL_RULES)
+        if len(legal_layouts(request.job, request.space, rules)) == 0:
+            broken = explain_empty(request.job, request.space, rules)
+            rule = "holds no layout that a trial can run: " + "; ".join(reason.message for reason in broken)
+            raise InvalidInput("space", "as given", rule)
+        if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster)):
+            raise InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")
+        return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
+
+    # ------------------------------------------------------------------ workers
+    def start_workers(self) -> None:
+        """Run sweeps on background threads of this process, ``settings.num_workers`` of them."""
+        for _ in range(self.settings.num_workers):
+            thread = threading.Thread(target=self.work, name="autotuner-worker")
+            thread.start()
+            self._workers.append(thread)
+
+    def work(self) -> None:
+        """Run sweeps on this thread until ``stop_workers`` is called."""
+        owner = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        worker = Worker(
+            self.store,
+            self.launcher,
+            self.clock,
+            owner=owner,
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+        worker.run_forever(self.settings.poll_s)
+
+    def request_stop(self) -> None:
+        """Have every worker end its trial and give its sweep back; returns at once."""
+        self._shutdown.set()
+
+    def stop_workers(self) -> None:
+        """Stop the workers and wait for their threads."""
+        self.request_stop()
+        for thread in self._workers:
+            thread.join()
+        self._workers.clear()
+
+    def close(self) -> None:
+        """Stop the workers and release the store."""
+        self.stop_workers()
+        self.store.close()
+
+
+def build(
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    launcher: Launcher | None = None,
+    clock: Clock | None = None,
+) -> App:
+    """The application for these settings; what is passed in replaces the real thing."""
+    configure_logs(settings.log_level)
+    return App(
+        settings=settings,
+        store=store or open_store(settings.database_url),
+        launcher=launcher or LocalLauncher(settings.work_dir),
+        clock=clock or SystemClock(),
+    )

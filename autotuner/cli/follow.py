@@ -1,0 +1,62 @@
+"""Watching a sweep: live on a terminal, a line per finished trial elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from autotuner.cli.client import Client
+from autotuner.cli.render import sweep_view
+
+__all__ = ["follow"]
+
+_POLL_S = 0.5
+_FINISHED = ("complete", "cancelled", "failed")
+
+
+def follow(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
+    """Show the sweep until it ends; returns it as it ended."""
+    return _live(client, sweep_id, console) if console.is_terminal else _lines(client, sweep_id, console)
+
+
+def _live(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        while True:
+            sweep, trials = _state(client, sweep_id)
+            ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=10)["items"]
+            live.update(sweep_view(sweep, ranking, [t for t in trials if t["state"] != "queued"]), refresh=True)
+            if sweep["state"] in _FINISHED:
+                return sweep
+            time.sleep(_POLL_S)
+
+
+def _lines(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
+    console.print(f"{sweep_id}: watch it at {client.url}/sweeps/{sweep_id}", highlight=False, soft_wrap=True)
+    told: set[str] = set()
+    while True:
+        sweep, trials = _state(client, sweep_id)
+        for trial in trials:
+            if trial["state"] not in ("queued", "running") and trial["id"] not in told:
+                told.add(trial["id"])
+                console.print(_line(trial, sweep), highlight=False, soft_wrap=True)
+        if sweep["state"] in _FINISHED:
+            return sweep
+        time.sleep(_POLL_S)
+
+
+def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return client.get(f"/sweeps/{sweep_id}"), client.get(f"/sweeps/{sweep_id}/trials", limit=100)["items"]
+
+
+def _line(trial: dict[str, Any], sweep: dict[str, Any]) -> str:
+    seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
+    head = f"trial {trial['number'] + 1:>2}/{sweep['budget']['num_trials']} {trial['state']:<9}"
+    tail = f"  [{seconds:.1f} s]"
+    if measured := trial["measured"]:
+        mfu = f"MFU {measured['mfu']:6.1%} measured, {trial['predicted']['mfu']:6.1%} predicted"
+        return f"{head} {mfu}  {trial['label']}{tail}"
+    why = f"  {trial['failure']['kind']}: {trial['failure']['message']}" if trial["failure"] else ""
+    return f"{head} {trial['label']}{why}{tail}"

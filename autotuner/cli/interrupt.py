@@ -1,0 +1,26 @@
+"""Ctrl-C and SIGTERM as a request to stop, so that a worker can end its trial and give its sweep back."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["interruptible"]
+
+
+@contextmanager
+def interruptible(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` on SIGINT and SIGTERM while the block runs."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

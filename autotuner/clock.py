@@ -1,0 +1,19 @@
+"""The real clock."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["SystemClock"]
+
+
+class SystemClock:
+    """Wall time of this machine."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Return after that long."""
+        time.sleep(seconds)

@@ -1,0 +1,92 @@
+"""The machine this runs on, as a cluster of one node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
+
+import psutil
+
+from autotuner.catalog.load import load_accelerator, load_cluster
+from autotuner.domain.cluster import Cluster
+from autotuner.errors import InvalidInput
+
+__all__ = ["detect_cluster", "gpu_names"]
+
+_LOCAL = "local"
+_QUERY_TIMEOUT_S = 60.0
+
+
+_BY_DRIVER_NAME = {
+    "Tesla V100-SXM2-32GB": "v100",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+    "NVIDIA GB200": "gb200",
+    "NVIDIA L40S": "l40s",
+}
+"""What nvidia-smi calls the accelerators of the catalog."""
+
+
+@cache
+def detect_cluster() -> Cluster:
+    """This machine's GPUs where ``nvidia-smi`` lists some, else its cores, one rank each.
+
+    A core's peak is its measured GEMM rate with all cores busy; asked once per process, it takes a few seconds.
+
+    Raises:
+        InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
+    """
+    names = gpu_names()
+    return _gpus(names) if names else _cores()
+
+
+def _gpus(names: list[str]) -> Cluster:
+    found = _BY_DRIVER_NAME.get(names[0])
+    if found is None:
+        near = get_close_matches(names[0], _BY_DRIVER_NAME, 1)
+        raise InvalidInput("cluster", names[0], "is a GPU that the catalog does not know", near[0] if near else None)
+    return replace(load_cluster(f"{found}:1x{len(names)}"), name=_LOCAL)
+
+
+def _cores() -> Cluster:
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    rates = _gemm_rates()
+    core = replace(
+        load_accelerator("cpu"),
+        memory_bytes=psutil.virtual_memory().total // num_cores,
+        fp32_flop_per_s=rates["fp32_flop_per_s"],
+        bf16_flop_per_s=rates["bf16_flop_per_s"],
+        peak_source=f"measured GEMM rate of {num_cores} busy cores",
+    )
+    return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
+
+
+def _gemm_rates() -> dict[str, float]:
+    """FLOP/s of one core by precision, while all cores multiply; measured by the trial job's own code."""
+    command = [sys.executable, "-m", "trials.gemm"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True)
+        rates = json.loads(done.stdout.splitlines()[-1])
+        return {name: float(rates[name]) for name in ("fp32_flop_per_s", "bf16_flop_per_s")}
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or ["no output"]
+        raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {last[0]}") from error
+
+
+def gpu_names() -> list[str]:
+    """What the driver calls this machine's GPUs, in its order; empty without a driver."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False)
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

@@ -1,0 +1,73 @@
+"""A launcher without processes, for tests and for trying the service out; it keeps the Launcher contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.ports import TrialWatcher
+
+__all__ = ["FakeLauncher", "plain_measurement"]
+
+
+def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measurement:
+    """A measurement that is consistent with the trial's model, workload and step time."""
+    tokens_per_s = spec.workload.tokens_per_step / step_time_s
+    model_flop_per_s = spec.model.model_flop_per_token(spec.workload.seq_len) * tokens_per_s
+    peak_flop_per_s = (spec.peak_flop_per_s or 100e9) * spec.layout.world_size
+    return Measurement(
+        step_time_s=step_time_s,
+        step_time_spread_s=0.0,
+        num_steps=spec.settings.measured_steps,
+        tokens_per_s=tokens_per_s,
+        model_flop_per_s=model_flop_per_s,
+        mfu=model_flop_per_s / peak_flop_per_s,
+        hfu=model_flop_per_s / peak_flop_per_s,
+        peak_flop_per_s=peak_flop_per_s,
+        peak_source="fake",
+        peak_bytes=(1_000_000,) * spec.layout.world_size,
+        phases=PhaseTimes(forward_backward_s=step_time_s, gradient_sync_s=0.0, optimizer_s=0.0),
+        losses=(1.0,) * (spec.settings.warmup_steps + spec.settings.measured_steps),
+        foreign_cpu_share=0.0,
+        environment={"launcher": "fake"},
+    )
+
+
+class FakeLauncher:
+    """Reports the steps of whatever outcome ``behaviour`` invents for a trial, asking for a stop before each.
+
+    Attributes:
+        specs: Every trial it was asked to run, in order.
+    """
+
+    def __init__(self, behaviour: Callable[[TrialSpec], Measurement | TrialFailure] = plain_measurement) -> None:
+        self._behaviour = behaviour
+        self.specs: list[TrialSpec] = []
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Nothing: every cluster can be pretended."""
+        del cluster
+        return None
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Pretend to run the trial; every step takes no time."""
+        self.specs.append(spec)
+        outcome = self._behaviour(spec)
+        if isinstance(outcome, Measurement):
+            for step, loss in enumerate(outcome.losses):
+                if stopped := watcher.stop_requested():
+                    return stopped
+                watcher.on_step(_report(spec, outcome, step, loss))
+        return watcher.stop_requested() or outcome
+
+
+def _report(spec: TrialSpec, measurement: Measurement, step: int, loss: float) -> StepReport:
+    return StepReport(
+        step=step,
+        is_warmup=step < spec.settings.warmup_steps,
+        step_time_s=measurement.step_time_s,
+        loss=loss,
+        tokens_per_s=measurement.tokens_per_s,
+        mfu=measurement.mfu,
+    )

@@ -1,0 +1,79 @@
+"""What the ranks of a trial wrote so far, read from their JSON-lines file while it grows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotuner.domain.trial import FailureKind, Measurement, StepReport
+from autotuner.domain.wire import from_dict
+
+__all__ = ["RankFailure", "Reports"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailure:
+    """The last words of one rank."""
+
+    rank: int
+    kind: FailureKind
+    message: str
+    traceback: str
+
+
+class Reports:
+    """Reads a report file that other processes append to.
+
+    Attributes:
+        measurement: The trial's result, once it was reported.
+        failures: Last words of ranks that died, in the order they were written.
+        first_failure_at: Monotonic seconds at which the first of them was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.measurement: Measurement | None = None
+        self.failures: list[RankFailure] = []
+        self.first_failure_at = float("inf")
+
+    @property
+    def num_failures(self) -> int:
+        """Ranks that have said why they die."""
+        return len(self.failures)
+
+    def new_steps(self) -> Iterator[StepReport]:
+        """Read what was added; the steps come back, everything else is kept."""
+        for document in self._new_lines():
+            match document.pop("type"):
+                case "step":
+                    yield from_dict(StepReport, document)
+                case "measurement":
+                    self.measurement = from_dict(Measurement, document)
+                case "failure":
+                    self._add_failure(from_dict(RankFailure, document))
+                case _:
+                    pass  # "started" only shows a reader of the file how far a trial came
+
+    def _add_failure(self, failure: RankFailure) -> None:
+        if not self.failures:
+            self.first_failure_at = time.monotonic()
+        self.failures.append(failure)
+
+    def _new_lines(self) -> Iterator[dict[str, Any]]:
+        """Complete lines only; a line still being written is left for the next call."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                document = json.loads(line)
+                document.pop("schema_version", None)
+                yield document

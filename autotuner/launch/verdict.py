@@ -1,0 +1,105 @@
+"""What a trial's end means: a measurement, or a failure with its kind, its rank and that rank's last words."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.launch.reports import RankFailure, Reports
+from autotuner.units import format_seconds
+
+__all__ = ["verdict"]
+
+_TAIL_LINES = 40
+
+_DEAD_RANK = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+"""How torchrun's agent logs the first rank it found dead."""
+
+_STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
+"""What faulthandler writes when a rank is asked for its stack."""
+
+
+def verdict(
+    spec: TrialSpec, reports: Reports, *, agent_log: Path, rank_logs: Path, timed_out: bool, oom_killed: bool
+) -> Measurement | TrialFailure:
+    """How the trial ended, judged by what its ranks reported and what torchrun saw of them.
+
+    One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
+    rank reported anything else and none was killed.
+
+    The kernel's out-of-memory killer counts per machine: ``oom_killed`` says that it struck while the trial ran.
+    """
+    if reports.measurement is not None:
+        return reports.measurement
+    logs = dict(_rank_logs(rank_logs))
+    own = [failure for failure in reports.failures if failure.kind != FailureKind.COMMUNICATION]
+    if own:
+        return _reported(own[0], logs)
+    if timed_out:
+        return _timed_out(spec, logs)
+    agent_text = _read(agent_log)
+    if dead := _killed_rank(agent_text, reported={failure.rank for failure in reports.failures}):
+        rank, exit_code = dead
+        return _killed(rank, exit_code, logs, oom_killed=oom_killed)
+    if reports.failures:
+        return _reported(reports.failures[0], logs)
+    message = "torchrun ended without a report from any rank"
+    return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(agent_text))
+
+
+def _reported(failure: RankFailure, logs: dict[int, str]) -> TrialFailure:
+    log = logs.get(failure.rank, "")
+    tail = _tail(log if failure.traceback in log else log + failure.traceback)
+    return TrialFailure(kind=failure.kind, message=failure.message, rank=failure.rank, log_tail=tail)
+
+
+def _timed_out(spec: TrialSpec, logs: dict[int, str]) -> TrialFailure:
+    rank = _stuck_rank(logs)
+    message = f"no result within {format_seconds(spec.settings.timeout_s)}"
+    if rank is not None:
+        message += f"; rank {rank} hangs outside any collective"
+    tail = _tail(logs.get(rank if rank is not None else 0, ""))
+    return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
+
+
+def _killed(rank: int, exit_code: int, logs: dict[int, str], *, oom_killed: bool) -> TrialFailure:
+    cause = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
+    by_kernel = oom_killed and exit_code == -signal.SIGKILL
+    kind = FailureKind.OOM if by_kernel else FailureKind.CRASH
+    message = f"rank {rank} was ended by {cause}" + (", the kernel's out-of-memory killer" if by_kernel else "")
+    return TrialFailure(kind=kind, message=message, rank=rank, log_tail=_tail(logs.get(rank, "")))
+
+
+def _killed_rank(agent_text: str, *, reported: set[int]) -> tuple[int, int] | None:
+    """The first rank that torchrun found dead and that had not said why, with its exit code."""
+    for match in _DEAD_RANK.finditer(agent_text):
+        rank = int(match[2])
+        if rank not in reported:
+            return rank, int(match[1])
+    return None
+
+
+def _stuck_rank(logs: dict[int, str]) -> int | None:
+    """The rank whose innermost frames are not inside torch.distributed: the others wait for it."""
+    for rank, text in logs.items():
+        stacks = _STACK.findall(text)
+        if stacks and "torch/distributed" not in "\n".join(stacks[-1].splitlines()[:3]):
+            return rank
+    return None
+
+
+def _rank_logs(directory: Path) -> Iterator[tuple[int, str]]:
+    """Each rank's standard error, by rank; torchrun nests it as <run>/attempt_0/<rank>/stderr.log."""
+    for path in sorted(directory.rglob("stderr.log")):
+        yield int(path.parent.name), _read(path)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])

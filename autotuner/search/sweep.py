@@ -1,0 +1,217 @@
+"""One sweep as a state machine without I/O: finished trials go in, instructions come out.
+
+The Optuna study lives in memory only. It is rebuilt from the stored trials whenever a worker picks the sweep up:
+finished ones are added as they ended, an interrupted one is enqueued again under its old number.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+from optuna.trial import TrialState as OptunaState
+
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.legality import RULES, TRIAL_RULES
+from autotuner.domain.prediction import Prediction
+from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, StepReport, Trial, TrialState
+from autotuner.domain.wire import from_dict
+from autotuner.search.pruner import LosingPruner
+from autotuner.search.sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.space import legal_layouts
+from autotuner.units import format_seconds
+
+__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "memory_limit_bytes"]
+
+_MAX_ATTEMPTS = 3
+"""Starts of one trial before it is taken to be what kills the service."""
+
+_MAX_FAILURES_IN_A_ROW = 8
+"""Crashes in a row, without any trial that ever ran, after which the fault is not in the layouts."""
+
+_WORTHWHILE = 1.01
+"""A trial beats the best when it is 1 % better (the default of what remains to gain, see Budget.patience)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrial:
+    """Try this layout; ``stored`` is the interrupted trial to try again, or None for a new one."""
+
+    number: int
+    layout: Layout
+    prediction: Prediction
+    stored: Trial | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """End the sweep."""
+
+    state: SweepState
+    reason: StopReason
+    detail: str
+
+
+Instruction = RunTrial | Finish
+
+
+def memory_limit_bytes(request: SweepRequest) -> float:
+    """What one rank may allocate: the accelerator's memory, or the trial's own budget if that is less."""
+    memory_bytes = request.job.cluster.accelerator.memory_bytes
+    return float(min(memory_bytes, request.trial.memory_budget_bytes or memory_bytes))
+
+
+class SweepPlan:
+    """Decides what a sweep does next.
+
+    Args:
+        request: What was asked for.
+        trials: Every trial stored so far, by number.
+        started_at: Epoch seconds of the sweep's first start.
+    """
+
+    def __init__(self, request: SweepRequest, trials: Sequence[Trial], *, started_at: float) -> None:
+        self._request = request
+        self._started_at = started_at
+        self._trials = {trial.number: trial for trial in trials}
+        layouts = legal_layouts(request.job, request.space, (*RULES, *TRIAL_RULES))
+        predictions = predict(layouts, request.job)
+        self._num_layouts = len(layouts)
+        self._sampler = LayoutSampler(
+            layouts,
+            predicted_step_s=predictions.step_time.total_s,
+            predicted_bytes=predictions.memory.total_bytes,
+            limit_bytes=memory_limit_bytes(request),
+            seed=request.seed,
+        )
+        self._study = optuna.create_study(
+            direction="maximize", sampler=self._sampler, pruner=LosingPruner(request.budget.prune_below)
+        )
+        for trial in sorted(trials, key=lambda t: t.number):
+            self._remember(trial)
+        self._current: optuna.Trial | None = None
+
+    # ------------------------------------------------------------------ instructions
+    def next(self, now: float) -> Instruction:
+        """What to do now; call it again after ``finished``."""
+        waiting = [t for t in self._trials.values() if not t.state.finished]
+        if not waiting and (finish := self._reason_to_stop(now)):
+            return finish
+        self._current = self._study.ask(self._sampler.distributions)
+        layout = from_dict(Layout, {name: self._current.params[name] for name in LAYOUT_FIELDS})
+        stored = self._trials.get(self._current.number)
+        prediction = stored.prediction if stored else predict_one(layout, self._request.job)
+        return RunTrial(number=self._current.number, layout=layout, prediction=prediction, stored=stored)
+
+    def may_run(self, trial: Trial) -> bool:
+        """False for a trial that was interrupted so often that it is probably the cause."""
+        return trial.attempts < _MAX_ATTEMPTS
+
+    def reported(self, step: StepReport) -> bool:
+        """Whether the running trial should end after this step because it already loses."""
+        if self._current is None or step.is_warmup:
+            return False
+        self._current.report(step.mfu, step.step)
+        return self._current.should_prune()
+
+    def finished(self, trial: Trial) -> None:
+        """Learn how the trial that ``next`` ordered ended."""
+        self._trials[trial.number] = trial
+        assert self._current is not None, "finished() answers an instruction of next()"
+        for key, attribute in _attributes(trial).items():
+            self._current.set_user_attr(key, attribute)
+        self._study.tell(trial.number, _value(trial), state=_OPTUNA_STATE[trial.state])
+        self._current = None
+
+    @property
+    def study(self) -> optuna.Study:
+        """For plots and tests; its trials are copies of ours."""
+        return self._study
+
+    # ------------------------------------------------------------------ rebuilding
+    def _remember(self, trial: Trial) -> None:
+        params = params_of(trial.layout)
+        if not trial.state.finished:
+            self._study.enqueue_trial(params)
+            return
+        measured = [step for step in trial.steps if not step.is_warmup]
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=_OPTUNA_STATE[trial.state],
+                value=_value(trial),
+                params=params,
+                distributions=self._sampler.distributions,
+                user_attrs=_attributes(trial),
+                intermediate_values={step.step: step.mfu for step in measured},
+            )
+        )
+
+    # ------------------------------------------------------------------ reasons to stop
+    def _reason_to_stop(self, now: float) -> Finish | None:
+        budget, ended = self._request.budget, [t for t in self._trials.values() if t.state != TrialState.CANCELLED]
+        hours = sum(_run_s(t) * t.layout.world_size for t in ended) / 3600
+        if len(ended) >= budget.num_trials:
+            return _complete(StopReason.TRIAL_BUDGET, f"{len(ended)} of {budget.num_trials} trials ran")
+        if budget.wall_clock_s is not None and now - self._started_at >= budget.wall_clock_s:
+            spent = format_seconds(now - self._started_at)
+            return _complete(StopReason.TIME_BUDGET, f"{spent} of {format_seconds(budget.wall_clock_s)} passed")
+        if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
+            detail = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
+            return _complete(StopReason.ACCELERATOR_HOURS_BUDGET, detail)
+        if self._all_fail(ended):
+            detail = f"{len(ended)} trials failed and none ever ran: the fault is not in the layouts"
+            return Finish(state=SweepState.FAILED, reason=StopReason.ALL_TRIALS_FAIL, detail=detail)
+        if budget.patience is not None and (since := self._trials_since_best(ended)) >= budget.patience:
+            return _complete(StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by 1 %")
+        if self._sampler.next_row(self._study.get_trials(deepcopy=False), len(self._trials)) is None:
+            detail = f"{len(ended)} of {self._num_layouts} legal layouts were tried; no other is predicted to fit"
+            return _complete(StopReason.SPACE_EXHAUSTED, detail)
+        return None
+
+    def _all_fail(self, ended: Sequence[Trial]) -> bool:
+        faults = [t for t in ended if t.failure and t.failure.kind != FailureKind.OOM]
+        return len(ended) == len(faults) >= _MAX_FAILURES_IN_A_ROW
+
+    def _trials_since_best(self, ended: Sequence[Trial]) -> int:
+        best_mfu, since = 0.0, 0
+        for trial in sorted(ended, key=lambda t: t.number):
+            mfu = trial.measurement.mfu if trial.measurement else 0.0
+            since = 0 if mfu > best_mfu * _WORTHWHILE else since + 1
+            best_mfu = max(best_mfu, mfu)
+        return since if best_mfu > 0 else 0
+
+
+_OPTUNA_STATE = {
+    TrialState.COMPLETE: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+def _complete(reason: StopReason, detail: str) -> Finish:
+    return Finish(state=SweepState.COMPLETE, reason=reason, detail=detail)
+
+
+def _value(trial: Trial) -> float | None:
+    return trial.measurement.mfu if trial.measurement else None
+
+
+def _attributes(trial: Trial) -> dict[str, bool | float]:
+    if trial.failure:
+        return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
+    if trial.measurement:
+        return {STEP_TIME_S: trial.measurement.step_time_s}
+    measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
+    return {STEP_TIME_S: statistics.median(measured)} if measured else {}
+
+
+def _run_s(trial: Trial) -> float:
+    """Seconds of the last attempt; earlier attempts that were cut short are not counted."""
+    if trial.started_at is None or trial.finished_at is None:
+        return 0.0
+    return trial.finished_at - trial.started_at

@@ -1,0 +1,30 @@
+"""Settings of the service, read from the environment once; the only place that reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseSettings):
+    """Every setting, as ``AUTOTUNER_<NAME>`` in the environment; the defaults need no server and no set-up."""
+
+    model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")
+
+    database_url: str = Field(default="sqlite:///var/autotuner.db", description="SQLite file or PostgreSQL, as a URL.")
+    host: str = Field(default="127.0.0.1", description="Address the service listens on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port the service listens on; 0 takes a free one.")
+    num_workers: int = Field(
+        default=1, ge=0, le=1, description="1: the service runs trials itself; 0: separate workers do."
+    )
+    lease_s: float = Field(default=15.0, gt=0, description="A worker silent for so long loses its sweep to another.")
+    poll_s: float = Field(default=1.0, gt=0, description="How often an idle worker looks for a sweep.")
+    work_dir: Path = Field(default=Path("var/trials"), description="Where running trials keep their files.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is logged."
+    )

@@ -1,0 +1,101 @@
+"""The service as an operator runs it: a process, started, killed and asked over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+__all__ = ["Service", "until"]
+
+_DEADLINE_S = 100.0
+"""A trial of the tiny model takes about six seconds on a quiet machine, and a test runs a handful."""
+
+
+def until(what: str, ask: Callable[[], Any]) -> Any:
+    """The first answer that is not false or None.
+
+    Raises:
+        TimeoutError: There was none in time.
+    """
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        if answer := ask():
+            return answer
+        time.sleep(0.1)
+    raise TimeoutError(what)
+
+
+class Service:
+    """``autotuner serve`` on a SQLite file of its own; leaving the block stops it in good order."""
+
+    def __init__(self, directory: Path, *, lease_s: float = 2.0) -> None:
+        self._directory = directory
+        self._lease_s = lease_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = _free_port()
+
+    def __enter__(self) -> Service:
+        environment = {
+            **os.environ,
+            "AUTOTUNER_DATABASE_URL": f"sqlite:///{self._directory}/autotuner.db",
+            "AUTOTUNER_WORK_DIR": str(self._directory / "trials"),
+            "AUTOTUNER_LEASE_S": str(self._lease_s),
+            "AUTOTUNER_POLL_S": "0.2",
+        }
+        command = [sys.executable, "-m", "autotuner.cli", "serve", "--port", str(self._port)]
+        with (self._directory / "service.log").open("ab") as log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        until("the service to get ready", self._is_ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(timeout=30)
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is cleaned up."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(timeout=30)
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far, over all its starts."""
+        return (self._directory / "service.log").read_text()
+
+    def get(self, path: str) -> Any:
+        """The body of a GET below /api/v1."""
+        return httpx.get(f"{self._url}{path}").raise_for_status().json()
+
+    def post(self, path: str, body: Any) -> Any:
+        """The body of a POST below /api/v1."""
+        return httpx.post(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
+
+    @property
+    def _url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/api/v1"
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the service ended: {self.log}"
+        try:
+            return httpx.get(f"{self._url}/ready").is_success
+        except httpx.TransportError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

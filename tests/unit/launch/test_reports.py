@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from autotuner.domain.trial import FailureKind
+from autotuner.domain.wire import SCHEMA_VERSION, to_dict
+from autotuner.launch.reports import Reports
+from tests.builders import measurement, step_report
+
+
+def line(type_: str, **fields: object) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, "type": type_, **fields}) + "\n"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_before_the_file_exists_there_is_nothing(tmp_path: Path) -> None:
+    assert list(Reports(tmp_path / "none").new_steps()) == []
+
+
+def test_steps_come_once_each_and_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    reports = Reports(path)
+    append(path, line("step", **to_dict(step_report(0))))
+    assert list(reports.new_steps()) == [step_report(0)]
+    append(path, line("step", **to_dict(step_report(1))) + line("step", **to_dict(step_report(2))))
+    assert list(reports.new_steps()) == [step_report(1), step_report(2)]
+
+
+def test_a_line_still_being_written_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    reports = Reports(path)
+    text = line("step", **to_dict(step_report(0)))
+    append(path, text[:20])
+    assert list(reports.new_steps()) == []
+    append(path, text[20:])
+    assert list(reports.new_steps()) == [step_report(0)]
+
+
+def test_the_measurement_and_the_failures_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    append(path, line("started", world_size=2) + line("measurement", **to_dict(measurement())))
+    append(path, line("failure", rank=1, kind="oom", message="no memory", traceback="..."))
+    reports = Reports(path)
+    assert list(reports.new_steps()) == []
+    assert reports.measurement == measurement()
+    assert [(f.rank, f.kind) for f in reports.failures] == [(1, FailureKind.OOM)]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSettings, TrialSpec
+from autotuner.launch.reports import RankFailure, Reports
+from autotuner.launch.verdict import verdict
+from tests.builders import cpu_layout, measurement, tiny_job, tiny_model
+
+SPEC = TrialSpec(
+    trial_id="t",
+    model=tiny_model(),
+    workload=tiny_job().workload,
+    layout=cpu_layout(data_parallel_replicate_degree=2),
+    device="cpu",
+    settings=TrialSettings(timeout_s=60.0),
+)
+
+AGENT_LOG = "E1120 api.py:984] failed (exitcode: -9) local_rank: 1 (pid: 77) of binary: python\n"
+
+WAITING = 'Current thread 0x1 (most recent call first):\n  File "torch/distributed/c10d.py", line 1 in wait\n'
+WORKING = (
+    'Current thread 0x1 (most recent call first):\n  File "trials/step.py", line 1 in spin\n  File "x.py", line 2\n'
+)
+
+
+class Case:
+    """The files of one ended trial."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.agent_log = directory / "torchrun.log"
+        self.rank_logs = directory / "ranks"
+        self.reports = Reports(directory / "reports")
+
+    def rank_log(self, rank: int, text: str) -> None:
+        path = self.rank_logs / "run" / "attempt_0" / str(rank) / "stderr.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+
+    def fails(self, rank: int, kind: FailureKind) -> None:
+        failure = RankFailure(rank=rank, kind=kind, message=f"{kind.value} on {rank}", traceback="Traceback")
+        self.reports.failures.append(failure)
+
+    def judge(self, *, timed_out: bool = False, oom_killed: bool = False) -> Measurement | TrialFailure:
+        return verdict(
+            SPEC,
+            self.reports,
+            agent_log=self.agent_log,
+            rank_logs=self.rank_logs,
+            timed_out=timed_out,
+            oom_killed=oom_killed,
+        )
+
+    def failure(self, *, timed_out: bool = False, oom_killed: bool = False) -> TrialFailure:
+        judged = self.judge(timed_out=timed_out, oom_killed=oom_killed)
+        assert isinstance(judged, TrialFailure)
+        return judged
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path)
+
+
+def test_a_reported_measurement_is_the_result(case: Case) -> None:
+    case.reports.measurement = measurement()
+    assert case.judge() == measurement()
+
+
+def test_the_rank_that_ran_out_of_memory_is_guilty_not_its_peers_who_lost_the_connection(case: Case) -> None:
+    case.fails(0, FailureKind.COMMUNICATION)
+    case.fails(1, FailureKind.OOM)
+    assert (case.failure().kind, case.failure().rank) == (FailureKind.OOM, 1)
+
+
+def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -> None:
+    case.agent_log.write_text(AGENT_LOG)
+    case.rank_log(1, "last words")
+    case.fails(0, FailureKind.COMMUNICATION)
+    judged = case.failure()
+    assert (judged.kind, judged.rank, judged.log_tail) == (FailureKind.CRASH, 1, "last words")
+    assert "SIGKILL" in judged.message
+
+
+def test_a_rank_killed_by_the_kernel_for_memory_ran_out_of_memory(case: Case) -> None:
+    case.agent_log.write_text(AGENT_LOG)
+    assert case.failure(oom_killed=True).kind == FailureKind.OOM
+
+
+def test_when_all_that_was_reported_is_communication_it_is_believed(case: Case) -> None:
+    case.fails(0, FailureKind.COMMUNICATION)
+    assert case.failure().kind == FailureKind.COMMUNICATION
+
+
+def test_a_rank_that_hangs_outside_a_collective_is_named(case: Case) -> None:
+    case.rank_log(0, WAITING)
+    case.rank_log(1, WORKING)
+    judged = case.failure(timed_out=True)
+    assert (judged.kind, judged.rank) == (FailureKind.TIMEOUT, 1)
+    assert "60 s" in judged.message
+
+
+def test_a_timeout_in_which_all_ranks_wait_names_no_rank(case: Case) -> None:
+    case.rank_log(0, WAITING)
+    case.rank_log(1, WAITING)
+    assert case.failure(timed_out=True).rank is None
+
+
+def test_an_end_without_any_report_is_a_crash_with_the_agents_last_lines(case: Case) -> None:
+    case.agent_log.write_text("ModuleNotFoundError: no torch\n")
+    judged = case.failure()
+    assert (judged.kind, judged.rank) == (FailureKind.CRASH, None)
+    assert "no torch" in judged.log_tail

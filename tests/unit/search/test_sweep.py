@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, Trial, TrialState
+from autotuner.search.sweep import Finish, RunTrial, SweepPlan, memory_limit_bytes
+from tests.builders import failure, measurement, step_report, sweep_request
+
+
+def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepPlan:
+    return SweepPlan(request, trials or [], started_at=0.0)
+
+
+def ordered(plan: SweepPlan, now: float = 0.0) -> RunTrial:
+    instruction = plan.next(now)
+    assert isinstance(instruction, RunTrial), instruction
+    return instruction
+
+
+def stopped(plan: SweepPlan, now: float = 0.0) -> Finish:
+    instruction = plan.next(now)
+    assert isinstance(instruction, Finish), instruction
+    return instruction
+
+
+def trial(order: RunTrial, **changes: object) -> Trial:
+    base = Trial(
+        id=f"sw-test-{order.number:04d}",
+        sweep_id="sw-test",
+        number=order.number,
+        state=TrialState.COMPLETE,
+        layout=order.layout,
+        prediction=order.prediction,
+        attempts=1,
+        started_at=0.0,
+        finished_at=10.0,
+    )
+    if changes.get("state", TrialState.COMPLETE) == TrialState.COMPLETE:
+        changes.setdefault("measurement", measurement())
+    return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def run(plan: SweepPlan, num_trials: int, **changes: object) -> list[Trial]:
+    ended = []
+    for _ in range(num_trials):
+        ended.append(trial(ordered(plan), **changes))
+        plan.finished(ended[-1])
+    return ended
+
+
+def test_a_sweep_ends_when_its_trials_are_spent() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=3)))
+    run(plan, 3)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET
+
+
+def test_a_sweep_ends_when_its_time_is_spent_and_says_how_much() -> None:
+    plan = plan_for(sweep_request(budget=Budget(wall_clock_s=60.0)))
+    ordered(plan, now=59.0)
+    finish = stopped(plan_for(sweep_request(budget=Budget(wall_clock_s=60.0))), now=61.0)
+    assert finish.reason == StopReason.TIME_BUDGET
+    assert "60 s" in finish.detail
+
+
+def test_a_sweep_ends_when_its_accelerator_hours_are_spent() -> None:
+    plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
+    run(plan, 1, finished_at=10.0)
+    run(plan, 1, finished_at=10.0)
+    assert stopped(plan).reason == StopReason.ACCELERATOR_HOURS_BUDGET
+
+
+def test_a_sweep_ends_when_no_layout_is_left() -> None:
+    request = sweep_request(budget=Budget(num_trials=1000))
+    plan = plan_for(request)
+    tried = 0
+    while isinstance(plan_step := plan.next(0.0), RunTrial):
+        plan.finished(trial(plan_step))
+        tried += 1
+    assert plan_step.reason == StopReason.SPACE_EXHAUSTED
+    assert str(tried) in plan_step.detail
+
+
+def test_a_sweep_out_of_patience_ends_after_that_many_trials_without_a_better_one() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
+    run(plan, 1, measurement=measurement(mfu=0.5))
+    run(plan, 3, measurement=measurement(mfu=0.502))  # better by less than the 1 % that counts
+    assert stopped(plan).reason == StopReason.NO_IMPROVEMENT
+
+
+def test_a_better_trial_restores_patience() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
+    run(plan, 3, measurement=measurement(mfu=0.4))
+    run(plan, 2, measurement=measurement(mfu=0.5))
+    ordered(plan)
+
+
+def test_a_sweep_in_which_nothing_ever_runs_fails_before_its_budget_is_gone() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
+    run(plan, 8, state=TrialState.FAILED, failure=failure(FailureKind.CRASH))
+    finish = stopped(plan)
+    assert (finish.state, finish.reason) == (SweepState.FAILED, StopReason.ALL_TRIALS_FAIL)
+
+
+def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
+    run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
+    instruction = plan.next(0.0)
+    assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
+
+
+def test_a_plan_rebuilt_from_its_trials_goes_on_as_if_never_interrupted() -> None:
+    request = sweep_request(budget=Budget(num_trials=10))
+    whole = plan_for(request)
+    first = run(whole, 3, measurement=measurement(mfu=0.3, step_time_s=0.4))
+    rebuilt = plan_for(request, first)
+    for _ in range(5):
+        uninterrupted, resumed = run(whole, 1)[0], run(rebuilt, 1)[0]
+        assert (resumed.number, resumed.layout) == (uninterrupted.number, uninterrupted.layout)
+
+
+def test_an_interrupted_trial_is_ordered_again_under_its_number_with_its_layout() -> None:
+    request = sweep_request()
+    first = plan_for(request)
+    done = run(first, 1)[0]
+    cut_short = trial(ordered(first), state=TrialState.QUEUED, finished_at=None)
+    again = ordered(plan_for(request, [done, cut_short]))
+    assert (again.number, again.layout, again.stored) == (1, cut_short.layout, cut_short)
+
+
+def test_an_interrupted_trial_is_run_again_even_when_the_budget_is_spent() -> None:
+    request = sweep_request(budget=Budget(num_trials=1))
+    cut_short = trial(ordered(plan_for(request)), state=TrialState.QUEUED, finished_at=None)
+    assert ordered(plan_for(request, [cut_short])).stored == cut_short
+
+
+def test_a_trial_interrupted_three_times_may_not_run_again() -> None:
+    request = sweep_request()
+    plan = plan_for(request)
+    order = ordered(plan)
+    assert plan.may_run(trial(order, state=TrialState.QUEUED, attempts=2))
+    assert not plan.may_run(trial(order, state=TrialState.QUEUED, attempts=3))
+
+
+def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
+    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
+    run(plan, 1, measurement=measurement(mfu=0.4))
+    ordered(plan)
+    assert [plan.reported(step_report(step, mfu=0.1)) for step in range(2)] == [False, True]
+
+
+def test_steps_of_the_warm_up_are_not_judged() -> None:
+    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
+    run(plan, 1, measurement=measurement(mfu=0.4))
+    ordered(plan)
+    assert not any(plan.reported(step_report(step, mfu=0.01, is_warmup=True)) for step in range(5))
+
+
+@pytest.mark.parametrize(("budget_bytes", "limit_bytes"), [(None, 4e9), (1e9, 1e9), (9e9, 4e9)])
+def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: int | None, limit_bytes: float) -> None:
+    request = sweep_request()
+    request = replace(request, trial=replace(request.trial, memory_budget_bytes=budget_bytes))
+    assert memory_limit_bytes(request) == limit_bytes
+
+
+def test_optuna_sees_the_trials_under_the_numbers_we_store() -> None:
+    plan = plan_for(sweep_request())
+    ended = [*run(plan, 2), *run(plan, 1, state=TrialState.FAILED, failure=failure())]
+    assert [t.number for t in plan.study.trials] == [t.number for t in ended]

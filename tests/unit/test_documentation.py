@@ -1,0 +1,33 @@
+"""What a user can set, run or call is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotuner.cli.main import app
+from autotuner.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "README.md").read_text() + (ROOT / "docs/operations.md").read_text()
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert [name for name in names if f"autotuner {name}" not in text] == []
+
+
+def test_every_make_target_is_explained_by_make_help() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]
+    explained = {line.split(":")[0] for line in lines if ":" in line and "## " in line}
+    assert sorted(set(phony) - explained - {"browser"}) == []  # a step of `test`, not a target to call
+
+
+def test_every_decision_is_one_page() -> None:
+    for page in (ROOT / "docs/decisions").glob("*.md"):
+        assert len(page.read_text().splitlines()) <= 60, page.name
