@@ -21,6 +21,7 @@ class Accelerator:
         fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two; 0 where the format is missing.
         kernel_launch_s: Time between two dependent kernels that do nothing.
         attention_kernels: Implementations that run on it.
+        peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Accelerator:
     power_w: float
     kernel_launch_s: float = 5e-6
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
+    peak_is_measured: bool = False
 
     def __post_init__(self) -> None:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))

@@ -67,6 +67,7 @@ def _cores() -> Cluster:
         fp32_flop_per_s=rates["fp32_flop_per_s"],
         bf16_flop_per_s=rates["bf16_flop_per_s"],
         peak_source=f"measured GEMM rate of {num_cores} busy cores",
+        peak_is_measured=True,
     )
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
 

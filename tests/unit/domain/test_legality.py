@@ -13,6 +13,7 @@ from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Rule, illegal, re
 from autotuner.domain.model import LatentAttention, MixtureOfExperts
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.domain.workload import Workload
+from autotuner.errors import InvalidInput
 from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
 
 LATENTS = LatentAttention(query_rank=16, key_value_rank=16, rope_head_dim=8, value_head_dim=16)
@@ -24,6 +25,10 @@ def on_gpus(num_gpus: int, *, seq_len: int = 64, batch: int = 16, **model: Any) 
     cluster = h100_cluster(num_nodes=1, accelerators_per_node=num_gpus)
     spec = tiny_model(**model)
     return Job(model=spec, cluster=cluster, workload=Workload(seq_len=seq_len, global_batch_size=batch))
+
+
+def with_bf16_moments(job: Job) -> Job:
+    return replace(job, workload=replace(job.workload, optimizer_state_precision="bf16"))
 
 
 def on_nodes(num_nodes: int, per_node: int) -> Job:
@@ -134,6 +139,7 @@ TRIAL_CASES = (
         Layout(tensor_parallel_degree=2, data_parallel_replicate_degree=2),
     ),
     Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
+    Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
 )
 BY_NAME = {rule.name: rule for rule in (*RULES, *TRIAL_RULES)}
 cases = pytest.mark.parametrize("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
@@ -170,6 +176,7 @@ UNREPAIRED = {
     "expert-ranks-are-borrowed",
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
+    "trial-keeps-fp32-moments",  # it is the workload that has to change
     "trial-attends-without-latents",  # the model has them, whatever the layout says
 }
 
@@ -217,3 +224,9 @@ def test_a_caller_may_bring_rules_of_their_own() -> None:
     (reason,) = reasons(Layout(tensor_parallel_degree=2), job, [rule])
     assert (reason.rule, reason.message, reason.nearest) == ("no-tensor-ranks", "no", None)
     assert reasons(replace(Layout(), micro_batch_size=1), job, [rule]) == ()
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_no_job() -> None:
+    with pytest.raises(InvalidInput, match="learned positions") as refusal:
+        on_gpus(1, seq_len=64, num_learned_positions=32)
+    assert (refusal.value.field, refusal.value.nearest) == ("workload.seq_len", 32)

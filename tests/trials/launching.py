@@ -1,0 +1,79 @@
+"""Real trials through the real launcher, and ways to disturb them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from autotuner.domain.trial import StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.launch.processes import MARK
+from tests.builders import cpu_layout, tiny_job, tiny_model
+
+__all__ = ["ENDLESS", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
+
+ENDLESS = TrialSettings(warmup_steps=0, measured_steps=1_000_000, timeout_s=60.0)
+"""More steps than any test waits for."""
+
+
+def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -> TrialSpec:
+    """Two replicas of the tiny model."""
+    base = TrialSpec(
+        trial_id=trial_id,
+        model=tiny_model(),
+        workload=tiny_job().workload,
+        layout=cpu_layout(data_parallel_replicate_degree=2),
+        device="cpu",
+        settings=settings or TrialSettings(warmup_steps=1, measured_steps=2, timeout_s=60.0),
+    )
+    return replace(base, **changes)
+
+
+def too_large(trial_id: str) -> TrialSpec:
+    """A model whose weights alone take more than twice the memory that each rank may have."""
+    settings = TrialSettings(warmup_steps=0, measured_steps=1, timeout_s=60.0, memory_budget_bytes=40_000_000)
+    return spec(trial_id, settings, model=tiny_model(num_layers=8, hidden_size=512, ffn_size=2048))
+
+
+class Watcher:
+    """Collects steps; does something at the first; asks for a stop when told to."""
+
+    def __init__(self, *, at_first_step: Callable[[], object] | None = None, stop_after: int | None = None) -> None:
+        self.steps: list[StepReport] = []
+        self._at_first_step = at_first_step
+        self._stop_after = stop_after
+
+    def on_step(self, step: StepReport) -> None:
+        self.steps.append(step)
+        if len(self.steps) == 1 and self._at_first_step:
+            self._at_first_step()
+
+    def stop_requested(self) -> Stopped | None:
+        if self._stop_after is not None and len(self.steps) >= self._stop_after:
+            return Stopped(reason="cancelled")
+        return None
+
+
+def left_over(trial_id: str) -> list[psutil.Process]:
+    """Live processes of the trial."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK, "").startswith(trial_id) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def ranks_of(trial_id: str) -> dict[int, psutil.Process]:
+    """The trial's ranks, by rank; the agent carries the mark too but has none."""
+    return {int(process.environ()["RANK"]): process for process in left_over(trial_id) if "RANK" in process.environ()}
+
+
+def disturb(trial_id: str, rank: int, number: signal.Signals) -> Callable[[], None]:
+    """Sends a signal to one rank."""
+    return lambda: ranks_of(trial_id)[rank].send_signal(number)

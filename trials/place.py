@@ -1,0 +1,80 @@
+"""Where a process stands among the ranks of its trial, and how it meets the others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
+
+__all__ = ["Place", "device_of", "host_name", "join", "meet"]
+
+_LONGEST_SILENCE_S = 120.0
+"""No collective of a short trial waits this long for a living peer; NCCL's first one takes tens of seconds at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where this process stands; the defaults are a process alone.
+
+    Attributes:
+        local_rank: Counts on this host, as does ``local_world_size``.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Place:
+        """What torchrun told this process; a process alone where it told nothing."""
+        if "RANK" not in environment:
+            return cls()
+        return cls(
+            rank=int(environment["RANK"]),
+            world_size=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment["LOCAL_RANK"]),
+            local_world_size=int(environment["LOCAL_WORLD_SIZE"]),
+        )
+
+
+def device_of(kind: Literal["cpu", "cuda"], place: Place) -> torch.device:
+    """The device of this rank: the CPU, or the GPU with its local rank's number."""
+    return torch.device("cpu") if kind == "cpu" else torch.device("cuda", place.local_rank)
+
+
+def join(device: torch.device, place: Place, *, timeout_s: float, store: Store | None = None) -> None:
+    """Initialise the default process group, gloo or nccl; a dead peer ends every collective within the timeout.
+
+    The ranks meet at ``store``; None is the address in the environment (torchrun's), or nowhere for a process alone.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if store is None and place.world_size == 1:
+        store = HashStore()
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method="env://" if store is None else None,
+        store=store,
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=timedelta(seconds=min(timeout_s, _LONGEST_SILENCE_S)),
+    )
+
+
+def meet(device: torch.device) -> None:
+    """Return when every rank has got here and its device has finished; a barrier that gloo and nccl both have."""
+    arrivals = torch.ones(1, device=device)
+    dist.all_reduce(arrivals)
+    arrivals.item()
+
+
+def host_name() -> str:
+    """Name of this machine, to tell which ranks share it."""
+    return socket.gethostname()

@@ -1,0 +1,54 @@
+"""The reports file: one JSON object per line, in the order things happened, whichever rank they happened on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from autotuner.domain import wire
+from autotuner.domain.trial import FailureKind, Measurement, StepReport, TrialSpec
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """Appends lines of four types: ``started``, ``step``, ``measurement`` (rank 0) and ``failure`` (a rank that dies).
+
+    A step or measurement line is the wire form of its dataclass beside ``type``. Each line is one write to a file
+    opened for appending, so lines of several processes never mix, and what was written survives the writer.
+    """
+
+    def __init__(self, path: Path, *, rank: int) -> None:
+        self._path = path
+        self._rank = rank
+
+    def started(self, spec: TrialSpec, *, world_size: int) -> None:
+        """All ranks have met."""
+        self._lead({"type": "started", "trial_id": spec.trial_id, "world_size": world_size, "layout": str(spec.layout)})
+
+    def step(self, report: StepReport) -> None:
+        """A step is done."""
+        self._lead({"type": "step", **wire.to_dict(report)})
+
+    def measurement(self, measurement: Measurement) -> None:
+        """The trial is complete; nothing follows."""
+        self._lead({"type": "measurement", **wire.to_dict(measurement)})
+
+    def failure(self, kind: FailureKind, message: str, traceback: str) -> None:
+        """This rank is about to die; of several such lines the first is the cause, the others its consequences."""
+        line = {"type": "failure", "kind": kind.value, "rank": self._rank, "message": message, "traceback": traceback}
+        self._append(line)
+
+    def _lead(self, line: dict[str, Any]) -> None:
+        if self._rank == 0:
+            self._append(line)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
