@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+import optuna
 import structlog
 
 __all__ = ["configure_logs"]
@@ -12,6 +13,7 @@ __all__ = ["configure_logs"]
 
 def configure_logs(level: str) -> None:
     """Log events of that level and above; for the whole process, so only the composition root calls it."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces every study; a sweep has its own events
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[

@@ -71,7 +71,9 @@ def sweep_view(
     sweep: dict[str, Any], ranking: Sequence[dict[str, Any]], trials: Sequence[dict[str, Any]]
 ) -> RenderableType:
     """One sweep: progress, trials by state, ranking, and what has no rank."""
-    parts: list[RenderableType] = [_headline(sweep), ProgressBar(total=1.0, completed=sweep["progress"]["fraction"])]
+    parts: list[RenderableType] = [_headline(sweep)]
+    if sweep["state"] in ("queued", "running"):
+        parts.append(ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60))
     if ranking:
         parts.append(ranking_table(ranking))
     others = [trial for trial in trials if trial["state"] != "complete"]
