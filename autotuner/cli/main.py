@@ -179,7 +179,7 @@ def serve(
         port=settings.port if port is None else port,
         log_level="warning",  # requests are logged by the application, once
         access_log=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=3,
     )
 
 

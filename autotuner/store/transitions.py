@@ -16,11 +16,21 @@ from autotuner.store.identity import trial_id
 # ---------------------------------------------------------------------- sweeps
 def same_request(sweep: Sweep, request: SweepRequest) -> Sweep:
     """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ."""
-    if sweep.request != request:
+    if _as_asked(sweep.request) != _as_asked(request):
         raise Conflict(
             f"this idempotency key made sweep {sweep.id} of another request; send a new key with a new request"
         )
     return sweep
+
+
+def _as_asked(request: SweepRequest) -> SweepRequest:
+    """Without the rates that were measured to answer it: asking again measures again, and a little differently."""
+    accelerator = request.job.cluster.accelerator
+    if not accelerator.peak_is_measured:
+        return request
+    unmeasured = replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0)
+    cluster = replace(request.job.cluster, accelerator=unmeasured)
+    return replace(request, job=replace(request.job, cluster=cluster))
 
 
 def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:

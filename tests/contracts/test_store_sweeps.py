@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autotuner.domain.sweep import Budget, StopReason, SweepState
+from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
-from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
+from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
 from tests.contracts.acts import LEASE_S, OTHER, OWNER, add, claim, create, finish, held_sweep, measure, start
 
 
@@ -43,6 +44,16 @@ def test_the_same_key_with_another_request_is_a_conflict_that_names_the_stored_s
     with pytest.raises(Conflict, match=sweep.id):
         store.create_sweep(sweep_request(seed=1), now=2.0, idempotency_key="key")
     assert store.list_sweeps()[1] == 1
+
+
+def test_a_request_on_this_machine_is_the_same_although_its_cores_were_measured_again(store: Store) -> None:
+    sweep, _ = store.create_sweep(on_measured_cores(100e9), now=1.0, idempotency_key="key")
+    assert store.create_sweep(on_measured_cores(97e9), now=2.0, idempotency_key="key") == (sweep, False)
+
+
+def on_measured_cores(fp32_flop_per_s: float) -> SweepRequest:
+    core = replace(cpu_cluster().accelerator, fp32_flop_per_s=fp32_flop_per_s, peak_is_measured=True)
+    return sweep_request(job=tiny_job(cluster=cpu_cluster(accelerator=core)))
 
 
 def test_equal_requests_without_a_key_are_different_sweeps(store: Store) -> None:

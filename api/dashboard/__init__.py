@@ -1,0 +1,1 @@
+"""Pages for people: rendered on the server, kept live by one small script."""

@@ -1,0 +1,69 @@
+"""The pages: all sweeps, and one sweep. Each also answers with its live part alone, for the script to put in place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.staticfiles import StaticFiles
+
+from api import views
+from api.dashboard.render import STATIC, page
+from api.dashboard.scatter import scatter
+from api.dependencies import AppOf, SweepOf
+from autotuner.domain.trial import TrialState
+from autotuner.ports import Page
+
+__all__ = ["add_dashboard"]
+
+_router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_SWEEPS_PER_PAGE = 50
+_RANKS_SHOWN = 100
+
+_Part = Annotated[Literal["live"] | None, Query()]
+
+
+def add_dashboard(api: FastAPI) -> None:
+    """Serve the pages at ``/`` and what they load at ``/static``."""
+    api.include_router(_router)
+    api.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+
+@_router.get("/")
+def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: Annotated[int, Query(ge=1)] = 1) -> Response:
+    """All sweeps, newest first."""
+    window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
+    sweeps, total = app.store.list_sweeps(page=window)
+    now = app.clock.now()
+    return page(
+        request,
+        "_sweeps.html" if part else "sweeps.html",
+        sweeps=[views.sweep_summary(app.store, sweep, now) for sweep in sweeps],
+        total=total,
+        number=number,
+        is_last=window.offset + window.limit >= total,
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+@_router.get("/sweeps/{sweep_id}")
+def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None) -> Response:
+    """One sweep: where it stands, its ranking, what runs and what failed."""
+    window = Page(limit=_RANKS_SHOWN)
+    ranking, num_ranked = app.store.ranking(sweep.id, page=window)
+    trials = [views.trial_view(trial) for trial in views.all_trials(app.store, sweep.id)]
+    running = [
+        views.trial_detail(app.store.get_trial(trial.id)) for trial in trials if trial.state is TrialState.RUNNING
+    ]
+    return page(
+        request,
+        "_sweep.html" if part else "sweep.html",
+        sweep=views.sweep_detail(app.store, sweep, app.clock.now()),
+        ranking=views.ranked(ranking, window),
+        num_ranked=num_ranked,
+        running=running,
+        queued=[trial for trial in trials if trial.state is TrialState.QUEUED],
+        ended=[t for t in trials if t.state in (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)],
+        scatter=scatter(trials),
+    )

@@ -1,0 +1,62 @@
+"""Predicted against measured MFU as points of an SVG picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.schemas import TrialView
+
+__all__ = ["Mark", "Point", "Scatter", "scatter"]
+
+SIZE = 100.0
+"""Side of the plot in units of its view box."""
+
+_NUM_MARKS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A trial; ``x`` grows with the predicted, ``y`` shrinks with the measured MFU, as SVG counts downwards."""
+
+    x: float
+    y: float
+    trial: TrialView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A line of the grid, the same on both axes; ``at`` counts from the origin."""
+
+    at: float
+    mfu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """The picture: both axes have one scale, so a right prediction lies on the diagonal."""
+
+    points: tuple[Point, ...]
+    marks: tuple[Mark, ...]
+
+
+def scatter(trials: Sequence[TrialView]) -> Scatter | None:
+    """The picture of the trials that were measured; None when there are none."""
+    pairs = [(t, t.predicted.mfu, t.measured.mfu) for t in trials if t.measured]
+    pairs = [(t, x, y) for t, x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+    if not pairs:
+        return None
+    step = _round_step(max(max(x, y) for _, x, y in pairs) / _NUM_MARKS)
+    scale = SIZE / (step * _NUM_MARKS)
+    points = tuple(Point(x=round(x * scale, 2), y=round(SIZE - y * scale, 2), trial=t) for t, x, y in pairs)
+    marks = tuple(Mark(at=step * i * scale, mfu=step * i) for i in range(_NUM_MARKS + 1))
+    return Scatter(points=points, marks=marks)
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
+    if least <= 0:
+        return 0.01
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999999)

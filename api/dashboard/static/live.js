@@ -1,0 +1,79 @@
+// Keeps the element #live as the server would render it now. Without this script a page is complete, only not live.
+"use strict";
+
+const KINDS = [
+  "sweep.created", "sweep.started", "sweep.resumed", "sweep.finished",
+  "trial.started", "trial.step", "trial.finished", "trial.interrupted",
+];
+const CALM_MS = 250; // events come in bursts; one redraw serves them all
+
+const live = document.getElementById("live");
+const connection = document.getElementById("connection");
+
+/** Puts the fresh rendering in place; open logs stay open and the focus stays where it was. */
+function replace(html) {
+  if (html === live.dataset.shown) return;
+  const open = [...live.querySelectorAll("details[open]")].map((element) => element.id);
+  const scrolled = [...live.querySelectorAll(".scroll")].map((element) => element.scrollLeft);
+  const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
+  live.innerHTML = html;
+  live.dataset.shown = html;
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  live.querySelectorAll(".scroll").forEach((element, index) => { element.scrollLeft = scrolled[index] ?? 0; });
+  if (focused) document.getElementById(focused)?.focus();
+}
+
+/** Asks for the live part; an answer that fails leaves what is shown. */
+async function refresh() {
+  const answer = await fetch(live.dataset.part, { headers: { Accept: "text/html" } });
+  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
+  replace(await answer.text());
+}
+
+/** Runs refreshes one after another: at most one under way and one waiting. */
+function redrawer() {
+  let wanted = false;
+  let busy = false;
+  return async function redraw() {
+    wanted = true;
+    if (busy) return;
+    busy = true;
+    while (wanted) {
+      await new Promise((resolve) => setTimeout(resolve, CALM_MS));
+      wanted = false;
+      try {
+        await refresh();
+      } catch {
+        connection.textContent = "Connection lost, trying again";
+      }
+    }
+    busy = false;
+  };
+}
+
+function follow(url) {
+  const redraw = redrawer();
+  const source = new EventSource(url);
+  source.onopen = () => { connection.textContent = "Live"; };
+  source.onerror = () => { connection.textContent = "Connection lost, trying again"; };
+  for (const kind of KINDS) source.addEventListener(kind, redraw);
+  source.addEventListener("sweep.finished", () => {
+    source.close();
+    connection.textContent = "Finished";
+  });
+}
+
+function poll(seconds) {
+  setInterval(async () => {
+    if (document.visibilityState !== "visible") return;
+    try {
+      await refresh();
+      connection.textContent = "Live";
+    } catch {
+      connection.textContent = "Connection lost, trying again";
+    }
+  }, seconds * 1000);
+}
+
+if (live?.dataset.events) follow(live.dataset.events);
+else if (live?.dataset.everyS) poll(Number(live.dataset.everyS));

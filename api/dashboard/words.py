@@ -1,0 +1,113 @@
+"""Template filters: numbers with their units, layouts in words. What is unknown reads as a dash."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TypeGuard
+
+from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.units import format_bytes, format_rate, format_seconds
+
+__all__ = [
+    "date",
+    "duration",
+    "expected_error",
+    "in_words",
+    "num_bytes",
+    "percent",
+    "plain",
+    "seconds",
+    "tick",
+    "token_rate",
+]
+
+_UNKNOWN = "–"
+
+_SHARDING = {
+    ShardLevel.NONE: "sharded",
+    ShardLevel.OPTIMIZER: "optimizer-sharded",
+    ShardLevel.GRADIENTS: "gradient-sharded",
+    ShardLevel.PARAMETERS: "fully sharded",
+}
+
+
+def percent(share: float | None) -> str:
+    """``41.3 %``."""
+    return f"{100 * share:.1f} %" if _known(share) else _UNKNOWN
+
+
+def tick(share: float) -> str:
+    """``40 %``: a round share, for an axis."""
+    return f"{100 * share:g} %"
+
+
+def seconds(value: float | None) -> str:
+    """``512 ms``."""
+    return format_seconds(value) if _known(value) else _UNKNOWN
+
+
+def num_bytes(value: float | None) -> str:
+    """``39 GB``."""
+    return format_bytes(value) if _known(value) else _UNKNOWN
+
+
+def token_rate(per_s: float | None) -> str:
+    """``104 ktoken/s``."""
+    return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
+
+
+def expected_error(relative_error: float | None) -> str:
+    """The error to expect of a predicted time, or that nobody knows it."""
+    return "unvalidated" if relative_error is None else f"± {100 * relative_error:.0f} %"
+
+
+def duration(value: float) -> str:
+    """``3 min 20 s``."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
+
+
+def date(epoch_s: float) -> str:
+    """``2026-11-20 15:51 UTC``."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def plain(word: object) -> str:
+    """A word of the wire format as people write it: ``no_improvement`` is ``no improvement``."""
+    return str(word).replace("_", " ")
+
+
+def in_words(layout: Layout) -> str:
+    """The layout as a person would say it."""
+    parts = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]
+    if layout.pipeline_parallel_degree > 1:
+        parts.append(f"schedule {plain(layout.pipeline_schedule)}")
+    parts.append(f"micro-batch {layout.micro_batch_size}")
+    if layout.sequence_parallel:
+        parts.append("sequence parallel")
+    if layout.reshard_after_forward:
+        parts.append("reshard after forward")
+    if layout.recompute != Recompute.NONE:
+        parts.append(f"recompute {layout.recompute}")
+    prefix = "one rank · " if layout.world_size == 1 else ""
+    return prefix + " · ".join([*parts, str(layout.precision), f"{layout.attention_kernel} attention"])
+
+
+def _degrees(layout: Layout) -> tuple[tuple[str, int], ...]:
+    return (
+        ("tensor", layout.tensor_parallel_degree),
+        ("pipeline", layout.pipeline_parallel_degree),
+        ("stages per rank", layout.virtual_stages_per_rank),
+        ("data", layout.data_parallel_replicate_degree),
+        (f"{_SHARDING[layout.shard_level]} data", layout.data_parallel_shard_degree),
+        ("context", layout.context_parallel_degree),
+        ("expert", layout.expert_parallel_degree),
+    )
+
+
+def _known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)

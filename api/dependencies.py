@@ -1,0 +1,62 @@
+"""What routes ask for: the application, a page, a filter, an id."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Query, Request
+
+from api.dataclass_schema import MAX_INTEGER
+from autotuner.bootstrap import App
+from autotuner.domain.sweep import Sweep
+from autotuner.domain.trial import TrialState
+from autotuner.ports import Page, TrialFilter
+
+__all__ = ["AppOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
+
+SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
+TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", examples=["my-llama"])]
+
+_Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
+
+
+def _app(request: Request) -> App:
+    return cast("App", request.app.state.autotuner)
+
+
+AppOf = Annotated[App, Depends(_app)]
+
+
+def _page(
+    limit: Annotated[int, Query(ge=1, le=500, description="Rows on the page.")] = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
+) -> Page:
+    return Page(limit=limit, offset=offset)
+
+
+PageOf = Annotated[Page, Depends(_page)]
+
+
+def _trial_filter(
+    state: Annotated[TrialState | None, Query(description="Only trials in this state.")] = None,
+    tensor_parallel_degree: _Degree = None,
+    pipeline_parallel_degree: _Degree = None,
+    micro_batch_size: _Degree = None,
+) -> TrialFilter:
+    return TrialFilter(
+        state=state,
+        tensor_parallel_degree=tensor_parallel_degree,
+        pipeline_parallel_degree=pipeline_parallel_degree,
+        micro_batch_size=micro_batch_size,
+    )
+
+
+TrialFilterOf = Annotated[TrialFilter, Depends(_trial_filter)]
+
+
+def _sweep(app: AppOf, sweep_id: SweepId) -> Sweep:
+    return app.store.get_sweep(sweep_id)
+
+
+SweepOf = Annotated[Sweep, Depends(_sweep)]

@@ -1,0 +1,173 @@
+"""Every error as a problem document (RFC 9457), whoever raised it; a browser gets it as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+from api.dashboard.render import page, wants_page
+from autotuner.domain.legality import Reason
+from autotuner.domain.wire import to_dict
+from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
+
+__all__ = ["PROBLEM_MEDIA_TYPE", "IllegalLayout", "Problem", "Violation", "add_error_handlers", "internal_error"]
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One value that breaks one rule.
+
+    Attributes:
+        field: Path of the value in the body, or name of the parameter.
+        value: What was given.
+        rule: What it should have been.
+        nearest: The nearest legal value; null where none is known.
+    """
+
+    field: str
+    value: object
+    rule: str
+    nearest: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A problem document (RFC 9457).
+
+    Attributes:
+        type: Stable name of the kind of problem, to branch on.
+        title: The kind of problem, for people.
+        status: The HTTP status.
+        detail: What was wrong this time.
+        instance: Path of the request.
+        field: Of the first of ``errors``, as are value, rule and nearest.
+        errors: Every rule that was broken; empty where the problem is no broken rule.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    field: str | None = None
+    value: object = None
+    rule: str | None = None
+    nearest: object = None
+    errors: tuple[Violation, ...] = ()
+
+
+class IllegalLayout(AutotunerError):
+    """A layout that cannot run, with every reason."""
+
+    def __init__(self, layout: dict[str, Any], reasons: Sequence[Reason]) -> None:
+        self.violations = tuple(
+            Violation(field=f"layout.{r.field}", value=layout[r.field], rule=r.message, nearest=r.nearest)
+            for r in reasons
+        )
+        super().__init__("; ".join(r.message for r in reasons))
+
+
+def add_error_handlers(api: FastAPI) -> None:
+    """Answer every error of ``api`` with a problem document."""
+    api.add_exception_handler(AutotunerError, _on_autotuner_error)
+    api.add_exception_handler(RequestValidationError, _on_request_validation_error)
+    api.add_exception_handler(HTTPException, _on_http_error)
+
+
+def internal_error(request: Request, request_id: str) -> Response:
+    """The answer to our own bug: where to look, and nothing of its inside."""
+    detail = f"the service failed; its log has the details under request id {request_id}"
+    return _answer(request, "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+
+def _on_autotuner_error(request: Request, error: Exception) -> Response:
+    detail = str(error)
+    match error:
+        case InvalidInput():
+            violation = Violation(field=error.field, value=error.value, rule=error.rule, nearest=error.nearest)
+            return _invalid(request, detail, (violation,))
+        case IllegalLayout():
+            return _invalid(request, detail, error.violations)
+        case NotFound():
+            return _answer(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
+        case Conflict():
+            return _answer(request, "conflict", HTTPStatus.CONFLICT, detail)
+        case StoreUnavailable():
+            headers = {"Retry-After": "5"}
+            return _answer(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)
+    raise error
+
+
+def _on_request_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(item["type"] == "json_invalid" for item in found):
+        where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
+        return _answer(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
+    violations = tuple(_violation(item) for item in found)
+    detail = "; ".join(f"{v.field}: {v.rule}" for v in violations)
+    return _invalid(request, detail, violations)
+
+
+def _violation(item: dict[str, Any]) -> Violation:
+    path = ".".join(str(part) for part in item["loc"][1:]) or str(item["loc"][0])
+    limits = item.get("ctx", {})
+    nearest = next((limits[name] for name in ("ge", "le") if name in limits), None)
+    return Violation(field=path, value=to_dict(item["input"]), rule=item["msg"], nearest=nearest)
+
+
+def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status, headers, detail = HTTPStatus(error.status_code), error.headers, str(error.detail)
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI, of a body that the JSON parser gave up on
+        return _answer(request, "malformed-json", status, "the body is no JSON, or nested too deep")
+    if status is HTTPStatus.NOT_FOUND:
+        detail = f"nothing is served at {request.url.path}"
+    elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {"Allow": ", ".join(_allowed_methods(request)) or "GET"}
+        detail = f"{request.url.path} allows {headers['Allow']}, not {request.method}"
+    return _answer(request, status.phrase.lower().replace(" ", "-"), status, detail, headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """The documented methods of the path; the router knows only the first route that matches."""
+    for template, operations in request.app.openapi()["paths"].items():
+        if compile_path(template)[0].fullmatch(request.url.path):
+            return sorted(method.upper() for method in operations)
+    return []
+
+
+def _invalid(request: Request, detail: str, violations: tuple[Violation, ...]) -> Response:
+    first = to_dict(violations[0])
+    return _answer(request, "invalid-input", HTTPStatus.UNPROCESSABLE_ENTITY, detail, **first, errors=violations)
+
+
+def _answer(
+    request: Request,
+    kind: str,
+    status: HTTPStatus,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> Response:
+    problem = Problem(
+        type=f"urn:autotuner:problem:{kind}",
+        title=kind.replace("-", " ").capitalize(),
+        status=status.value,
+        detail=detail,
+        instance=request.url.path,
+        **members,
+    )
+    if wants_page(request):
+        return page(request, "error.html", status=status.value, problem=problem)
+    return JSONResponse(to_dict(problem), status.value, headers, media_type=PROBLEM_MEDIA_TYPE)

@@ -1,0 +1,62 @@
+"""create_app: the REST service and the dashboard over one application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api.dashboard.pages import add_dashboard
+from api.errors import add_error_handlers
+from api.middleware import RequestLog
+from api.openapi import install_openapi
+from api.routes import catalog, descriptions, events, health, predictions, sweeps, trials
+from autotuner.bootstrap import App, build
+from autotuner.settings import Settings
+
+__all__ = ["create_app"]
+
+_PREFIX = "/api/v1"
+
+_DESCRIPTION = """\
+Finds the parallel layout that trains a transformer fastest: predicted, tried for real, ranked by MFU.
+
+Numbers under `predicted` come from the cost model, with their expected `relative_error`; numbers under `measured`
+come from trials that ran. Errors are problem documents (RFC 9457).
+"""
+
+
+def create_app(app: App | None = None) -> FastAPI:
+    """The service around ``app``; without one it builds its own from the environment, and closes it at the end.
+
+    Workers of the application run as long as the service does.
+    """
+    autotuner = app or build(Settings())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        autotuner.start_workers()
+        yield
+        autotuner.stop_workers()
+        if app is None:
+            autotuner.close()
+
+    api = FastAPI(
+        title="Parallelism autotuner",
+        version=version("parallelism-autotuner"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        openapi_url=f"{_PREFIX}/openapi.json",
+        docs_url=None,  # FastAPI's viewers load their scripts from another site
+        redoc_url=None,
+    )
+    api.state.autotuner = autotuner
+    for module in (sweeps, trials, predictions, events, descriptions, catalog, health):
+        api.include_router(module.router, prefix=_PREFIX)
+    add_dashboard(api)
+    add_error_handlers(api)
+    api.add_middleware(RequestLog)
+    install_openapi(api)
+    return api

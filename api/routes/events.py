@@ -1,0 +1,46 @@
+"""What happens to a sweep, live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.dataclass_schema import MAX_INTEGER
+from api.dependencies import AppOf, SweepOf
+from api.openapi import stream_answers
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["events"])
+
+_POLL_S = 0.3
+"""Slow enough to cost a database nothing, fast enough to look live."""
+
+_LastEventId = Annotated[
+    int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
+]
+
+
+@router.get("/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses=stream_answers())
+async def stream_events(app: AppOf, sweep: SweepOf, last_event_id: _LastEventId = 0) -> AsyncIterator[ServerSentEvent]:
+    """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
+
+    Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.finished`, `trial.started`, `trial.step`,
+    `trial.finished`, `trial.interrupted`. A comment every 15 s keeps idle connections open.
+    """
+    after = last_event_id
+    while True:
+        # Asked before the events are read: what a finished sweep had to say is then all among them.
+        finished = (await asyncio.to_thread(app.store.get_sweep, sweep.id)).state.finished
+        events = await asyncio.to_thread(app.store.events, sweep.id, after=after)
+        for event in events:
+            yield ServerSentEvent(id=str(event.sequence), event=event.kind, data={"at": event.at, **event.data})
+            after = event.sequence
+        if not events and finished:
+            return
+        if not events:
+            await asyncio.sleep(_POLL_S)

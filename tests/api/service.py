@@ -1,0 +1,112 @@
+"""A live service for tests: a real server on a free port, over a store that tests drive as a worker would."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from api.main import create_app
+from autotuner.bootstrap import App, build
+from autotuner.domain.layout import Layout
+from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.trial import Outcome, Trial
+from autotuner.launch.fake import FakeLauncher
+from autotuner.ports import Clock, Store
+from autotuner.settings import Settings
+from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
+
+__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "serve"]
+
+NOW = 1_760_000_000.0
+
+
+class FixedClock:
+    """A clock that stands still."""
+
+    def now(self) -> float:
+        return NOW
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nothing here waits, least of all {seconds} s")
+
+
+def app_on(store: Store, clock: Clock | None = None) -> App:
+    """An application without workers on that store."""
+    return build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
+
+
+@contextmanager
+def serve(app: App) -> Iterator[str]:
+    """The address of a server for ``app`` while the context lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(create_app(app), log_config=None, ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreDriver:
+    """Writes to a store what a worker would, one call per thing that happens."""
+
+    store: Store
+    owner: str = "driver"
+
+    def sweep(self, request: SweepRequest | None = None) -> Sweep:
+        """A running sweep."""
+        sweep, _ = self.store.create_sweep(request or sweep_request(), now=NOW)
+        claimed = self.store.claim_sweep(owner=self.owner, now=NOW, lease_s=3600)
+        assert claimed is not None
+        assert claimed.id == sweep.id
+        return claimed
+
+    def queued(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: float | None) -> Trial:
+        """A trial that waits."""
+        return self.store.add_trial(
+            sweep.id,
+            owner=self.owner,
+            number=number,
+            layout=layout or cpu_layout(tensor_parallel_degree=2),
+            prediction=prediction(**predicted),
+        )
+
+    def running(self, sweep: Sweep, number: int, layout: Layout | None = None, num_steps: int = 1) -> Trial:
+        """A trial that has reported some steps."""
+        trial = self.queued(sweep, number, layout)
+        self.store.start_trial(trial.id, owner=self.owner, now=NOW + number)
+        for step in range(num_steps):
+            self.step(trial, step)
+        return trial
+
+    def step(self, trial: Trial, step: int) -> None:
+        """One more step of a running trial."""
+        self.store.add_step(trial.id, step_report(step), owner=self.owner, now=NOW)
+
+    def ended(self, sweep: Sweep, number: int, outcome: Outcome | None = None, layout: Layout | None = None) -> Trial:
+        """A trial that came to that end."""
+        return self.end(self.running(sweep, number, layout), outcome)
+
+    def end(self, trial: Trial, outcome: Outcome | None = None) -> Trial:
+        """The end of a running trial; complete unless said otherwise."""
+        return self.store.finish_trial(trial.id, outcome or measurement(), owner=self.owner, now=NOW + 30)
+
+    def finish(self, sweep: Sweep) -> Sweep:
+        """The end of the sweep, its budget spent."""
+        return self.store.finish_sweep(
+            sweep.id,
+            owner=self.owner,
+            now=NOW + 60,
+            state=SweepState.COMPLETE,
+            reason=StopReason.TRIAL_BUDGET,
+            detail="4 of 4 trials ran",
+        )

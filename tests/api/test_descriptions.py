@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import cpu_cluster, tiny_model
+
+GPT2_CONFIG = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+
+
+def test_a_stored_model_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
+    saved = client.put("/models/tiny", json=to_dict(tiny_model()))
+    assert saved.status_code == 200
+    assert client.get("/models/tiny").json() == saved.json()
+    assert [model["name"] for model in client.get("/models").json()["items"]] == ["tiny"]
+    body = {"model": "tiny", "cluster": to_dict(cpu_cluster()), "workload": {"seq_len": 64, "global_batch_size": 8}}
+    assert client.post("/sweeps", json=body).json()["model"] == "tiny"
+
+
+def test_saving_an_equal_model_again_changes_nothing(client: httpx.Client) -> None:
+    first = client.put("/models/tiny", json=to_dict(tiny_model()))
+    again = client.put("/models/tiny", json=to_dict(tiny_model()))
+    assert (again.status_code, again.json()) == (200, first.json())
+
+
+def test_a_hugging_face_config_is_stored_under_the_name_in_the_path(client: httpx.Client) -> None:
+    saved = client.put("/models/my-gpt2", json=GPT2_CONFIG).json()
+    assert (saved["name"], saved["num_layers"], saved["hidden_size"]) == ("my-gpt2", 12, 768)
+
+
+def test_a_config_of_an_unknown_kind_is_refused(client: httpx.Client) -> None:
+    refused = client.put("/models/other", json={"model_type": "perceiver"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "model_type")
+
+
+def test_a_name_in_the_body_that_is_not_the_path_is_refused(client: httpx.Client) -> None:
+    refused = client.put("/models/other", json=to_dict(tiny_model()))
+    assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "name", "other")
+
+
+def test_a_catalog_model_is_read_like_a_stored_one(client: httpx.Client) -> None:
+    assert client.get("/models/llama-3-8b").json()["num_layers"] == 32
+
+
+def test_a_stored_cluster_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
+    saved = client.put("/clusters/cpu:2", json=to_dict(cpu_cluster(2)))
+    assert saved.status_code == 200
+    assert client.get("/clusters/cpu:2").json() == saved.json()
+    assert [cluster["name"] for cluster in client.get("/clusters").json()["items"]] == ["cpu:2"]
+
+
+def test_a_catalog_cluster_is_read_by_accelerator_and_count(client: httpx.Client) -> None:
+    cluster = client.get("/clusters/h100:64").json()
+    assert cluster["num_nodes"] * cluster["accelerators_per_node"] == 64
+
+
+@pytest.mark.parametrize("kind", ["accelerators", "models"])
+def test_the_catalog_lists_what_can_be_named(client: httpx.Client, kind: str) -> None:
+    names = [item["name"] for item in client.get(f"/catalog/{kind}").json()["items"]]
+    assert len(names) == len(set(names)) > 3
+
+
+def test_every_value_of_a_catalog_accelerator_has_a_source_and_a_date(client: httpx.Client) -> None:
+    answer = client.get("/catalog/accelerators/h100").json()
+    memory = answer["facts"]["memory_bytes"]
+    assert memory["value"] == answer["accelerator"]["memory_bytes"]
+    assert memory["source"]
+    assert memory["date"]
+
+
+def test_the_service_says_that_it_lives_and_that_its_store_is_ready(client: httpx.Client) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    ready = client.get("/ready").json()
+    assert ready["status"] == "ready"
+    assert ready["schema_revision"]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.main import create_app
+from autotuner.bootstrap import build
+from autotuner.launch.fake import FakeLauncher
+from autotuner.settings import Settings
+from autotuner.store.memory import MemoryStore
+from tests.api.service import app_on, serve
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def working_address() -> Iterator[str]:
+    """A service whose own worker runs trials that take no time."""
+    app = build(Settings(num_workers=1, poll_s=0.05), store=MemoryStore(), launcher=FakeLauncher())
+    with serve(app) as address:
+        yield address
+
+
+def run_ci_job(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    found = re.search(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    variables = os.environ | {"AUTOTUNER_SERVER": address, "POLL_S": "0.1", "CLUSTER": "h100:8"} | environment
+    return subprocess.run(
+        ["sh", "-c", found[1]], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_ci_job_creates_waits_for_and_reads_a_sweep(working_address: str) -> None:
+    job = run_ci_job(working_address, CI_JOB_ID="build-1")
+    assert job.returncode == 0, job.stderr
+    assert "is complete" in job.stdout
+    assert '"rank":1' in job.stdout
+    assert '"rank":4' not in job.stdout
+
+
+def test_the_ci_job_run_again_reads_the_same_sweep(working_address: str) -> None:
+    first, again = (run_ci_job(working_address, CI_JOB_ID="build-1").stdout for _ in range(2))
+    assert first == again
+
+
+def test_the_ci_job_stops_with_the_problem_when_the_request_is_refused(working_address: str) -> None:
+    job = run_ci_job(working_address, CLUSTER="h1000:8")
+    assert job.returncode == 1
+    assert '"nearest":"h100"' in job.stderr
+
+
+def test_every_operation_is_in_the_document_and_nothing_else() -> None:
+    documented = set(re.findall(r"^\| `([A-Z]+ /api/v1/\S*)` \|", DOCUMENT, re.MULTILINE))
+    paths = create_app(app_on(MemoryStore())).openapi()["paths"]
+    assert documented == {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from jsonschema_rs import Draft202012Validator
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from api.main import create_app
+from autotuner.store.memory import MemoryStore
+from tests.api.service import app_on
+
+DOCUMENT: dict[str, Any] = create_app(app_on(MemoryStore())).openapi()
+
+OPERATIONS = [
+    pytest.param(operation, id=f"{method.upper()} {path}")
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+]
+
+
+def validate(schema: dict[str, Any], instance: Any) -> None:
+    Draft202012Validator(schema | {"components": DOCUMENT["components"]}).validate(instance)
+
+
+def examples_in(content: dict[str, Any]) -> Iterator[Any]:
+    yield from ([content["example"]] if "example" in content else [])
+    yield from (example["value"] for example in content.get("examples", {}).values())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_is_described_and_tagged(operation: dict[str, Any]) -> None:
+    assert operation["tags"]
+    assert operation["description"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_success_has_an_example_that_keeps_its_schema(operation: dict[str, Any]) -> None:
+    code = "201" if "201" in operation["responses"] else "200"
+    ((media_type, content),) = operation["responses"][code]["content"].items()
+    examples = list(examples_in(content))
+    assert examples
+    for example in examples if media_type == "application/json" else ():
+        validate(content["schema"], example)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_body_has_an_example_that_keeps_its_schema(operation: dict[str, Any]) -> None:
+    if "requestBody" not in operation:
+        return
+    content = operation["requestBody"]["content"]["application/json"]
+    examples = list(examples_in(content))
+    assert examples
+    for example in examples:
+        validate(content["schema"], example)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_error_is_documented_as_a_problem(operation: dict[str, Any]) -> None:
+    errors = {code: answer for code, answer in operation["responses"].items() if code >= "400"}
+    assert errors
+    for answer in errors.values():
+        assert list(answer["content"]) == ["application/problem+json"]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    text = json.dumps(DOCUMENT)
+    names = {piece.partition('"')[0] for piece in text.split("#/components/schemas/")[1:]}
+    assert names <= DOCUMENT["components"]["schemas"].keys()
+
+
+schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(MemoryStore())))
+
+
+@schema.parametrize()
+# How fast a busy machine makes up bodies says nothing about the service.
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_is_sent_is_answered_as_documented(case: Any) -> None:
+    # Much that is well formed is refused for good reasons: heads that do not divide, layouts that cannot run.
+    case.call_and_validate(excluded_checks=[positive_data_acceptance])

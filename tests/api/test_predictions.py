@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.test_sweeps import BODY
+
+JOB: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "cluster": "h100:8",
+    "workload": {"seq_len": 4096, "global_batch_size": 64},
+}
+
+
+def test_one_layout_gets_one_prediction_whose_parts_sum_to_its_totals(client: httpx.Client) -> None:
+    layout = {"tensor_parallel_degree": 8, "recompute": "full"}
+    answer = client.post("/predictions", json=JOB | {"layout": layout}).json()
+    assert (len(answer["items"]), answer["num_legal"], answer["num_fitting"]) == (1, None, None)
+    (row,) = answer["items"]
+    assert row["layout"]["tensor_parallel_degree"] == 8
+    predicted = row["predicted"]
+    assert predicted["step_time_s"] == pytest.approx(sum(predicted["step_time"].values()))
+    parts = [value for name, value in predicted["memory"].items() if name.endswith("_bytes")]
+    assert predicted["peak_bytes"] == pytest.approx(sum(parts))
+
+
+def test_without_a_layout_the_best_of_the_space_come_highest_predicted_mfu_first(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"limit": 5}).json()
+    mfus = [row["predicted"]["mfu"] for row in answer["items"]]
+    assert len(mfus) == 5
+    assert mfus == sorted(mfus, reverse=True)
+    assert [row["rank"] for row in answer["items"]] == [1, 2, 3, 4, 5]
+    assert all(row["predicted"]["fits"] for row in answer["items"])
+    assert answer["num_legal"] >= answer["num_fitting"] >= 5
+
+
+def test_a_space_restricts_the_table(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"space": {"tensor_parallel_degree": [4]}, "limit": 50}).json()
+    assert {row["layout"]["tensor_parallel_degree"] for row in answer["items"]} == {4}
+
+
+def test_a_prediction_stores_nothing(client: httpx.Client) -> None:
+    client.post("/predictions", json=BODY)
+    assert client.get("/sweeps").json()["total"] == 0
+
+
+@pytest.mark.parametrize(("limit", "nearest"), [(0, 1), (1001, 1000)])
+def test_a_limit_out_of_range_names_the_nearest(client: httpx.Client, limit: int, nearest: int) -> None:
+    refused = client.post("/predictions", json=JOB | {"limit": limit})
+    assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "limit", nearest)
+
+
+def test_a_layout_and_a_space_together_are_refused(client: httpx.Client) -> None:
+    refused = client.post("/predictions", json=JOB | {"layout": {}, "space": {"tensor_parallel_degree": [4]}})
+    assert (refused.status_code, refused.json()["field"]) == (422, "space")

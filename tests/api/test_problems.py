@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.wire import to_dict
+from autotuner.errors import StoreUnavailable
+from autotuner.store.memory import MemoryStore
+from tests.api.service import app_on, serve
+from tests.api.test_sweeps import BODY
+from tests.builders import tiny_model
+
+JSON = {"Content-Type": "application/json"}
+
+
+def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
+    """The problem document of an answer that must be of this kind."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["type"] == f"urn:autotuner:problem:{kind}"
+    assert document["status"] == status
+    assert document["instance"] == answer.request.url.path
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+def test_a_value_that_breaks_a_rule_names_field_value_rule_and_nearest(client: httpx.Client) -> None:
+    model = BODY["model"] | {"num_kv_heads": 3}
+    found = problem(client.post("/sweeps", json=BODY | {"model": model}), 422, "invalid-input")
+    assert (found["field"], found["value"], found["nearest"]) == ("model.num_kv_heads", 3, 2)
+    assert "divide num_heads (4)" in found["rule"]
+    assert found["errors"] == [{name: found[name] for name in ("field", "value", "rule", "nearest")}]
+
+
+def test_an_unknown_field_is_refused_with_the_field_that_was_meant(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", json=BODY | {"bugdet": {}}), 422, "invalid-input")
+    assert (found["field"], found["nearest"]) == ("bugdet", "budget")
+
+
+def test_a_missing_field_is_named(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", json={"model": "llama-3-8b", "cluster": "h100:8"}), 422, "invalid-input")
+    assert (found["field"], found["rule"]) == ("workload", "is required")
+
+
+def test_a_misspelt_model_is_not_found_and_the_nearest_is_named(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", json=BODY | {"model": "lama-3-8b"}), 404, "not-found")
+    assert found["nearest"] == "llama-3-8b"
+
+
+def test_an_axis_that_does_not_exist_is_refused(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", json=BODY | {"space": {"tensor_degree": [2]}}), 422, "invalid-input")
+    assert found["field"] == "space.tensor_degree"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ('{"seed": 1e999}', "seed"),
+        ('{"seed": NaN}', "seed"),
+        ('{"seed": 9223372036854775808}', "seed"),
+        ('{"name": "a\\u0000b"}', "name"),
+        ('{"name": "\\ud800"}', "name"),
+        ('{"space": ' + "[" * 900 + "]" * 900 + "}", "space" + ".0" * 17 + "."),
+        ("[]", "body"),
+        ("null", "body"),
+        ("7", "body"),
+    ],
+)
+def test_what_json_carries_and_a_database_does_not_is_refused(client: httpx.Client, body: str, field: str) -> None:
+    assert problem(client.post("/sweeps", content=body, headers=JSON), 422, "invalid-input")["field"] == field
+
+
+def test_a_body_without_its_content_type_says_which_header_to_send(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", content=b"{}"), 422, "invalid-input")
+    assert "Content-Type: application/json" in found["rule"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"{'a': 1}", b"\xff\xfe", b"[" * 100_000])
+def test_a_body_that_is_no_json_is_a_bad_request(client: httpx.Client, body: bytes) -> None:
+    problem(client.post("/sweeps", content=body, headers=JSON), 400, "malformed-json")
+
+
+def test_every_bad_parameter_is_listed(client: httpx.Client) -> None:
+    found = problem(client.get("/sweeps", params={"limit": 0, "offset": -1, "state": "done"}), 422, "invalid-input")
+    assert {error["field"]: error["nearest"] for error in found["errors"]} == {"limit": 1, "offset": 0, "state": None}
+
+
+def test_every_reason_against_a_layout_is_listed(client: httpx.Client) -> None:
+    layout = {"tensor_parallel_degree": 3, "micro_batch_size": 5, "precision": "fp8"}
+    job = {name: BODY[name] for name in ("model", "cluster", "workload")}
+    found = problem(client.post("/predictions", json=job | {"layout": layout}), 422, "invalid-input")
+    fields = {error["field"] for error in found["errors"]}
+    assert {"layout.tensor_parallel_degree", "layout.micro_batch_size", "layout.precision"} <= fields
+    precision = next(error for error in found["errors"] if error["field"] == "layout.precision")
+    assert (precision["value"], precision["nearest"]) == ("fp8", "bf16")
+
+
+@pytest.mark.parametrize("path", ["/sweeps/sw-none", "/sweeps/sw-none/trials", "/sweeps/sw-none/events", "/trials/t"])
+def test_an_unknown_id_is_not_found(client: httpx.Client, path: str) -> None:
+    problem(client.get(path), 404, "not-found")
+
+
+def test_an_unknown_route_and_a_wrong_method_are_problems_too(client: httpx.Client) -> None:
+    problem(client.get("/nothing"), 404, "not-found")
+    refused = client.delete("/sweeps")
+    problem(refused, 405, "method-not-allowed")
+    assert refused.headers["Allow"] == "GET, POST"
+
+
+def test_another_model_under_a_stored_name_is_a_conflict(client: httpx.Client) -> None:
+    assert client.put("/models/tiny", json=to_dict(tiny_model())).status_code == 200
+    problem(client.put("/models/tiny", json=to_dict(tiny_model(num_layers=8))), 409, "conflict")
+
+
+class LostStore(MemoryStore):
+    """A store whose database went away."""
+
+    def check(self) -> str:
+        raise StoreUnavailable("the database cannot be reached")
+
+
+class BrokenStore(MemoryStore):
+    """A store with a bug in it."""
+
+    def list_models(self) -> Sequence[TransformerSpec]:
+        raise ZeroDivisionError("a secret of the inside")
+
+
+def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> None:
+    with serve(app_on(LostStore())) as address:
+        answer = httpx.get(f"{address}/api/v1/ready")
+        problem(answer, 503, "store-unavailable")
+        assert int(answer.headers["Retry-After"]) > 0
+        assert httpx.get(f"{address}/api/v1/health").status_code == 200
+
+
+def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for() -> None:
+    with serve(app_on(BrokenStore())) as address:
+        answer = httpx.get(f"{address}/api/v1/models", headers={"X-Request-ID": "look-for-me"})
+        found = problem(answer, 500, "internal-error")
+        assert "secret" not in answer.text
+        assert "ZeroDivisionError" not in answer.text
+        assert "look-for-me" in found["detail"]
+        assert answer.headers["X-Request-ID"] == "look-for-me"
+
+
+def test_every_answer_has_a_request_id_and_an_unsafe_one_is_replaced(client: httpx.Client) -> None:
+    assert len(client.get("/health").headers["X-Request-ID"]) == 32
+    assert client.get("/health", headers={"X-Request-ID": "ci-7"}).headers["X-Request-ID"] == "ci-7"
+    assert len(client.get("/health", headers={"X-Request-ID": "two words"}).headers["X-Request-ID"]) == 32

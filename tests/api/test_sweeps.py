@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.api.service import StoreDriver
+from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_model
+
+BODY: dict[str, Any] = {
+    "model": to_dict(tiny_model()),
+    "cluster": to_dict(cpu_cluster()),
+    "workload": {"seq_len": 64, "global_batch_size": 8},
+}
+
+
+def test_a_created_sweep_is_queued_and_found_where_the_location_header_says(client: httpx.Client, address: str) -> None:
+    created = client.post("/sweeps", json=BODY | {"name": "first"})
+    assert created.status_code == 201
+    assert created.json()["state"] == "queued"
+    read = client.get(f"{address}{created.headers['Location']}")
+    assert read.json() == created.json()
+    assert read.json()["name"] == "first"
+
+
+def test_a_model_and_a_cluster_are_found_by_name(client: httpx.Client) -> None:
+    workload = {"seq_len": 8192, "global_batch_size": 64}
+    created = client.post("/sweeps", json={"model": "llama-3-8b", "cluster": "h100:8", "workload": workload})
+    assert created.status_code == 201
+    job = created.json()["request"]["job"]
+    assert job["model"]["num_layers"] == 32
+    assert job["cluster"]["accelerator"]["name"] == "h100-sxm"
+
+
+def test_an_axis_left_out_takes_the_default_that_suits_the_cluster(client: httpx.Client) -> None:
+    created = client.post("/sweeps", json=BODY | {"space": {"micro_batch_size": [1, 2]}})
+    space = created.json()["request"]["space"]
+    assert space["micro_batch_size"] == [1, 2]
+    assert space["precision"] == ["fp32"]
+    assert space["attention_kernel"] == ["flash"]
+
+
+def test_a_repeated_idempotency_key_returns_the_first_sweep_and_creates_none(client: httpx.Client) -> None:
+    first = client.post("/sweeps", json=BODY, headers={"Idempotency-Key": "run-1"})
+    again = client.post("/sweeps", json=BODY, headers={"Idempotency-Key": "run-1"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    assert again.headers["Location"] == first.headers["Location"]
+    assert client.get("/sweeps").json()["total"] == 1
+
+
+def test_an_idempotency_key_of_another_request_is_a_conflict(client: httpx.Client) -> None:
+    client.post("/sweeps", json=BODY, headers={"Idempotency-Key": "run-1"})
+    other = client.post("/sweeps", json=BODY | {"seed": 7}, headers={"Idempotency-Key": "run-1"})
+    assert other.status_code == 409
+    assert other.json()["type"] == "urn:autotuner:problem:conflict"
+
+
+def test_a_space_without_a_legal_layout_is_refused_with_the_rules_that_emptied_it(client: httpx.Client) -> None:
+    refused = client.post("/sweeps", json=BODY | {"space": {"tensor_parallel_degree": [16]}})
+    assert refused.status_code == 422
+    assert refused.json()["field"].startswith("space")
+    assert client.get("/sweeps").json()["total"] == 0
+
+
+def test_sweeps_are_listed_newest_first_in_pages_and_by_state(client: httpx.Client, driver: StoreDriver) -> None:
+    done = driver.finish(driver.sweep(sweep_request(name="done")))
+    running = driver.sweep(sweep_request(name="running"))
+    page = client.get("/sweeps", params={"limit": 1, "offset": 1}).json()
+    assert (page["total"], page["limit"], page["offset"], len(page["items"])) == (2, 1, 1, 1)
+    only = client.get("/sweeps", params={"state": "complete"}).json()
+    assert [item["id"] for item in only["items"]] == [done.id]
+    assert {item["id"] for item in client.get("/sweeps").json()["items"]} == {done.id, running.id}
+
+
+def test_a_sweep_tells_its_progress_trials_by_state_best_trial_and_stop_reason(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(mfu=0.2))
+    best = driver.ended(sweep, 1, measurement(mfu=0.3))
+    driver.ended(sweep, 2, failure())
+    half = client.get(f"/sweeps/{sweep.id}").json()
+    assert half["trials"] == {"queued": 0, "running": 0, "complete": 2, "pruned": 0, "failed": 1, "cancelled": 0}
+    assert half["progress"]["num_trials"] == 3
+    assert half["progress"]["fraction"] == 0.75
+    assert half["best"]["id"] == best.id
+    assert half["best_measured_mfu"] == 0.3
+    assert half["stop_reason"] is None
+    driver.finish(sweep)
+    whole = client.get(f"/sweeps/{sweep.id}").json()
+    assert (whole["state"], whole["stop_reason"], whole["stop_detail"]) == (
+        "complete",
+        "trial_budget",
+        "4 of 4 trials ran",
+    )
+    assert whole["progress"]["fraction"] == 1.0
+
+
+def test_accelerator_hours_are_run_time_times_ranks(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, layout=cpu_layout(tensor_parallel_degree=2))
+    hours = client.get(f"/sweeps/{sweep.id}").json()["progress"]["accelerator_hours"]
+    assert hours == pytest.approx(30 * 2 / 3600)
+
+
+def test_a_queued_sweep_is_cancelled_at_once(client: httpx.Client) -> None:
+    sweep = client.post("/sweeps", json=BODY).json()
+    cancelled = client.post(f"/sweeps/{sweep['id']}/cancel")
+    assert cancelled.status_code == 200
+    assert cancelled.json()["state"] == "cancelled"
+    assert cancelled.json()["stop_reason"] == "cancelled"
+
+
+def test_a_running_sweep_is_asked_to_end(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    cancelled = client.post(f"/sweeps/{sweep.id}/cancel").json()
+    assert (cancelled["state"], cancelled["cancel_requested"]) == ("running", True)
+
+
+def test_trials_are_listed_by_number_in_pages_and_by_filter(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, layout=cpu_layout(tensor_parallel_degree=2))
+    driver.ended(sweep, 1, failure(), layout=cpu_layout(pipeline_parallel_degree=2))
+    driver.queued(sweep, 2, cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4))
+
+    def numbers(**params: str | int) -> list[int]:
+        return [trial["number"] for trial in client.get(f"/sweeps/{sweep.id}/trials", params=params).json()["items"]]
+
+    assert numbers() == [0, 1, 2]
+    assert numbers(limit=1, offset=1) == [1]
+    assert numbers(state="failed") == [1]
+    assert numbers(tensor_parallel_degree=2) == [0]
+    assert numbers(pipeline_parallel_degree=2) == [1]
+    assert numbers(micro_batch_size=4) == [2]
+
+
+def test_a_trial_keeps_predicted_and_measured_numbers_apart(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.ended(sweep, 0, measurement(mfu=0.25, step_time_s=0.5))
+    read = client.get(f"/trials/{trial.id}").json()
+    assert read["predicted"]["mfu"] == 0.4
+    assert read["predicted"]["relative_error"] is None
+    assert read["predicted"]["step_time_s"] == pytest.approx(sum(read["predicted"]["step_time"].values()))
+    assert read["measured"]["mfu"] == 0.25
+    assert "mfu" not in read
+    assert "step_time_s" not in read
+    assert [step["step"] for step in read["steps"]] == [0]
+
+
+def test_a_failed_trial_has_its_kind_and_log_and_no_measurement(client: httpx.Client, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, failure(log_tail="out of memory"))
+    read = client.get(f"/trials/{trial.id}").json()
+    assert read["state"] == "failed"
+    assert read["measured"] is None
+    assert (read["failure"]["kind"], read["failure"]["log_tail"]) == ("oom", "out of memory")
+
+
+def test_a_loss_that_is_no_number_reads_as_null(client: httpx.Client, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, measurement(losses=(5.0, float("nan"))))
+    assert client.get(f"/trials/{trial.id}").json()["measured"]["losses"] == [5.0, None]
+
+
+def test_a_ranking_is_by_measured_mfu_and_keeps_its_ranks_from_page_to_page(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    for number, mfu in enumerate((0.1, 0.3, 0.2)):
+        driver.ended(sweep, number, measurement(mfu=mfu))
+    driver.ended(sweep, 3, failure())
+    ranking = client.get(f"/sweeps/{sweep.id}/ranking").json()
+    assert [(t["rank"], t["number"]) for t in ranking["items"]] == [(1, 1), (2, 2), (3, 0)]
+    second = client.get(f"/sweeps/{sweep.id}/ranking", params={"limit": 1, "offset": 1}).json()
+    assert [(t["rank"], t["number"]) for t in second["items"]] == [(2, 2)]
+    assert second["total"] == 3
+
+
+def test_the_ranking_of_all_sweeps_mixes_them(client: httpx.Client, driver: StoreDriver) -> None:
+    slow, fast = driver.sweep(), driver.sweep()
+    driver.ended(slow, 0, measurement(mfu=0.1))
+    driver.ended(fast, 0, measurement(mfu=0.5))
+    ranking = client.get("/ranking").json()
+    assert [t["sweep_id"] for t in ranking["items"]] == [fast.id, slow.id]
+
+
+def test_trials_beyond_one_batch_are_counted_too(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for number in range(501):  # one more than a batch of the summary
+        driver.queued(sweep, number)
+    assert client.get(f"/sweeps/{sweep.id}").json()["trials"]["queued"] == 501
