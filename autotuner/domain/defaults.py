@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.choice import Precision
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.sweep import SearchSpace
 
@@ -12,12 +12,12 @@ __all__ = ["default_space"]
 def default_space(cluster: Cluster) -> SearchSpace:
     """The default search space with the number format and attention kernel that are usual on that hardware.
 
-    A GPU trains in bf16; a CPU, or a GPU without bf16, in fp32. Both take the best kernel they have; flash attention
-    does not run in fp32 on a GPU.
+    A GPU trains in bf16 and a CPU in fp32, with the best kernel they have. A GPU without bf16 trains in fp32 with the
+    plain kernel, the one that runs for every model there.
     """
-    accelerator = cluster.accelerator
-    on_cpu = accelerator.kind == "cpu"
-    if not on_cpu and Precision.BF16 in accelerator.precisions:
-        return SearchSpace(attention_kernel=(max(accelerator.attention_kernels),))
-    kernels = [k for k in accelerator.attention_kernels if on_cpu or k != AttentionKernel.FLASH]
-    return SearchSpace(precision=(Precision.FP32,), attention_kernel=(max(kernels, default=AttentionKernel.MATH),))
+    kernels = cluster.accelerator.attention_kernels
+    if cluster.accelerator.kind == "cpu":
+        return SearchSpace(precision=(Precision.FP32,), attention_kernel=(max(kernels),))
+    if Precision.BF16 not in cluster.accelerator.precisions:
+        return SearchSpace(precision=(Precision.FP32,), attention_kernel=(min(kernels),))
+    return SearchSpace(attention_kernel=(max(kernels),))

@@ -71,7 +71,7 @@ def models(draw: st.DrawFn) -> TransformerSpec:
         norm=draw(st.sampled_from(("rmsnorm", "layernorm"))),
         attention_bias=draw(st.sampled_from(("none", "qkv", "all"))),
         mlp_bias=draw(st.booleans()),
-        num_learned_positions=draw(st.sampled_from([0, 64])),
+        num_learned_positions=draw(st.sampled_from([0, 128])),
         qk_norm=draw(st.booleans()),
         experts=draw(st.none() | experts),
         latent_attention=latent,

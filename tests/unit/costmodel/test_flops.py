@@ -48,11 +48,11 @@ def test_nothing_recomputed_is_no_flop() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_full_recomputation_runs_every_layer_forward_again(name: str) -> None:
-    workload = Workload(seq_len=2048, global_batch_size=4)
+    workload = Workload(seq_len=1024, global_batch_size=4)
     job = Job(model=load_model(name), cluster=h100_cluster(), workload=workload)
     layouts = [Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL)]
     selective, full = recomputed_flop_per_step(LayoutColumns.from_layouts(layouts), job)
     output = 3 * output_flop_per_token(job.model) * workload.tokens_per_step
     # two roundings of the same product
     assert full == pytest.approx((model_flop_per_step(job) - output) / 3, rel=1e-12)
-    assert selective == workload.tokens_per_step * job.model.attention_flop_per_token(2048)
+    assert selective == workload.tokens_per_step * job.model.attention_flop_per_token(1024)

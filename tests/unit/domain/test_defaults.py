@@ -15,9 +15,9 @@ def test_a_cpu_trains_in_fp32_with_flash_attention() -> None:
     assert (space.precision, space.attention_kernel) == ((Precision.FP32,), (AttentionKernel.FLASH,))
 
 
-def test_a_gpu_without_bf16_trains_in_fp32_where_flash_does_not_run() -> None:
+def test_a_gpu_without_bf16_trains_in_fp32_with_the_plain_kernel() -> None:
     space = default_space(h100_cluster(accelerator=h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0)))
-    assert (space.precision, space.attention_kernel) == ((Precision.FP32,), (AttentionKernel.EFFICIENT,))
+    assert (space.precision, space.attention_kernel) == ((Precision.FP32,), (AttentionKernel.MATH,))
 
 
 def test_a_gpu_without_flash_takes_the_best_kernel_it_has() -> None:
