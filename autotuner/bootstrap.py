@@ -13,7 +13,7 @@ from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, reasons
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
@@ -29,6 +29,10 @@ from autotuner.settings import Settings
 from autotuner.store.sql import open_store
 
 __all__ = ["App", "build"]
+
+
+_NUM_REASONS = 3
+"""Of an empty space; the rules that remove most come first, the others rarely matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +68,9 @@ class App:
         """The best predicted layouts of the space, and how many are legal and fit."""
         return best_predicted(job, space, limit=limit)
 
-    def predict_one(self, job: Job, layout: Layout) -> Prediction:
-        """The prediction of one layout.
-
-        Raises:
-            InvalidInput: The layout cannot run; the rule lists every reason.
-        """
-        if broken := reasons(layout, job):
-            rule = "; ".join(reason.message for reason in broken)
-            raise InvalidInput(f"layout.{broken[0].field}", str(layout), rule, broken[0].nearest)
-        return predict_one(layout, job)
+    def predict_one(self, job: Job, layout: Layout) -> Prediction | tuple[Reason, ...]:
+        """The prediction of one layout, or every reason why it cannot run."""
+        return reasons(layout, job) or predict_one(layout, job)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(self, request: SweepRequest, idempotency_key: str | None) -> tuple[Sweep, bool]:
@@ -87,7 +84,9 @@ class App:
         rules = (*RULES, *TRIAL_RULES)
         if len(legal_layouts(request.job, request.space, rules)) == 0:
             broken = explain_empty(request.job, request.space, rules)
-            rule = "holds no layout that a trial can run: " + "; ".join(reason.message for reason in broken)
+            rule = "holds no layout that a trial can run: " + "; ".join(
+                reason.message for reason in broken[:_NUM_REASONS]
+            )
             raise InvalidInput("space", "as given", rule)
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster)):
             raise InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")

