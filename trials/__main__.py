@@ -7,6 +7,7 @@ read or cannot run on these ranks (torchrun itself ends with 1 whenever a rank e
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from trials.parent import die_with_parent
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank and return its exit code."""
     die_with_parent(signal.SIGKILL)  # torchrun's ranks have sessions of their own, so killing its group spares them
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs
     parser = argparse.ArgumentParser(prog="python -m trials", description="Run one rank of a trial.")
     parser.add_argument("--spec", type=Path, required=True, help="a TrialSpec as JSON")
     parser.add_argument("--reports", type=Path, required=True, help="file to append JSON lines to")

@@ -60,7 +60,7 @@ def _timed_out(spec: TrialSpec, logs: dict[int, str]) -> TrialFailure:
     rank = _stuck_rank(logs)
     message = f"no result within {format_seconds(spec.settings.timeout_s)}"
     if rank is not None:
-        message += f"; rank {rank} hangs outside any collective"
+        message += f"; rank {rank} hangs, the others wait for it"
     tail = _tail(logs.get(rank if rank is not None else 0, ""))
     return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
 
@@ -83,12 +83,16 @@ def _killed_rank(agent_text: str, *, reported: set[int]) -> tuple[int, int] | No
 
 
 def _stuck_rank(logs: dict[int, str]) -> int | None:
-    """The rank whose innermost frames are not inside torch.distributed: the others wait for it."""
-    for rank, text in logs.items():
-        stacks = _STACK.findall(text)
-        if stacks and "torch/distributed" not in "\n".join(stacks[-1].splitlines()[:3]):
-            return rank
-    return None
+    """The rank that the others wait for: it answers with no stack at all, or with one outside torch.distributed."""
+    stacks = {rank: _STACK.findall(text)[-1:] for rank, text in logs.items()}
+    if not any(stacks.values()):
+        return None
+    waiting = [rank for rank, stack in stacks.items() if stack and "torch/distributed" in _innermost_frames(stack[0])]
+    return next((rank for rank in stacks if rank not in waiting), None)
+
+
+def _innermost_frames(stack: str) -> str:
+    return "\n".join(stack.splitlines()[:3])
 
 
 def _rank_logs(directory: Path) -> Iterator[tuple[int, str]]:

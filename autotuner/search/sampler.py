@@ -8,6 +8,7 @@ from everything tried, which teaches most, and the best row after correcting the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class LayoutSampler(BaseSampler):
         self._row_of_trial: dict[int, int | None] = {}
 
     # ------------------------------------------------------------------ what Optuna calls
-    @property
+    @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
         """One categorical distribution per layout field, over the values that occur in the table."""
         choices: dict[str, BaseDistribution] = {}

@@ -103,6 +103,12 @@ def test_a_rank_that_hangs_outside_a_collective_is_named(case: Case) -> None:
     assert "60 s" in judged.message
 
 
+def test_a_rank_that_does_not_even_answer_is_the_one_that_hangs(case: Case) -> None:
+    case.rank_log(0, WAITING)
+    case.rank_log(1, "")
+    assert case.failure(timed_out=True).rank == 1
+
+
 def test_a_timeout_in_which_all_ranks_wait_names_no_rank(case: Case) -> None:
     case.rank_log(0, WAITING)
     case.rank_log(1, WAITING)

@@ -1,0 +1,64 @@
+"""Catalog, models, clusters, and the service"s own state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.catalog.load import Fact
+from autotuner.domain.cluster import Accelerator, Cluster
+from autotuner.domain.model import TransformerSpec
+
+__all__ = ["AcceleratorDetail", "AcceleratorList", "ClusterList", "Health", "ModelList", "Readiness"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorList:
+    """Accelerators of the catalog, by name."""
+
+    items: tuple[Accelerator, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorDetail:
+    """An accelerator of the catalog with the origin of every value.
+
+    Attributes:
+        facts: By field: the value, the source it was read in, and when.
+    """
+
+    accelerator: Accelerator
+    facts: dict[str, Fact]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelList:
+    """Models by name."""
+
+    items: tuple[TransformerSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterList:
+    """Clusters by name."""
+
+    items: tuple[Cluster, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The database answers and is migrated.
+
+    Attributes:
+        schema_revision: Of the database.
+    """
+
+    schema_revision: str
+    status: Literal["ready"] = "ready"
