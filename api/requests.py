@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from api.schemas import PredictionRequest, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.domain.cluster import Cluster
@@ -12,7 +14,7 @@ from autotuner.domain.sweep import SearchSpace, SweepRequest
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["job_of", "space_of", "sweep_request"]
+__all__ = ["as_described", "job_of", "space_of", "sweep_request"]
 
 MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
@@ -58,4 +60,11 @@ def _model(app: App, reference: object) -> TransformerSpec:
 
 
 def _cluster(app: App, reference: object) -> Cluster:
-    return app.cluster(reference) if isinstance(reference, str) else from_dict(Cluster, reference, "cluster")
+    return (
+        app.cluster(reference) if isinstance(reference, str) else as_described(from_dict(Cluster, reference, "cluster"))
+    )
+
+
+def as_described(cluster: Cluster) -> Cluster:
+    """A cluster that a caller wrote down: whatever its peaks are, nobody measured them on this machine just now."""
+    return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))

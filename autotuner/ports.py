@@ -75,7 +75,10 @@ class Store(Protocol):
         ...
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
-        """Ask for the end: a queued sweep is cancelled at once, a running one by its worker, a finished one stays."""
+        """Ask for the end: of a sweep that a worker holds it comes by that worker, of another at once.
+
+        A finished sweep stays as it is.
+        """
         ...
 
     def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
@@ -117,7 +120,8 @@ class Store(Protocol):
     def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
         """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
 
-        Writes ``trial.finished``, or ``trial.interrupted`` when it is queued again.
+        A stop for ``shutdown`` gives the attempt back. Writes ``trial.finished``, or ``trial.interrupted`` when the
+        trial is queued again.
         """
         ...
 

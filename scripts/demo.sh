@@ -16,6 +16,8 @@ say "service on $url"
 "$BIN/autotuner" serve --port "$port" &
 service=$!
 trap 'kill "$service" 2>/dev/null || true; wait "$service" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 tries=0
 until curl -fs "$url/api/v1/ready" >/dev/null 2>&1; do
   tries=$((tries + 1))
@@ -23,6 +25,8 @@ until curl -fs "$url/api/v1/ready" >/dev/null 2>&1; do
   [ "$tries" -lt 300 ] || { echo "the service did not get ready in a minute"; exit 1; }
   sleep 0.2
 done
+
+kill -0 "$service" 2>/dev/null || { echo "another service answers at $url; try PORT=8766 make demo"; exit 1; }
 
 say "sweep: a small Llama on this machine's devices, 10 real trials"
 "$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch 16 --seq-len 128 \

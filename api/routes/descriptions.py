@@ -12,6 +12,7 @@ from api.body import CodecBody, DocumentBody
 from api.dataclass_schema import schema_of
 from api.dependencies import AppOf, Name
 from api.openapi import answers
+from api.requests import as_described
 from api.schemas import ClusterList, ModelList
 from autotuner.catalog.huggingface import from_config
 from autotuner.domain.cluster import Cluster
@@ -87,8 +88,9 @@ def read_cluster(app: AppOf, name: Name) -> Any:
 def save_cluster(app: AppOf, name: Name, body: _ClusterBody) -> Any:
     """Store a cluster; what holds for models holds here."""
     _check_name(body.name, name)
-    app.store.save_cluster(body)
-    return to_dict(body)
+    cluster = as_described(body)
+    app.store.save_cluster(cluster)
+    return to_dict(cluster)
 
 
 def _check_name(in_body: str, in_path: str) -> None:

@@ -52,7 +52,9 @@ class _Config:
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
-        value = self.document.get(key, default)
+        value = self.document.get(key)
+        if value is None:
+            return default
         if not isinstance(value, bool):
             raise InvalidInput(key, value, "must be true or false")
         return value

@@ -112,8 +112,12 @@ def load_cluster(description: str) -> Cluster:
     )
 
 
+_MAX_DIGITS = 7  # millions of accelerators; more is a slip of the hand
+
+
 def _nodes(count: str, per_node: int) -> tuple[int, int]:
-    numbers = [int(part) for part in count.split("x") if part.isascii() and part.isdigit()]
+    parts = [part for part in count.split("x") if part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS]
+    numbers = [int(part) for part in parts]
     if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:
         raise InvalidInput("cluster", count, "must be a number of accelerators, or nodes x accelerators per node", 1)
     if len(numbers) == 2:

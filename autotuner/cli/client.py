@@ -13,15 +13,22 @@ import uvicorn
 from uvicorn.importer import import_from_string
 
 from autotuner.bootstrap import App, build
+from autotuner.cli.interrupt import terminable
 from autotuner.errors import AutotunerError, StoreUnavailable
 from autotuner.settings import Settings
 from autotuner.store.memory import MemoryStore
 from autotuner.store.schema import migrate
 
-__all__ = ["Client", "ServiceError", "connect", "migrate_if_embedded"]
+__all__ = ["GRACE_S", "Client", "ServiceError", "connect", "create_api", "migrate_if_embedded"]
 
 _TIMEOUT_S = 60.0
 """A sweep on ``local`` makes the service measure its cores before it answers."""
+
+
+_PAGE_SIZE = 500
+
+GRACE_S = 3
+"""What open connections get when a service stops; a dashboard's event stream would stay for ever."""
 
 
 class ServiceError(AutotunerError):
@@ -50,15 +57,32 @@ class Client:
         return str(self._http.base_url).rstrip("/")
 
     def get(self, path: str, **params: Any) -> Any:
-        """The body of a GET below ``/api/v1``."""
-        return self._body(self._http.get(f"/api/v1{path}", params=params))
+        """The body of a GET below ``/api/v1``.
 
-    def post(self, path: str, body: Any = None, **headers: str) -> Any:
-        """The body of a POST below ``/api/v1``."""
-        return self._body(self._http.post(f"/api/v1{path}", json=body, headers=headers))
+        Raises:
+            ServiceError: The service answered with a problem.
+            StoreUnavailable: It did not answer.
+        """
+        return self._body("GET", path, params=params)
 
-    @staticmethod
-    def _body(response: httpx.Response) -> Any:
+    def post(self, path: str, body: Any = None) -> Any:
+        """The body of a POST below ``/api/v1``; errors as for ``get``."""
+        return self._body("POST", path, json=body)
+
+    def pages(self, path: str) -> list[dict[str, Any]]:
+        """The items of all pages of a list."""
+        items: list[dict[str, Any]] = []
+        while True:
+            page = self.get(path, limit=_PAGE_SIZE, offset=len(items))
+            items += page["items"]
+            if len(items) >= page["total"] or not page["items"]:
+                return items
+
+    def _body(self, method: str, path: str, **request: Any) -> Any:
+        try:
+            response = self._http.request(method, f"/api/v1{path}", **request)
+        except httpx.TransportError as error:
+            raise StoreUnavailable(f"the service at {self.url} does not answer any more: {error}") from error
         if response.is_error:
             is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
             raise ServiceError(response.status_code, response.json() if is_problem else {})
@@ -85,7 +109,7 @@ def connect(server: str | None, *, num_workers: int = 0, keep: bool = True) -> I
     if keep:
         migrate_if_embedded(settings)
     application = build(settings, store=None if keep else MemoryStore())
-    with _service(application) as url, _client(url) as http:
+    with terminable(), _service(application) as url, _client(url) as http:
         yield Client(http)
 
 
@@ -93,6 +117,11 @@ def migrate_if_embedded(settings: Settings) -> None:
     """Bring a SQLite file to the newest schema; a server's database is migrated on purpose (``autotuner migrate``)."""
     if settings.database_url.startswith("sqlite"):
         migrate(settings.database_url)
+
+
+def create_api(application: App) -> Any:
+    """The REST service around the application; by name, since the CLI and the API do not import each other."""
+    return import_from_string("api.main:create_app")(application)
 
 
 @contextmanager
@@ -109,17 +138,25 @@ def _client(url: str) -> Iterator[httpx.Client]:
 
 @contextmanager
 def _service(application: App) -> Iterator[str]:
-    create_app = import_from_string("api.main:create_app")  # the CLI and the API do not import each other
     host = application.settings.host
-    config = uvicorn.Config(create_app(application), host=host, port=0, log_level="error", access_log=False)
+    config = uvicorn.Config(
+        create_api(application),
+        host=host,
+        port=0,
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="autotuner-service")
     thread.start()
     try:
         yield f"http://{host}:{_port(server, thread)}"
     finally:
+        application.request_stop()  # first: the server waits for open event streams, and they for the sweep's end
         server.should_exit = True
         thread.join()
+        application.close()
 
 
 def _port(server: uvicorn.Server, thread: threading.Thread) -> int:

@@ -10,10 +10,14 @@ from rich.live import Live
 
 from autotuner.cli.client import Client
 from autotuner.cli.render import sweep_view
+from autotuner.errors import StoreUnavailable
 
 __all__ = ["follow"]
 
 _POLL_S = 0.5
+_RESTART_S = 60.0
+"""How long a service may be away, killed and started again, before its sweep is given up on."""
+
 _FINISHED = ("complete", "cancelled", "failed")
 
 
@@ -25,8 +29,7 @@ def follow(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
 def _live(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
-            sweep, trials = _state(client, sweep_id)
-            ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=10)["items"]
+            sweep, trials, ranking = _state(client, sweep_id)
             live.update(sweep_view(sweep, ranking, [t for t in trials if t["state"] != "queued"]), refresh=True)
             if sweep["state"] in _FINISHED:
                 return sweep
@@ -37,7 +40,7 @@ def _lines(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
     console.print(f"{sweep_id}: watch it at {client.url}/sweeps/{sweep_id}", highlight=False, soft_wrap=True)
     told: set[str] = set()
     while True:
-        sweep, trials = _state(client, sweep_id)
+        sweep, trials, _ = _state(client, sweep_id)
         for trial in trials:
             if trial["state"] not in ("queued", "running") and trial["id"] not in told:
                 told.add(trial["id"])
@@ -47,8 +50,17 @@ def _lines(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
         time.sleep(_POLL_S)
 
 
-def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    return client.get(f"/sweeps/{sweep_id}"), client.get(f"/sweeps/{sweep_id}/trials", limit=100)["items"]
+def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """The sweep, all its trials and the top of its ranking; a service that restarts is waited for."""
+    give_up_at = time.monotonic() + _RESTART_S
+    while True:
+        try:
+            ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=10)["items"]
+            return client.get(f"/sweeps/{sweep_id}"), client.pages(f"/sweeps/{sweep_id}/trials"), ranking
+        except StoreUnavailable:
+            if time.monotonic() >= give_up_at:
+                raise
+            time.sleep(_POLL_S)
 
 
 def _line(trial: dict[str, Any], sweep: dict[str, Any]) -> str:

@@ -15,15 +15,17 @@ from typing import Annotated, Any
 import typer
 import uvicorn
 from rich.console import Console
+from rich.text import Text
 
 from autotuner.bootstrap import build
-from autotuner.cli.client import Client, ServiceError, connect, migrate_if_embedded
+from autotuner.cli.client import GRACE_S, Client, ServiceError, connect, create_api, migrate_if_embedded
 from autotuner.cli.describe import for_service, read_space
 from autotuner.cli.follow import follow
 from autotuner.cli.interrupt import interruptible
 from autotuner.cli.render import catalog_table, prediction_table, sweep_view
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 from autotuner.settings import Settings
+from autotuner.store.schema import head_revision
 from autotuner.store.schema import migrate as migrate_database
 from autotuner.units import format_bytes, format_rate
 
@@ -126,7 +128,7 @@ def sweep(
                 return _print_json(created)
             _console().print(f"{created['id']} is queued; a service or `autotuner worker` runs it")
             return None
-        ended = follow(client, created["id"], Console(stderr=True, quiet=as_json))
+        ended = follow(client, created["id"], Console(stderr=True, quiet=as_json, markup=False))
         _show(client, ended["id"], as_json=as_json)
     if ended["best_measured_mfu"] is None:
         raise typer.Exit(6)
@@ -172,15 +174,18 @@ def serve(
     """Run the REST service, the dashboard and, unless AUTOTUNER_NUM_WORKERS=0, the worker."""
     settings = Settings()
     migrate_if_embedded(settings)
-    uvicorn.run(
-        "api.main:create_app",
-        factory=True,
-        host=host or settings.host,
-        port=settings.port if port is None else port,
-        log_level="warning",  # requests are logged by the application, once
-        access_log=False,
-        timeout_graceful_shutdown=3,
-    )
+    application = build(settings)
+    try:
+        uvicorn.run(
+            create_api(application),
+            host=host or settings.host,
+            port=settings.port if port is None else port,
+            log_level="warning",  # requests are logged by the application, once
+            access_log=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+    finally:
+        application.close()  # also where a second Ctrl-C cut the server's own shutdown short
 
 
 @app.command()
@@ -195,11 +200,15 @@ def worker() -> None:
 
 
 @app.command()
-def migrate() -> None:
+def migrate(as_json: Json = False) -> None:
     """Bring the database to the newest schema."""
     settings = Settings()
     migrate_database(settings.database_url)
-    _console().print(f"{settings.database_url.split('@')[-1]} is at the newest schema")
+    database = settings.database_url.split("@")[-1]  # without a password
+    if as_json:
+        return _print_json({"database": database, "schema_revision": head_revision()})
+    _console().print(f"{database} is at the newest schema")
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -209,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
-        Console(stderr=True).print(f"[bold red]error[/]: {error}", highlight=False, soft_wrap=True)
+        text = Text.assemble(("error", "bold red"), f": {error}")
+        Console(stderr=True).print(text, soft_wrap=True)
         sys.exit(_exit_code(error))
 
 
@@ -239,8 +249,8 @@ def _job(model: str, cluster: str, global_batch: int, seq_len: int, space: str |
 
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     stored = client.get(f"/sweeps/{sweep_id}")
-    ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=100)["items"]
-    trials = client.get(f"/sweeps/{sweep_id}/trials", limit=100)["items"]
+    ranking = client.pages(f"/sweeps/{sweep_id}/ranking")
+    trials = client.pages(f"/sweeps/{sweep_id}/trials")
     if as_json:
         _print_json({"sweep": stored, "ranking": ranking, "trials": trials})
     else:
@@ -265,8 +275,8 @@ def _model_row(model: dict[str, Any]) -> dict[str, str]:
 
 def _console() -> Console:
     """Standard output; a file or a pipe is as wide as the tables need, a terminal as wide as it is."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_PIPE_COLUMNS)
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(markup=False, width=_PIPE_COLUMNS)
 
 
 def _print_json(document: Any) -> None:

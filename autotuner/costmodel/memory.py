@@ -2,8 +2,8 @@
 
 Bytes per element of a weight, AdamW in mixed precision (arXiv 1710.03740, section 3.1): a 16-bit weight and its 16-bit
 gradient (2 + 2), and in the optimizer an fp32 master (4) and two moments (4 or 2 each). In fp32 the weight is its own
-master: 4 + 4 and the moments. What the optimizer needs for its step alone, an fp32 gradient of what it owns, comes when
-the activations are gone, and is not counted.
+master: 4 + 4 and the moments. The peak comes in a backward pass or in the optimizer's step, when activations are gone
+but the 16-bit gradients of all that the rank owns are widened to fp32.
 
 Sharding levels after arXiv 1910.02054, section 5; activations after arXiv 2205.05198, section 4, generalised to grouped
 queries, gated feed-forward blocks, models without dropout, and kernels that keep no scores.
@@ -18,8 +18,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.compute import element_bytes, tokens_per_pass
-from autotuner.costmodel.pipeline import RankLoad, critical_ranks, num_micro_batches
-from autotuner.domain.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.costmodel.pipeline import RankLoad, fullest_ranks, num_micro_batches
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
 from autotuner.units import MIB
@@ -35,14 +35,18 @@ On a CPU memory means bytes of tensors, so nothing is added.
 FRAGMENTATION = {"cuda": 0.3, "rocm": 0.3, "cpu": 0.0}
 """Share of activations held beyond what the formulas count: the caching allocator's gaps, unfused norms' fp32 copies.
 
-Fit, among 0 to 0.45, to the A100 layout sweep of arXiv 2311.05610: of the runs that ended well 99 % are predicted to
-fit, of those that ran out of memory 80 % not to (bench/backtest_v1.py). rocm is set to cuda's.
+Fit, among 0 to 0.45, to the A100 layout sweep of arXiv 2311.05610, without receive buffers: of the runs that ended well
+99 % were predicted to fit, of those that ran out of memory 80 % not to (bench/backtest_v1.py). With PyTorch's buffers,
+one per micro-batch, it is 97 % and 80 %; that sweep ran on another engine. rocm is set to cuda's.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryColumns:
-    """``Memory`` for many layouts: bytes by part, on the fullest stage of each."""
+    """``Memory`` for many layouts: bytes by part, on the fullest stage of each.
+
+    The parts are those of the fullest backward pass. What the optimizer's step needs beyond it is in ``buffers_bytes``.
+    """
 
     parameters_bytes: Floats
     gradients_bytes: Floats
@@ -77,7 +81,7 @@ class Weights:
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
     """The peak of each layout, with the pipeline rank that reaches it."""
-    fullest, *others = (_on_rank(x, job, load) for load in critical_ranks(x, job))
+    fullest, *others = (_on_rank(x, job, load) for load in fullest_ranks(x, job))
     for other in others:
         worse = other.total_bytes > fullest.total_bytes
         fullest = MemoryColumns(
@@ -130,16 +134,22 @@ def _on_rank(x: LayoutColumns, job: Job, load: RankLoad) -> MemoryColumns:
     whole_gradients = (x.shard_level <= ShardLevel.OPTIMIZER) | (communicates_once(x) & (num_micro_batches(x, job) > 1))
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    activations = _activations_bytes(x, job, load)
+    gradients_bytes = weight_bytes * np.where(whole_gradients, elements, owned)
     kind = job.cluster.accelerator.kind
+    activations = _activations_bytes(x, job, load)
+    allowance = ALLOWANCE_BYTES[kind] + FRAGMENTATION[kind] * activations
+    logits = _logits_bytes(x, job) * load.has_output
+    moving = _moving_bytes(x, job, held)
+    gone = activations * (1 + FRAGMENTATION[kind]) + logits + moving + ~_keeps_buckets(x) * gradients_bytes
+    beyond_backward = np.maximum(0.0, _widened_bytes(x, owned) - gone)
     return MemoryColumns(
         parameters_bytes=weight_bytes * np.where(x.shard_level == ShardLevel.PARAMETERS, owned, elements),
-        gradients_bytes=weight_bytes * np.where(whole_gradients, elements, owned),
+        gradients_bytes=gradients_bytes,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
         activations_bytes=activations,
-        logits_bytes=_logits_bytes(x, job) * load.has_output,
-        buffers_bytes=_buffers_bytes(x, job, held),
-        allowance_bytes=ALLOWANCE_BYTES[kind] + FRAGMENTATION[kind] * activations,
+        logits_bytes=logits,
+        buffers_bytes=moving + _received_bytes(x, job, load) + beyond_backward,
+        allowance_bytes=allowance,
         worst_stage=load.rank,
     )
 
@@ -229,12 +239,16 @@ def _gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def _logits_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Logits as the projection wrote them, and in fp32 their log-softmax and the gradients behind and before it.
+    """Logits as the projection wrote them and their log-softmax in fp32, and the gradients behind and before it.
 
-    What PyTorch's cross-entropy holds at its fullest, in the backward; split over the tensor ranks.
+    What PyTorch's cross-entropy holds at its fullest, in the backward; split over the tensor ranks. The gradients are
+    those of one micro-batch. The rest is saved for each whose backward is to come: for all of them under GPipe, for
+    one in the other schedules, whose last stage runs each backward right after the forward.
     """
     elements = tokens_per_pass(x, job) * job.model.vocab_size / x.tensor_parallel_degree
-    logits: Floats = elements * (element_bytes(x) + 3 * 4)
+    waiting = np.where(x.pipeline_schedule == PipelineSchedule.GPIPE, num_micro_batches(x, job), 1)
+    waiting = np.where(x.pipeline_parallel_degree > 1, waiting, 1)
+    logits: Floats = elements * (waiting * (element_bytes(x) + 4) + 2 * 4)
     return logits
 
 
@@ -244,14 +258,39 @@ def _hidden_split(x: LayoutColumns) -> Integers:
 
 
 # ---------------------------------------------------------------- communication
-def _buffers_bytes(x: LayoutColumns, job: Job, held: Weights) -> Floats:
-    """Gathered parameters, gradients on their way, receive buffers of the pipeline, gathered hidden states."""
+def _moving_bytes(x: LayoutColumns, job: Job, held: Weights) -> Floats:
+    """Gathered parameters, gradients on their way, gathered hidden states."""
     # the unit in use and the one fetched ahead, or all of them; a unit's gradient, whole and being scattered
     gathered = np.where(x.reshard_after_forward, 2 * held.largest_unit, held.dense + held.expert)
     weights_moving = np.where(x.shard_level == ShardLevel.PARAMETERS, gathered, 0.0)
     gradients_moving = np.where(x.shard_level >= ShardLevel.GRADIENTS, 2 * held.largest_unit, 0.0)
-    hidden = tokens_per_pass(x, job) * job.model.hidden_size
-    received = np.where(x.pipeline_parallel_degree > 1, 2 * x.virtual_stages_per_rank * hidden / _hidden_split(x), 0.0)
-    joined = np.where(x.sequence_parallel, hidden, 0.0)
-    total: Floats = element_bytes(x) * (weights_moving + gradients_moving + received + joined)
+    joined = np.where(x.sequence_parallel, tokens_per_pass(x, job) * job.model.hidden_size, 0.0)
+    total: Floats = element_bytes(x) * (weights_moving + gradients_moving + joined)
     return total
+
+
+def _received_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
+    """Receive buffers of the pipeline, which stay from the first step to the last.
+
+    Each stage has one per micro-batch for its input and one for its output's gradient, except where the model begins
+    and ends (PipelineStage of torch.distributed.pipelining, torch 2.13, allocates them all before the first forward).
+    """
+    hidden = tokens_per_pass(x, job) * job.model.hidden_size / _hidden_split(x)
+    num_links = 2 * x.virtual_stages_per_rank - load.has_input - load.has_output
+    buffers: Floats = element_bytes(x) * hidden * num_links * num_micro_batches(x, job)
+    return np.where(x.pipeline_parallel_degree > 1, buffers, 0.0)
+
+
+# ---------------------------------------------------------------- optimizer step
+def _widened_bytes(x: LayoutColumns, owned: Floats) -> Floats:
+    """The fp32 gradients that AdamW steps with, all at once; in fp32 they are the gradients themselves."""
+    return np.where(x.precision == Precision.FP32, 0.0, 4.0) * owned
+
+
+def _keeps_buckets(x: LayoutColumns) -> Booleans:
+    """Whether gradients stay through the optimizer's step, as views of the buckets that replicas reduce.
+
+    Others are forgotten one by one as they are widened. DistributedDataParallel, ``gradient_as_bucket_view``.
+    """
+    keeps: Booleans = (x.shard_level <= ShardLevel.OPTIMIZER) & (x.data_parallel_degree * x.context_parallel_degree > 1)
+    return keeps

@@ -10,7 +10,7 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import Job
 
-__all__ = ["RankLoad", "bubble_s", "critical_ranks", "num_micro_batches", "num_transfers"]
+__all__ = ["RankLoad", "bubble_s", "critical_ranks", "fullest_ranks", "num_micro_batches", "num_transfers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
     The first (input table, most micro-batches in flight, one layer more), the last (output projection, logits) and,
     in a model whose leading layers are dense, the first rank that starts behind them. A rank between holds no
-    more of anything than one of these.
+    more of anything than one of these, receive buffers apart (``fullest_ranks``).
     """
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
@@ -60,6 +60,12 @@ def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     if 0 < num_leading < job.model.num_layers:
         ranks.append(np.minimum(-(-num_leading // np.maximum(1, job.model.num_layers // x.num_stages)), last))
     return tuple(_load(x, job, rank) for rank in ranks)
+
+
+def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The critical ranks, and the second: of those that receive from both sides, it keeps the most micro-batches."""
+    second = np.minimum(1, x.pipeline_parallel_degree - 1)
+    return (*critical_ranks(x, job), _load(x, job, second))
 
 
 def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:

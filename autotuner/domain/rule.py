@@ -52,7 +52,7 @@ class Reason:
     rule: str
     field: str
     message: str
-    nearest: int | str | None = None
+    nearest: int | str | bool | None = None
 
 
 Layouts: TypeAlias = Any
@@ -67,7 +67,7 @@ class Rule:
     field: str
     broken: Callable[[Any, Job], Any]
     message: Callable[[Layout, Job], str]
-    nearest: Callable[[Layout, Job], int | str | None] = lambda layout, job: None
+    nearest: Callable[[Layout, Job], int | str | bool | None] = lambda layout, job: None
 
 
 def any_of(column: Any, members: Iterable[int]) -> Any:

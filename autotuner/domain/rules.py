@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         "sequence_parallel",
         lambda x, j: (x.sequence_parallel != 0) & (x.tensor_parallel_degree == 1),
         lambda x, j: "sequence parallelism splits over the tensor ranks, and there is one",
-        lambda x, j: "false",
+        lambda x, j: False,
     ),
     Rule(
         "sequence-per-tensor-rank",
@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
             f"a sequence of {j.workload.seq_len} does not split over "
             f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
         ),
-        lambda x, j: "false",
+        lambda x, j: False,
     ),
     Rule(
         "sequence-per-context-rank",
@@ -189,10 +189,10 @@ RULES: tuple[Rule, ...] = (
         lambda x, j: (
             (x.pipeline_parallel_degree > 1)
             & (x.pipeline_schedule != PipelineSchedule.GPIPE)
-            & (_num_micro_batches(x, j) < x.num_stages)
+            & (_num_micro_batches(x, j) < x.pipeline_parallel_degree)
         ),
         lambda x, j: (
-            f"schedule {x.pipeline_schedule} needs {x.num_stages} micro-batches or more, "
+            f"schedule {x.pipeline_schedule} needs {x.pipeline_parallel_degree} micro-batches or more, "
             f"there are {_num_micro_batches(x, j)}"
         ),
     ),
@@ -220,7 +220,7 @@ RULES: tuple[Rule, ...] = (
         "reshard_after_forward",
         lambda x, j: (x.reshard_after_forward != 0) & (x.shard_level != ShardLevel.PARAMETERS),
         lambda x, j: f"there is nothing to reshard at shard level {x.shard_level}",
-        lambda x, j: "false",
+        lambda x, j: False,
     ),
     Rule(
         "attention-kernel-on-hardware",

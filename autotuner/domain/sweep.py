@@ -56,7 +56,7 @@ _CHOICES = (PipelineSchedule, ShardLevel, Recompute, AttentionKernel, Precision)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """When to stop; the first limit reached ends the sweep.
+    """When to stop; the first limit reached ends the sweep, time and accelerator-hours also in the middle of a trial.
 
     Attributes:
         num_trials: Trials that ran, however they ended.
@@ -119,6 +119,9 @@ class SweepRequest:
     trial: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     name: str = ""
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

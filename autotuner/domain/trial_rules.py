@@ -27,7 +27,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "reshard_after_forward",
         lambda x, j: (x.reshard_after_forward != 0) & (x.pipeline_parallel_degree > 1),
         lambda x, j: "resharding would gather the parameters again for every micro-batch of the pipeline",
-        lambda x, j: "false",
+        lambda x, j: False,
     ),
     Rule(
         "trial-runs-recompute",
@@ -91,6 +91,12 @@ TRIAL_RULES: tuple[Rule, ...] = (
             f"{j.model.num_kv_heads}"
         ),
         lambda x, j: AttentionKernel.FLASH.label,
+    ),
+    Rule(
+        "trial-rotates-pairs",
+        "attention_kernel",
+        lambda x, j: (x.world_size > 0) & (j.model.num_learned_positions == 0) & (j.model.head_dim % 2 != 0),
+        lambda x, j: f"rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
     ),
     Rule(
         "trial-keeps-fp32-moments",

@@ -20,7 +20,8 @@ from autotuner.errors import InvalidInput
 __all__ = ["detect_cluster", "gpu_names"]
 
 _LOCAL = "local"
-_QUERY_TIMEOUT_S = 60.0
+_GEMM_TIMEOUT_S = 45.0
+_DRIVER_TIMEOUT_S = 10.0
 
 
 _BY_DRIVER_NAME = {
@@ -76,12 +77,14 @@ def _gemm_rates() -> dict[str, float]:
     """FLOP/s of one core by precision, while all cores multiply; measured by the trial job's own code."""
     command = [sys.executable, "-m", "trials.gemm"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GEMM_TIMEOUT_S, check=True)
         rates = json.loads(done.stdout.splitlines()[-1])
         return {name: float(rates[name]) for name in ("fp32_flop_per_s", "bf16_flop_per_s")}
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().splitlines()[-1:] or ["no output"]
         raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {last[0]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise InvalidInput("cluster", _LOCAL, "cannot measure this machine's cores: they are too busy") from error
 
 
 def gpu_names() -> list[str]:
@@ -89,5 +92,8 @@ def gpu_names() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return []  # a driver that hangs runs no trial either
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,7 +11,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
+
+import psutil
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
@@ -100,12 +104,15 @@ def _run(spec: TrialSpec, watcher: TrialWatcher, files: _Files, mark: str) -> Me
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        grace_s = _GRACE_S
         try:
             ended = _follow(agent, reports, watcher, deadline)
             if ended == "timeout":
                 _ask_for_stacks(mark)
+            if ended == "measured":
+                grace_s = 0.0  # the ranks have nothing left to say, and torchrun takes a second to notice
         finally:
-            end_all(mark, grace_s=_GRACE_S)
+            end_all(mark, grace_s=grace_s)
             agent.wait()
     if isinstance(ended, Stopped):
         return ended
@@ -121,11 +128,15 @@ def _run(spec: TrialSpec, watcher: TrialWatcher, files: _Files, mark: str) -> Me
     )
 
 
-def _follow(agent: subprocess.Popen[bytes], reports: Reports, watcher: TrialWatcher, deadline: float) -> Stopped | str:
-    """Pass steps on until the agent exits, the watcher wants a stop, or time is up."""
+def _follow(
+    agent: subprocess.Popen[bytes], reports: Reports, watcher: TrialWatcher, deadline: float
+) -> Stopped | Literal["measured", "failed", "timeout", "exited"]:
+    """Pass steps on until the result is there, the agent exits, the watcher wants a stop, or time is up."""
     while agent.poll() is None:
         for step in reports.new_steps():
             watcher.on_step(step)
+        if reports.measurement:
+            return "measured"
         if stopped := watcher.stop_requested():
             return stopped
         if time.monotonic() >= deadline:
@@ -144,8 +155,9 @@ def _peers_may_leave(reports: Reports) -> bool:
 def _ask_for_stacks(mark: str) -> None:
     """Have every rank write its Python stack to its log: that shows where a hang is."""
     for process in marked(mark):
-        if _is_rank(process.cmdline()):
-            process.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if _is_rank(process.cmdline()):
+                process.send_signal(signal.SIGUSR1)
     time.sleep(_STACKS_S)
 
 

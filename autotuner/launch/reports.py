@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ class Reports:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                document = json.loads(line)
-                document.pop("schema_version", None)
-                yield document
+                with contextlib.suppress(ValueError):  # torn by a full disk; what follows may still count
+                    document = json.loads(line)
+                    document.pop("schema_version", None)
+                    yield document

@@ -20,7 +20,7 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.choice import Choice
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
 from autotuner.search.correction import correction
-from autotuner.search.margin import FitMargin
+from autotuner.search.margin import allowed_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class LayoutSampler(BaseSampler):
         layouts: Every legal layout.
         predicted_step_s: Predicted step time of each row.
         predicted_bytes: Predicted peak memory of each row.
-        limit_bytes: Rows predicted above it are not proposed until real trials prove the prediction too high.
+        limit_bytes: Rows predicted above it are not proposed; trials that run out of memory lower it.
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
     """
 
@@ -125,8 +125,7 @@ class LayoutSampler(BaseSampler):
     def next_row(self, trials: Sequence[FrozenTrial], number: int) -> int | None:
         """The row that trial ``number`` should try after ``trials``; None when none is left."""
         tried = self._rows(trials)
-        margin = self._margin(tried)
-        open_rows = self._predicted_bytes <= margin.allowed_bytes
+        open_rows = self._predicted_bytes <= self._allowed_bytes(tried)
         open_rows[list(tried)] = False
         candidates = np.flatnonzero(open_rows)
         if candidates.size == 0:
@@ -159,9 +158,9 @@ class LayoutSampler(BaseSampler):
         rows = np.flatnonzero(found)
         return int(rows[0]) if rows.size else None
 
-    def _margin(self, tried: Mapping[int, FrozenTrial]) -> FitMargin:
+    def _allowed_bytes(self, tried: Mapping[int, FrozenTrial]) -> float:
         ran = (TrialState.COMPLETE, TrialState.PRUNED)
-        return FitMargin.after(
+        return allowed_bytes(
             self._limit_bytes,
             (
                 (float(self._predicted_bytes[row]), bool(trial.user_attrs.get(OUT_OF_MEMORY)))

@@ -30,8 +30,8 @@ __all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "memory_limit_bytes
 _MAX_ATTEMPTS = 3
 """Starts of one trial before it is taken to be what kills the service."""
 
-_MAX_FAILURES_IN_A_ROW = 8
-"""Crashes in a row, without any trial that ever ran, after which the fault is not in the layouts."""
+_MAX_FAULTS_IN_A_ROW = 8
+"""Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
 
 _WORTHWHILE = 1.01
 """A trial beats the best when it is 1 % better (the default of what remains to gain, see Budget.patience)."""
@@ -111,6 +111,14 @@ class SweepPlan:
         """False for a trial that was interrupted so often that it is probably the cause."""
         return trial.attempts < _MAX_ATTEMPTS
 
+    def started(self, trial: Trial) -> None:
+        """The trial that ``next`` ordered runs; from now on it costs."""
+        self._trials[trial.number] = trial
+
+    def overspent(self, now: float) -> bool:
+        """Whether the time or the accelerator-hours ran out while a trial runs."""
+        return self._spent(now) is not None
+
     def reported(self, step: StepReport) -> bool:
         """Whether the running trial should end after this step because it already loses."""
         if self._current is None or step.is_warmup:
@@ -153,28 +161,36 @@ class SweepPlan:
     # ------------------------------------------------------------------ reasons to stop
     def _reason_to_stop(self, now: float) -> Finish | None:
         budget, ended = self._request.budget, [t for t in self._trials.values() if t.state != TrialState.CANCELLED]
-        hours = sum(_run_s(t) * t.layout.world_size for t in ended) / 3600
+        if (faults := _last_faults(ended)) >= _MAX_FAULTS_IN_A_ROW:
+            return self._end(StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials died, none for lack of memory")
         if len(ended) >= budget.num_trials:
-            return _complete(StopReason.TRIAL_BUDGET, f"{len(ended)} of {budget.num_trials} trials ran")
-        if budget.wall_clock_s is not None and now - self._started_at >= budget.wall_clock_s:
-            spent = format_seconds(now - self._started_at)
-            return _complete(StopReason.TIME_BUDGET, f"{spent} of {format_seconds(budget.wall_clock_s)} passed")
-        if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
-            detail = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
-            return _complete(StopReason.ACCELERATOR_HOURS_BUDGET, detail)
-        if self._all_fail(ended):
-            detail = f"{len(ended)} trials failed and none ever ran: the fault is not in the layouts"
-            return Finish(state=SweepState.FAILED, reason=StopReason.ALL_TRIALS_FAIL, detail=detail)
+            return self._end(StopReason.TRIAL_BUDGET, f"{len(ended)} of {budget.num_trials} trials ran")
+        if spent := self._spent(now):
+            return spent
         if budget.patience is not None and (since := self._trials_since_best(ended)) >= budget.patience:
-            return _complete(StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by 1 %")
+            return self._end(StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by 1 %")
         if self._sampler.next_row(self._study.get_trials(deepcopy=False), len(self._trials)) is None:
             detail = f"{len(ended)} of {self._num_layouts} legal layouts were tried; no other is predicted to fit"
-            return _complete(StopReason.SPACE_EXHAUSTED, detail)
+            return self._end(StopReason.SPACE_EXHAUSTED, detail)
         return None
 
-    def _all_fail(self, ended: Sequence[Trial]) -> bool:
-        faults = [t for t in ended if t.failure and t.failure.kind != FailureKind.OOM]
-        return len(ended) == len(faults) >= _MAX_FAILURES_IN_A_ROW
+    def _spent(self, now: float) -> Finish | None:
+        """The budgets that pass while a trial runs: wall-clock time and accelerator-hours."""
+        budget = self._request.budget
+        hours = sum(_run_s(t, now) * t.layout.world_size for t in self._trials.values()) / 3600
+        if budget.wall_clock_s is not None and now - self._started_at >= budget.wall_clock_s:
+            passed = format_seconds(now - self._started_at)
+            return self._end(StopReason.TIME_BUDGET, f"{passed} of {format_seconds(budget.wall_clock_s)} passed")
+        if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
+            detail = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
+            return self._end(StopReason.ACCELERATOR_HOURS_BUDGET, detail)
+        return None
+
+    def _end(self, reason: StopReason, detail: str) -> Finish:
+        """A sweep that measured nothing has failed, whatever ended it."""
+        if any(trial.measurement for trial in self._trials.values()):
+            return Finish(state=SweepState.COMPLETE, reason=reason, detail=detail)
+        return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured")
 
     def _trials_since_best(self, ended: Sequence[Trial]) -> int:
         best_mfu, since = 0.0, 0
@@ -193,8 +209,13 @@ _OPTUNA_STATE = {
 }
 
 
-def _complete(reason: StopReason, detail: str) -> Finish:
-    return Finish(state=SweepState.COMPLETE, reason=reason, detail=detail)
+def _last_faults(ended: Sequence[Trial]) -> int:
+    """Trials since the last that ran or ran out of memory; those died of something that layouts do not cause."""
+    faults = 0
+    for trial in sorted(ended, key=lambda t: t.number):
+        is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
+        faults = faults + 1 if is_fault else 0
+    return faults
 
 
 def _value(trial: Trial) -> float | None:
@@ -210,8 +231,8 @@ def _attributes(trial: Trial) -> dict[str, bool | float]:
     return {STEP_TIME_S: statistics.median(measured)} if measured else {}
 
 
-def _run_s(trial: Trial) -> float:
-    """Seconds of the last attempt; earlier attempts that were cut short are not counted."""
-    if trial.started_at is None or trial.finished_at is None:
+def _run_s(trial: Trial, now: float) -> float:
+    """Seconds of the running or last attempt; earlier attempts that were cut short are not counted."""
+    if trial.started_at is None:
         return 0.0
-    return trial.finished_at - trial.started_at
+    return (trial.finished_at or now) - trial.started_at

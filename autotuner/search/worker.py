@@ -6,6 +6,7 @@ the lease is renewed, a cancel request is seen and a losing trial is pruned. So 
 
 from __future__ import annotations
 
+import contextlib
 from threading import Event as Flag
 from typing import Literal
 
@@ -23,7 +24,7 @@ from autotuner.domain.trial import (
     TrialState,
 )
 from autotuner.errors import LeaseLost, StoreUnavailable
-from autotuner.ports import Clock, Launcher, Page, Store
+from autotuner.ports import Clock, Launcher, Page, Store, TrialWatcher
 from autotuner.search.lease import Lease
 from autotuner.search.sweep import Finish, RunTrial, SweepPlan
 
@@ -69,6 +70,9 @@ class Worker:
             except StoreUnavailable as error:
                 _log.warning("worker.store_unavailable", error=str(error))
                 found = False
+            except Exception:  # a worker that dies silently would leave every later sweep queued
+                _log.exception("worker.error")
+                found = False
             if not found:
                 self._shutdown.wait(poll_s)
 
@@ -95,7 +99,8 @@ class Worker:
             raise
         except Exception as error:  # a bug must end this sweep with its reason, not the worker and the queue behind it
             log.exception("sweep.error")
-            lease.finish_sweep(SweepState.FAILED, StopReason.ERROR, f"{type(error).__name__}: {error}")
+            with contextlib.suppress(LeaseLost):
+                lease.finish_sweep(SweepState.FAILED, StopReason.ERROR, f"{type(error).__name__}: {error}")
         return True
 
     def _run(self, sweep: Sweep, lease: Lease) -> None:
@@ -118,10 +123,11 @@ class Worker:
     def _try(self, sweep: Sweep, lease: Lease, plan: SweepPlan, order: RunTrial) -> None:
         queued = order.stored or lease.add_trial(order.number, order.layout, order.prediction)
         running = lease.start(queued)
+        plan.started(running)
         outcome: Outcome
         if plan.may_run(queued):
             watcher = _Watcher(lease, running, plan, renewed_at=self._clock.now())
-            outcome = self._launcher.run(_spec(sweep, running), watcher)
+            outcome = self._launched(_spec(sweep, running), watcher)
         else:
             message = f"interrupted {queued.attempts} times; the service dies when it runs"
             outcome = TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
@@ -129,6 +135,15 @@ class Worker:
         _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
         if ended.state.finished:
             plan.finished(self._store.get_trial(ended.id))
+
+    def _launched(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        """How the trial ended; a launcher that broke fails this trial, and the sweep goes on."""
+        try:
+            return self._launcher.run(spec, watcher)
+        except Exception as error:
+            _log.exception("launcher.error", trial=spec.trial_id)
+            message = f"the launcher failed: {type(error).__name__}: {error}"
+            return TrialFailure(kind=FailureKind.CRASH, message=message)
 
     def _trials(self, sweep_id: str) -> list[Trial]:
         """Every trial of the sweep; with its steps where they are all that a pruned trial left."""
@@ -165,6 +180,8 @@ class _Watcher:
         elif now - self._renewed_at >= self._lease.duration_s / _RENEWALS_PER_LEASE:
             self._renewed_at = now
             self._renew()
+        if self._plan.overspent(now):
+            self._stop = self._stop or "cancelled"
         return None if self._stop is None else Stopped(reason=self._stop)
 
     def _renew(self) -> None:

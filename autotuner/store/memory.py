@@ -73,6 +73,7 @@ class MemoryStore:
             before = self.get_sweep(sweep_id)
             sweep = self._sweeps[sweep_id] = transitions.cancel(before, now=now)
             if sweep.state is not before.state:
+                self._end_trials(sweep_id, now)
                 self._write_event(sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
 
@@ -106,10 +107,13 @@ class MemoryStore:
             held = self._held(sweep_id, owner)
             sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
             self._sweeps[sweep_id] = sweep
-            for trial in self._trials_of(sweep_id, TrialState.QUEUED, TrialState.RUNNING):
-                self._trials[trial.id] = transitions.cancel_trial(trial, now=now)
+            self._end_trials(sweep_id, now)
             self._write_event(sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
+
+    def _end_trials(self, sweep_id: str, now: float) -> None:
+        for trial in self._trials_of(sweep_id, TrialState.QUEUED, TrialState.RUNNING):
+            self._trials[trial.id] = transitions.cancel_trial(trial, now=now)
 
     # ------------------------------------------------------------------ trials
     def add_trial(self, sweep_id: str, *, owner: str, number: int, layout: Layout, prediction: Prediction) -> Trial:

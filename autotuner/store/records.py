@@ -16,6 +16,7 @@ from autotuner.store.tables import sweeps, trials
 
 __all__ = [
     "check_sweep",
+    "end_trials",
     "get_sweep",
     "get_trial",
     "get_trials",
@@ -73,6 +74,12 @@ def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> li
     """Those of a sweep in one of the states, by number, without steps."""
     mine = statements.TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
     return [statements.read_trial(row) for row in connection.execute(mine.order_by(trials.c.number))]
+
+
+def end_trials(connection: Connection, sweep_id: str, now: float) -> None:
+    """Cancel what is not finished of a sweep that is."""
+    for trial in get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING):
+        connection.execute(statements.update_trial(transitions.cancel_trial(trial, now=now)))
 
 
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:

@@ -83,6 +83,7 @@ class SqlStore:
             sweep = transitions.cancel(before, now=now)
             connection.execute(statements.update_sweep(sweep))
             if sweep.state is not before.state:
+                records.end_trials(connection, sweep_id, now)
                 records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
 
@@ -118,8 +119,7 @@ class SqlStore:
             held = records.hold_sweep(connection, sweep_id, owner)
             sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
             connection.execute(statements.update_sweep(sweep))
-            for trial in records.get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING):
-                connection.execute(statements.update_trial(transitions.cancel_trial(trial, now=now)))
+            records.end_trials(connection, sweep_id, now)
             records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
 

@@ -67,13 +67,13 @@ def release(sweep: Sweep, *, now: float) -> Sweep:
 
 
 def cancel(sweep: Sweep, *, now: float) -> Sweep:
-    """Ended if it was queued, marked if it was running, unchanged if it was finished."""
+    """Ended if no worker holds it, marked if one does, unchanged if it was finished."""
     if sweep.state.finished:
         return sweep
     asked = replace(sweep, cancel_requested=True)
-    if sweep.state is SweepState.RUNNING:
+    if sweep.owner is not None:
         return asked
-    detail = "cancelled before a worker took it"
+    detail = "cancelled while no worker held it"
     return finish_sweep(asked, now=now, state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)
 
 
@@ -142,6 +142,8 @@ def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
             return _end(trial, TrialState.PRUNED, now)
         case Stopped(reason="cancelled"):
             return cancel_trial(trial, now=now)
+        case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
+            return replace(interrupt(trial), attempts=trial.attempts - 1)
         case Stopped():
             return interrupt(trial)
 

@@ -205,6 +205,16 @@ def test_cancelling_a_running_sweep_leaves_the_end_to_its_worker(store: Store) -
     assert (sweep.state, sweep.owner, sweep.cancel_requested) == (SweepState.RUNNING, OWNER, True)
 
 
+def test_cancelling_a_sweep_that_its_worker_gave_back_ends_it_and_its_trials_at_once(store: Store) -> None:
+    held = held_sweep(store)
+    trial = add(store, held)
+    store.release_sweep(held.id, owner=OWNER, now=11.0)
+    sweep = store.request_cancel(held.id, now=12.0)
+    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (SweepState.CANCELLED, StopReason.CANCELLED, 12.0)
+    assert store.get_trial(trial.id).state is TrialState.CANCELLED
+    assert store.claim_sweep(owner=OTHER, now=13.0, lease_s=LEASE_S) is None
+
+
 def test_cancelling_a_finished_sweep_changes_nothing(store: Store) -> None:
     finished = finish(store, held_sweep(store))
     assert store.request_cancel(finished.id, now=99.0) == finished

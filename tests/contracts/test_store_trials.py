@@ -112,16 +112,18 @@ def test_a_trial_ends_as_its_outcome_says(store: Store, outcome: Outcome, state:
     assert store.get_trial(trial.id) == ended
 
 
-@pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
-def test_a_trial_stopped_for_its_workers_sake_is_queued_again(store: Store, reason: str) -> None:
+@pytest.mark.parametrize(("reason", "attempts"), [("shutdown", 0), ("lease_lost", 1)])
+def test_a_trial_stopped_for_its_workers_sake_is_queued_again_and_a_shutdown_does_not_count(
+    store: Store, reason: str, attempts: int
+) -> None:
     trial = start(store, held_sweep(store))
     store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
     stopped = end(store, trial, Stopped(reason="shutdown" if reason == "shutdown" else "lease_lost"))
-    assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, 1, ())
+    assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, attempts, ())
     assert (stopped.started_at, stopped.finished_at) == (None, None)
     assert store.get_trial(trial.id) == stopped
     again = store.start_trial(trial.id, owner=OWNER, now=20.0)
-    assert (again.attempts, again.started_at) == (2, 20.0)
+    assert (again.attempts, again.started_at) == (attempts + 1, 20.0)
 
 
 def test_a_trial_ends_once(store: Store) -> None:

@@ -76,7 +76,8 @@ def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, 
     less, more = predict(again, job), predict(plain, job)
     assert np.all(less.step_time.total_s >= more.step_time.total_s)
     # a rank with a single layer rebuilds all it would have kept, and keeps its input besides
-    assert np.all((less.memory.total_bytes <= more.memory.total_bytes) | lone_layer)
+    # 1e-12, rounding: where the optimizer's step is the peak of both, the same total is the sum of other parts
+    assert np.all((less.memory.total_bytes <= more.memory.total_bytes * (1 + 1e-12)) | lone_layer)
 
 
 @given(jobs, st.data())

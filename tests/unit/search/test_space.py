@@ -145,7 +145,7 @@ def test_a_space_without_a_legal_layout_is_an_empty_column() -> None:
         ({"precision": (Precision.FP8,)}, "precision-on-hardware"),
         ({"attention_kernel": (AttentionKernel.EFFICIENT,)}, "attention-kernel-on-hardware"),
         (
-            {"pipeline_parallel_degree": (2,), "pipeline_schedule": (PipelineSchedule.ZBV,), "micro_batch_size": (4,)},
+            {"pipeline_parallel_degree": (2,), "pipeline_schedule": (PipelineSchedule.ZBV,), "micro_batch_size": (8,)},
             "micro-batches-fill-pipeline",
         ),
     ],

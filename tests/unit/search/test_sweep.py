@@ -72,6 +72,13 @@ def test_a_sweep_ends_when_its_accelerator_hours_are_spent() -> None:
     assert stopped(plan).reason == StopReason.ACCELERATOR_HOURS_BUDGET
 
 
+def test_accelerator_hours_pass_while_a_trial_runs() -> None:
+    plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
+    plan.started(trial(ordered(plan), state=TrialState.RUNNING, finished_at=None))
+    assert not plan.overspent(17.0)
+    assert plan.overspent(19.0)
+
+
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
     request = sweep_request(budget=Budget(num_trials=1000))
     plan = plan_for(request)

@@ -134,6 +134,14 @@ def test_a_cancel_request_ends_the_running_trial_and_the_sweep() -> None:
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.CANCELLED]
 
 
+def test_a_budget_of_time_that_runs_out_ends_the_running_trial_and_the_sweep() -> None:
+    house = House(sweep_request(budget=Budget(num_trials=4, wall_clock_s=7.0)))
+    ended = house.run(InterferingLauncher(house, lambda _: None))  # every trial takes five seconds
+    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TIME_BUDGET)
+    states = [t.state for t in house.store.list_trials(house.sweep_id)[0]]
+    assert states == [TrialState.COMPLETE, TrialState.CANCELLED]
+
+
 def test_a_shutdown_gives_the_sweep_back_and_the_next_worker_finishes_it_with_nothing_lost() -> None:
     house = House()
     num_runs = iter(range(100))
@@ -144,7 +152,7 @@ def test_a_shutdown_gives_the_sweep_back_and_the_next_worker_finishes_it_with_no
     ended = house.run(FakeLauncher())
     trials, _ = house.store.list_trials(house.sweep_id)
     assert ended.state == SweepState.COMPLETE
-    assert [(t.number, t.attempts) for t in trials] == [(0, 1), (1, 2), (2, 1), (3, 1)]
+    assert [(t.number, t.attempts) for t in trials] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert trials[0] == cut_short[0]
 
 
@@ -191,16 +199,38 @@ def test_a_trial_that_loses_from_its_first_steps_is_pruned() -> None:
     assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE]
 
 
-def test_a_bug_ends_its_sweep_with_the_reason_and_leaves_the_worker_alive() -> None:
+def test_a_launcher_that_breaks_fails_its_trial_and_the_sweep_goes_on() -> None:
     house = House()
+    num_runs = iter(range(100))
 
-    def broken(_: TrialSpec) -> Measurement:
-        raise ZeroDivisionError("a bug")
+    def broken_once(spec: TrialSpec) -> Measurement:
+        if next(num_runs) == 0:
+            raise ZeroDivisionError("a bug")
+        return plain_measurement(spec)
 
-    ended = house.run(FakeLauncher(broken))
+    ended = house.run(FakeLauncher(broken_once))
+    first = house.store.list_trials(house.sweep_id)[0][0]
+    assert ended.state == SweepState.COMPLETE
+    assert first.failure is not None
+    assert (first.failure.kind, "ZeroDivisionError: a bug" in first.failure.message) == (FailureKind.CRASH, True)
+
+
+def test_a_bug_ends_its_sweep_with_the_reason_and_leaves_the_worker_alive() -> None:
+    class Broken(FakeLauncher):
+        def refuses(self, cluster: Cluster) -> str | None:
+            raise ZeroDivisionError(f"a bug with {cluster.name}")
+
+    house = House()
+    ended = house.run(Broken())
     assert (ended.state, ended.stop_reason) == (SweepState.FAILED, StopReason.ERROR)
     assert "ZeroDivisionError: a bug" in ended.stop_detail
     assert not house.worker(FakeLauncher()).run_once()
+
+
+def test_a_sweep_that_measured_nothing_has_failed_whatever_ended_it() -> None:
+    ended = House().run(FakeLauncher(lambda spec: failure(FailureKind.OOM)))
+    assert ended.state == SweepState.FAILED
+    assert "nothing was measured" in ended.stop_detail
 
 
 def test_a_trial_that_kills_the_service_each_time_is_given_up_as_interrupted() -> None:
