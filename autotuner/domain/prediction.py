@@ -45,8 +45,9 @@ class Memory:
 
     Attributes:
         activations_bytes: Saved for the backward pass of all micro-batches in flight, and what recomputation works on.
-        logits_bytes: Output of the vocabulary projection and its gradient, where that stage holds it.
-        buffers_bytes: Communication: gathered parameters, reduction buckets, receive buffers.
+        logits_bytes: Output of the vocabulary projection, its softmax and gradient, where that stage holds them.
+        buffers_bytes: Communication (gathered parameters, reduction buckets, receive buffers), and what the
+            optimizer's step needs beyond the peak of the backward pass.
         allowance_bytes: What arithmetic does not see: context, workspaces, fragmentation.
     """
 

@@ -22,6 +22,7 @@ from autotuner.domain.wire import dumps
 from autotuner.launch.detect import gpu_names
 from autotuner.launch.processes import MARK, end_all, kernel_oom_kills, marked
 from autotuner.launch.reports import Reports
+from autotuner.launch.turn import turn
 from autotuner.launch.verdict import verdict
 from autotuner.ports import TrialWatcher
 
@@ -59,7 +60,7 @@ class _Files:
 
 
 class LocalLauncher:
-    """Runs trials on this machine, one rank per core or GPU, under torchrun.
+    """Runs trials on this machine, one rank per core or GPU, under torchrun, one trial at a time.
 
     Args:
         work_dir: Gets a directory per running trial, gone when the trial has ended.
@@ -84,7 +85,8 @@ class LocalLauncher:
         try:
             files.rank_logs.mkdir(parents=True)
             files.spec.write_text(dumps(spec))
-            return _run(spec, watcher, files, mark)
+            with turn(watcher) as stopped:
+                return stopped or _run(spec, watcher, files, mark)
         except OSError as error:  # a full disk, a work_dir that is gone: this trial failed, the next may not
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run in {self._work_dir}: {error}")
         finally:
