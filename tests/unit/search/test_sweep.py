@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.defaults import default_space
+from autotuner.domain.legality import Job
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, Trial, TrialState
+from autotuner.domain.workload import Workload
 from autotuner.search.sweep import Finish, RunTrial, SweepPlan, memory_limit_bytes
 from tests.builders import failure, measurement, step_report, sweep_request
 
@@ -116,6 +120,25 @@ def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
     instruction = plan.next(0.0)
     assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
+
+
+def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_and_several_micro_batches() -> None:
+    cluster = load_cluster("cpu:2")
+    job = Job(
+        model=load_model("llama-demo"),
+        cluster=cluster,
+        workload=Workload(seq_len=128, global_batch_size=16),
+    )
+    request = sweep_request(job=job, space=default_space(cluster), budget=Budget(num_trials=10))
+    layouts = [ended.layout for ended in run(plan_for(request), 10)]
+    for name in (
+        "tensor_parallel_degree",
+        "pipeline_parallel_degree",
+        "data_parallel_replicate_degree",
+        "data_parallel_shard_degree",
+    ):
+        assert any(getattr(layout, name) == 2 for layout in layouts), name
+    assert len({layout.micro_batch_size for layout in layouts}) >= 3
 
 
 def test_a_plan_rebuilt_from_its_trials_goes_on_as_if_never_interrupted() -> None:
