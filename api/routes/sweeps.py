@@ -36,8 +36,14 @@ _IdempotencyKey = Annotated[
     "",
     status_code=201,
     response_model=schema_of(SweepDetail),
-    responses=answers(examples.sweep_detail(), 400, 404, 409, 422, status=201)
-    | {200: {"description": "This Idempotency-Key created the sweep before.", "model": schema_of(SweepDetail)}},
+    responses={
+        **answers(examples.sweep_detail(), 400, 404, 409, 422, status=201),
+        200: {
+            **answers(examples.sweep_detail())[200],
+            "description": "This Idempotency-Key created the sweep before.",
+            "model": schema_of(SweepDetail),
+        },
+    },
 )
 def create_sweep(
     request: Request,
