@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from autotuner.errors import InvalidInput, StoreUnavailable
 __all__ = ["make_engine", "reading", "writing"]
 
 _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
+_LOCK_POLL_S = 0.01
+
 _CONNECT_WAIT_S = 10  # PostgreSQL behind a firewall that drops packets would otherwise be waited for without end
 
 
@@ -106,8 +110,22 @@ def _make_folders(address: URL) -> None:
 def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
     """Readers beside a writer, foreign keys held, and the driver's own idea of transactions off."""
     connection.isolation_level = None
-    connection.execute("PRAGMA journal_mode = WAL").close()
+    _keep_log(connection)
     connection.execute("PRAGMA foreign_keys = ON").close()
+
+
+def _keep_log(connection: Any) -> None:
+    """Write-ahead logging; SQLite does not wait when two connections change a new file to it, so this does."""
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

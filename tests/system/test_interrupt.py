@@ -28,10 +28,14 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
     store = open_store(url)
     model = tmp_path / "tiny.json"
     model.write_text(json.dumps(to_dict(tiny_model())))
-    command = [sys.executable, "-m", "autotuner.cli", "sweep", "--model", str(model), "--cluster", "cpu:2"]
+    # as in a terminal: a test run that a script started in the background has SIGINT ignored, and passes that on
+    listening = ["env", "--default-signal=INT"]
+    command = [*listening, sys.executable, "-m", "autotuner.cli", "sweep", "--model", str(model), "--cluster", "cpu:2"]
     environment = {**os.environ, "AUTOTUNER_DATABASE_URL": url, "AUTOTUNER_WORK_DIR": str(tmp_path / "trials")}
     with subprocess.Popen(
-        [*command, "--global-batch", "8", "--seq-len", "64"], env=environment, stderr=subprocess.PIPE
+        [*command, "--global-batch", "8", "--seq-len", "64"],
+        env=environment,
+        stderr=subprocess.DEVNULL,
     ) as sweep:
         trial_id = until("a running trial", lambda: running_trial(store))
         until("its processes", lambda: left_over(trial_id))
