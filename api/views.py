@@ -22,9 +22,9 @@ from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import Budget, Sweep
 from autotuner.domain.trial import Trial
 from autotuner.ports import Page, Store
+from autotuner.search.history import all_trials
 
 __all__ = [
-    "all_trials",
     "predicted",
     "predicted_layout",
     "ranked",
@@ -33,8 +33,6 @@ __all__ = [
     "trial_detail",
     "trial_view",
 ]
-
-_BATCH_SIZE = 500
 
 
 # ---------------------------------------------------------------- predictions and trials
@@ -92,15 +90,6 @@ def sweep_detail(store: Store, sweep: Sweep, now: float) -> SweepDetail:
     )
 
 
-def all_trials(store: Store, sweep_id: str) -> Iterator[Trial]:
-    """Every trial of a sweep by number, without steps."""
-    total, offset = 1, 0
-    while offset < total:
-        trials, total = store.list_trials(sweep_id, page=Page(limit=_BATCH_SIZE, offset=offset))
-        yield from trials
-        offset += _BATCH_SIZE
-
-
 def _sweep_fields(store: Store, sweep: Sweep, now: float) -> dict[str, Any]:
     trials = tuple(all_trials(store, sweep.id))
     counts = TrialCounts(**Counter(trial.state.value for trial in trials))
@@ -125,7 +114,7 @@ def _best(store: Store, sweep: Sweep) -> Trial | None:
 
 def _progress(sweep: Sweep, trials: Sequence[Trial], counts: TrialCounts, now: float) -> Progress:
     elapsed_s = 0.0 if sweep.started_at is None else (sweep.finished_at or now) - sweep.started_at
-    hours = sum(_accelerator_hours(trial, now) for trial in trials)
+    hours = sum(trial.accelerator_hours(now) for trial in trials)
     shares = _shares(sweep.request.budget, counts.ran, elapsed_s, hours)
     fraction = 1.0 if sweep.state.finished else min(1.0, max(shares))
     return Progress(fraction=fraction, num_trials=counts.ran, elapsed_s=elapsed_s, accelerator_hours=hours)
@@ -137,9 +126,3 @@ def _shares(budget: Budget, num_trials: int, elapsed_s: float, hours: float) -> 
         yield elapsed_s / budget.wall_clock_s
     if budget.accelerator_hours is not None:
         yield hours / budget.accelerator_hours
-
-
-def _accelerator_hours(trial: Trial, now: float) -> float:
-    if trial.started_at is None:
-        return 0.0
-    return ((trial.finished_at or now) - trial.started_at) * trial.layout.world_size / 3600

@@ -13,6 +13,7 @@ from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf
 from autotuner.domain.trial import TrialState
 from autotuner.ports import Page
+from autotuner.search.history import all_trials
 
 __all__ = ["add_dashboard"]
 
@@ -52,7 +53,7 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
     """One sweep: where it stands, its ranking, what runs and what failed."""
     window = Page(limit=_RANKS_SHOWN)
     ranking, num_ranked = app.store.ranking(sweep.id, page=window)
-    trials = [views.trial_view(trial) for trial in views.all_trials(app.store, sweep.id)]
+    trials = [views.trial_view(trial) for trial in all_trials(app.store, sweep.id)]
     running = [
         views.trial_detail(app.store.get_trial(trial.id)) for trial in trials if trial.state is TrialState.RUNNING
     ]

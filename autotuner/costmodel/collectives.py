@@ -74,9 +74,9 @@ class Group:
 
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
-    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where ``Cluster.link_for`` says so."""
+    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so."""
     per_node = cluster.accelerators_per_node
-    crosses = num_ranks * stride > per_node
+    crosses = cluster.crosses_nodes(num_ranks, stride)
     return Group(
         num_ranks=num_ranks,
         ranks_per_node=np.where(crosses, np.clip(per_node // stride, 1, num_ranks), num_ranks),

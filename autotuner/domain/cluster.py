@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from autotuner.domain import check
 from autotuner.domain.choice import AttentionKernel, Precision
@@ -104,6 +104,8 @@ class Cluster:
 
     def link_for(self, group_size: int, stride: int) -> Link:
         """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
-        if group_size * stride <= self.accelerators_per_node:
-            return self.intra_node_link
-        return self.inter_node_link
+        return self.inter_node_link if self.crosses_nodes(group_size, stride) else self.intra_node_link
+
+    def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
+        """Whether such a group lies on more than one node: a bool, or a bool column for columns of groups."""
+        return group_size * stride > self.accelerators_per_node

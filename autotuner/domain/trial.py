@@ -239,3 +239,10 @@ class Trial:
     steps: tuple[StepReport, ...] = ()
     measurement: Measurement | None = None
     failure: TrialFailure | None = None
+
+    def accelerator_hours(self, now: float) -> float:
+        """Ranks x hours of the running or last attempt; earlier attempts that were cut short are not counted."""
+        if self.started_at is None:
+            return 0.0
+        ended_at = now if self.finished_at is None else self.finished_at
+        return (ended_at - self.started_at) * self.layout.world_size / 3600

@@ -177,7 +177,7 @@ class SweepPlan:
     def _spent(self, now: float) -> Finish | None:
         """The budgets that pass while a trial runs: wall-clock time and accelerator-hours."""
         budget = self._request.budget
-        hours = sum(_run_s(t, now) * t.layout.world_size for t in self._trials.values()) / 3600
+        hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())
         if budget.wall_clock_s is not None and now - self._started_at >= budget.wall_clock_s:
             passed = format_seconds(now - self._started_at)
             return self._end(StopReason.TIME_BUDGET, f"{passed} of {format_seconds(budget.wall_clock_s)} passed")
@@ -229,10 +229,3 @@ def _attributes(trial: Trial) -> dict[str, bool | float]:
         return {STEP_TIME_S: trial.measurement.step_time_s}
     measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
     return {STEP_TIME_S: statistics.median(measured)} if measured else {}
-
-
-def _run_s(trial: Trial, now: float) -> float:
-    """Seconds of the running or last attempt; earlier attempts that were cut short are not counted."""
-    if trial.started_at is None:
-        return 0.0
-    return (trial.finished_at or now) - trial.started_at

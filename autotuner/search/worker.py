@@ -24,7 +24,8 @@ from autotuner.domain.trial import (
     TrialState,
 )
 from autotuner.errors import LeaseLost, StoreUnavailable
-from autotuner.ports import Clock, Launcher, Page, Store, TrialWatcher
+from autotuner.ports import Clock, Launcher, Store, TrialWatcher
+from autotuner.search.history import all_trials
 from autotuner.search.lease import Lease
 from autotuner.search.sweep import Finish, RunTrial, SweepPlan
 
@@ -147,12 +148,8 @@ class Worker:
 
     def _trials(self, sweep_id: str) -> list[Trial]:
         """Every trial of the sweep; with its steps where they are all that a pruned trial left."""
-        trials: list[Trial] = []
-        while True:
-            page, total = self._store.list_trials(sweep_id, page=Page(limit=500, offset=len(trials)))
-            trials.extend(self._store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in page)
-            if len(trials) >= total:
-                return trials
+        trials = all_trials(self._store, sweep_id)
+        return [self._store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in trials]
 
 
 class _Watcher:
