@@ -56,8 +56,9 @@ container: setup  ## Replay the Dockerfile's steps in a plain shell and serve fr
 	@BIN=$(BIN) sh scripts/container.sh
 
 bench: setup  ## Print the benchmarks' figures; TABLE=sweep.csv adds the cost model against measured runs.
-	$(BIN)/python -m bench.space_speed
-	@test -z "$(TABLE)" || $(BIN)/python -m bench.backtest_v1 "$(TABLE)"
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.predict_speed
+	@test -z "$(TABLE)" || $(BIN)/autotuner backtest "$(TABLE)"
 
 clean:  ## Remove .venv, caches and local data.
 	rm -rf $(VENV) var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

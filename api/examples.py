@@ -9,22 +9,25 @@ from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
     ClusterList,
+    LayoutExplanation,
     ModelList,
     PredictionTable,
     Progress,
     RankingPage,
+    StackList,
     SweepDetail,
     SweepPage,
+    SweepRules,
     SweepSummary,
     TrialCounts,
     TrialDetail,
     TrialPage,
 )
-from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model
+from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.defaults import default_space
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
+from autotuner.domain.legality import Job, Reason
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Memory, Prediction, StepTime
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
@@ -32,6 +35,8 @@ from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, Trial, T
 from autotuner.domain.wire import to_dict
 from autotuner.domain.workload import Workload
 from autotuner.ports import Page
+from autotuner.search.explain import Change, Explanation, MemoryPart, Refusal, TimePart
+from autotuner.search.insight import Insight
 
 __all__ = [
     "accelerator_detail",
@@ -39,15 +44,19 @@ __all__ = [
     "cluster",
     "cluster_bodies",
     "cluster_list",
+    "explanation",
+    "explanation_bodies",
     "model",
     "model_bodies",
     "model_list",
     "prediction_bodies",
     "prediction_table",
     "ranking_page",
+    "stack_list",
     "sweep_bodies",
     "sweep_detail",
     "sweep_page",
+    "sweep_rules",
     "trial_detail",
     "trial_page",
 ]
@@ -70,7 +79,7 @@ def sweep_bodies() -> dict[str, Any]:
                 "cluster": "local",
                 "workload": {"seq_len": 128, "global_batch_size": 8},
                 "space": {"micro_batch_size": [1, 2], "recompute": ["none", "full"]},
-                "budget": {"num_trials": 8, "wall_clock_s": 600.0},
+                "budget": {"num_trials": 8, "wall_clock_s": 600.0, "min_gain": 0.02},
                 "trial": {"measured_steps": 5, "timeout_s": 60.0},
                 "seed": 1,
             }
@@ -83,8 +92,15 @@ def prediction_bodies() -> dict[str, Any]:
     job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
     return {
         "best of the space": {"value": job | {"limit": 5}},
+        "as Megatron-LM would run it": {"value": job | {"stack": "megatron"}},
         "one layout": {"value": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}}},
     }
+
+
+def explanation_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /explanations``."""
+    job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
+    return {"one layout": {"value": job | {"layout": {"tensor_parallel_degree": 8, "sequence_parallel": True}}}}
 
 
 def model_bodies() -> dict[str, Any]:
@@ -151,6 +167,62 @@ def prediction_table() -> PredictionTable:
     return PredictionTable(items=(row,), num_legal=1234, num_fitting=321)
 
 
+def stack_list() -> StackList:
+    """A list of training software."""
+    return StackList(items=(load_stack("torch"),))
+
+
+def explanation() -> LayoutExplanation:
+    """A layout with its longest part, its largest part, and a change of each kind."""
+    prediction, limit_bytes = _prediction(), 80e9
+    time = TimePart(part="matrix_s", seconds=3.0, share=0.645, limit="the rate at which h100-sxm multiplies matrices")
+    memory = MemoryPart(part="activations_bytes", num_bytes=18e9, share=0.444)
+    micro_batch = Change(
+        change="micro-batch 1 → 2",
+        layout=Layout(tensor_parallel_degree=8, sequence_parallel=True, micro_batch_size=2),
+        prediction=prediction,
+        saved_share=0.02,
+        excess_bytes=0.0,
+        sentence="micro-batch 1 → 2 removes 2 % tensor communication: step 4.65 s → 4.56 s ± 12 %; fits, 98 %",
+    )
+    rule = Reason(
+        rule="kv-heads-per-tensor-rank",
+        field="tensor_parallel_degree",
+        message="8 kv heads do not split over 16 tensor ranks",
+        nearest=8,
+    )
+    return views.explanation(
+        Explanation(
+            layout=_layout(),
+            prediction=prediction,
+            time=(time,),
+            memory=(memory,),
+            limit_bytes=limit_bytes,
+            margin_bytes=limit_bytes - prediction.memory.total_bytes,
+            helpful=(micro_batch,),
+            too_large=(),
+            illegal=(Refusal(change="tensor 8 → 16, replicate 2 → 1", reason=rule),),
+        )
+    )
+
+
+def sweep_rules() -> SweepRules:
+    """One statement, as six sheets of arXiv 2311.05610 support it."""
+    recompute = Insight(
+        subject="recompute",
+        before="full",
+        after="none",
+        num_pairs=34,
+        num_faster=34,
+        median_gain=0.308,
+        least_gain=0.053,
+        greatest_gain=0.399,
+        statement="recompute full → none: +30.8 % throughput in the median of 34 pairs (+5.3 % to +39.9 %), "
+        "faster in 34 of them",
+    )
+    return SweepRules(num_measured=267, items=(recompute,))
+
+
 def trial_detail() -> TrialDetail:
     """A complete trial with one step."""
     return views.trial_detail(_trial())
@@ -204,7 +276,10 @@ def _layout() -> Layout:
 
 def _prediction() -> Prediction:
     step_time = StepTime(
-        compute_s=4.0,
+        matrix_s=3.0,
+        attention_s=0.5,
+        pointwise_s=0.5,
+        host_s=0.0,
         recompute_s=0.0,
         tensor_communication_s=0.6,
         context_communication_s=0.0,
@@ -225,7 +300,15 @@ def _prediction() -> Prediction:
         worst_stage=0,
     )
     return Prediction(
-        step_time=step_time, memory=memory, tokens_per_s=112e3, mfu=0.47, hfu=0.47, fits=True, relative_error=0.12
+        step_time=step_time,
+        memory=memory,
+        tokens_per_s=112e3,
+        mfu=0.47,
+        hfu=0.47,
+        fits=True,
+        fit_probability=0.98,
+        relative_error=0.12,
+        validated=True,
     )
 
 

@@ -12,7 +12,7 @@ from api.dashboard.pages import add_dashboard
 from api.errors import add_error_handlers
 from api.middleware import RequestLog
 from api.openapi import install_openapi
-from api.routes import catalog, descriptions, events, health, predictions, sweeps, trials
+from api.routes import catalog, descriptions, events, explanations, health, predictions, sweeps, trials
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
 
@@ -23,8 +23,8 @@ _PREFIX = "/api/v1"
 _DESCRIPTION = """\
 Finds the parallel layout that trains a transformer fastest: predicted, tried for real, ranked by MFU.
 
-Numbers under `predicted` come from the cost model, with their expected `relative_error`; numbers under `measured`
-come from trials that ran. Errors are problem documents (RFC 9457).
+Numbers under `predicted` come from the cost model, with `relative_error`, the half-width of their 80 % interval;
+numbers under `measured` come from trials that ran. Errors are problem documents (RFC 9457).
 """
 
 
@@ -53,7 +53,7 @@ def create_app(app: App | None = None) -> FastAPI:
         redoc_url=None,
     )
     api.state.autotuner = autotuner
-    for module in (sweeps, trials, predictions, events, descriptions, catalog, health):
+    for module in (sweeps, trials, predictions, explanations, events, descriptions, catalog, health):
         api.include_router(module.router, prefix=_PREFIX)
     add_dashboard(api)
     add_error_handlers(api)

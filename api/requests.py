@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api.schemas import PredictionRequest, SweepCreate
+from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
 from autotuner.bootstrap import App
+from autotuner.catalog.load import load_stack
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stack import Stack
 from autotuner.domain.sweep import SearchSpace, SweepRequest
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
@@ -20,14 +22,15 @@ MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 
 
-def job_of(app: App, body: SweepCreate | PredictionRequest) -> Job:
-    """Model, cluster and workload of the body.
+def job_of(app: App, body: SweepCreate | PredictionRequest | ExplanationRequest) -> Job:
+    """Model, cluster, workload and software of the body; trials of a sweep run PyTorch itself.
 
     Raises:
         InvalidInput: A description breaks a rule.
         NotFound: A name is neither stored nor in the catalog.
     """
-    job = Job(model=_model(app, body.model), cluster=_cluster(app, body.cluster), workload=body.workload)
+    stack = Stack() if isinstance(body, SweepCreate) else load_stack(body.stack)
+    job = Job(model=_model(app, body.model), cluster=_cluster(app, body.cluster), workload=body.workload, stack=stack)
     if job.cluster.world_size > MAX_WORLD_SIZE:
         raise InvalidInput("cluster", job.cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
     return job

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from api.schemas import (
+    LayoutChange,
+    LayoutExplanation,
     Predicted,
     PredictedLayout,
     Progress,
     RankedTrial,
     SweepDetail,
+    SweepRules,
     SweepSummary,
     TrialCounts,
     TrialDetail,
     TrialView,
 )
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import Budget, Sweep
 from autotuner.domain.trial import Trial
 from autotuner.ports import Page, Store
+from autotuner.search.explain import Change, Explanation, explain
 from autotuner.search.history import all_trials
+from autotuner.search.insight import insights
+from autotuner.search.sweep import memory_limit_bytes
 
 __all__ = [
+    "explanation",
     "predicted",
     "predicted_layout",
     "ranked",
     "sweep_detail",
+    "sweep_rules",
     "sweep_summary",
     "trial_detail",
+    "trial_explanation",
     "trial_view",
 ]
 
@@ -38,7 +52,17 @@ __all__ = [
 # ---------------------------------------------------------------- predictions and trials
 def predicted(prediction: Prediction) -> Predicted:
     """The prediction with its totals beside its parts."""
-    same = ("tokens_per_s", "mfu", "hfu", "fits", "relative_error", "step_time", "memory")
+    same = (
+        "tokens_per_s",
+        "mfu",
+        "hfu",
+        "fits",
+        "fit_probability",
+        "relative_error",
+        "validated",
+        "step_time",
+        "memory",
+    )
     return Predicted(
         step_time_s=prediction.step_time.total_s,
         peak_bytes=prediction.memory.total_bytes,
@@ -76,7 +100,49 @@ def _trial_fields(trial: Trial) -> dict[str, Any]:
     }
 
 
+# ---------------------------------------------------------------- explanations
+def explanation(explained: Explanation) -> LayoutExplanation:
+    """The explanation with totals beside parts and layouts in short."""
+    same = ("layout", "time", "memory", "limit_bytes", "margin_bytes", "illegal")
+    return LayoutExplanation(
+        label=str(explained.layout),
+        predicted=predicted(explained.prediction),
+        helpful=tuple(_change(change) for change in explained.helpful),
+        too_large=tuple(_change(change) for change in explained.too_large),
+        **{name: getattr(explained, name) for name in same},
+    )
+
+
+def trial_explanation(store: Store, trial: Trial) -> LayoutExplanation:
+    """What today's cost model says of a trial's layout, within the memory that the trial had.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = store.get_sweep(trial.sweep_id).request
+    accelerator = replace(request.job.cluster.accelerator, memory_bytes=int(memory_limit_bytes(request)))
+    job: Job = replace(request.job, cluster=replace(request.job.cluster, accelerator=accelerator))
+    return explanation(explain(trial.layout, job))
+
+
+def _change(change: Change) -> LayoutChange:
+    same = ("change", "layout", "saved_share", "excess_bytes", "sentence")
+    return LayoutChange(
+        label=str(change.layout),
+        predicted=predicted(change.prediction),
+        **{name: getattr(change, name) for name in same},
+    )
+
+
 # ---------------------------------------------------------------- sweeps
+def sweep_rules(trials: Iterable[Trial]) -> SweepRules:
+    """What the measured ones among the trials say about one choice at a time."""
+    measured = [(trial.layout, trial.measurement.step_time_s) for trial in trials if trial.measurement]
+    layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
+    step_time_s = np.array([seconds for _, seconds in measured], dtype=np.float64)
+    return SweepRules(num_measured=len(measured), items=insights([(layouts, step_time_s)]))
+
+
 def sweep_summary(store: Store, sweep: Sweep, now: float) -> SweepSummary:
     """The sweep with how far it has come."""
     return SweepSummary(**_sweep_fields(store, sweep, now))

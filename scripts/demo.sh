@@ -28,9 +28,13 @@ done
 
 kill -0 "$service" 2>/dev/null || { echo "another service answers at $url; try PORT=8766 make demo"; exit 1; }
 
+# A space in which any ten layouts of two cores show every kind of parallelism, and no end before the ten are tried.
+space='{"micro_batch_size": [2, 4, 8], "pipeline_schedule": ["1f1b"], "sequence_parallel": [false],
+  "reshard_after_forward": [false], "recompute": ["none"]}'
+
 say "sweep: a small Llama on this machine's devices, 10 real trials"
 "$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch 16 --seq-len 128 \
-  --trials 10 --warmup-steps 1 --measured-steps 4 --prune-below 0 --name demo
+  --trials 10 --warmup-steps 1 --measured-steps 4 --prune-below 0 --min-gain 0 --space "$space" --name demo
 
 if [ -t 0 ]; then
   say "the dashboard is at $url/ until you press Ctrl-C"

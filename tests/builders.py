@@ -128,13 +128,18 @@ def tiny_space(**changes: Any) -> SearchSpace:
 
 
 def sweep_request(**changes: Any) -> SweepRequest:
-    request = SweepRequest(job=tiny_job(), space=tiny_space(), budget=Budget(num_trials=4), trial=TrialSettings())
+    request = SweepRequest(
+        job=tiny_job(), space=tiny_space(), budget=Budget(num_trials=4, min_gain=0), trial=TrialSettings()
+    )
     return replace(request, **changes)
 
 
-def step_time(compute_s: float = 1.0) -> StepTime:
+def step_time(matrix_s: float = 1.0) -> StepTime:
     return StepTime(
-        compute_s=compute_s,
+        matrix_s=matrix_s,
+        attention_s=0.0,
+        pointwise_s=0.0,
+        host_s=0.0,
         recompute_s=0.0,
         tensor_communication_s=0.1,
         context_communication_s=0.0,

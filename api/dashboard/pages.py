@@ -1,4 +1,4 @@
-"""The pages: all sweeps, and one sweep. Each also answers with its live part alone, for the script to put in place."""
+"""The pages: all sweeps, one sweep, one trial; each also answers with its live part alone, for the script to use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from fastapi.staticfiles import StaticFiles
 from api import views
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
-from api.dependencies import AppOf, SweepOf
-from autotuner.domain.trial import TrialState
-from autotuner.ports import Page
+from api.dependencies import AppOf, SweepOf, TrialId
+from api.schemas import LayoutExplanation
+from autotuner.domain.trial import Trial, TrialState
+from autotuner.errors import InvalidInput
+from autotuner.ports import Page, Store
 from autotuner.search.history import all_trials
 
 __all__ = ["add_dashboard"]
@@ -53,7 +55,8 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
     """One sweep: where it stands, its ranking, what runs and what failed."""
     window = Page(limit=_RANKS_SHOWN)
     ranking, num_ranked = app.store.ranking(sweep.id, page=window)
-    trials = [views.trial_view(trial) for trial in all_trials(app.store, sweep.id)]
+    stored = list(all_trials(app.store, sweep.id))
+    trials = [views.trial_view(trial) for trial in stored]
     running = [
         views.trial_detail(app.store.get_trial(trial.id)) for trial in trials if trial.state is TrialState.RUNNING
     ]
@@ -67,4 +70,26 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         queued=[trial for trial in trials if trial.state is TrialState.QUEUED],
         ended=[t for t in trials if t.state in (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)],
         scatter=scatter(trials),
+        rules=[rule for rule in views.sweep_rules(stored).items if rule.num_pairs],
     )
+
+
+@_router.get("/trials/{trial_id}")
+def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = None) -> Response:
+    """One trial: predicted beside measured, where its time and memory go, and what lies one step away."""
+    trial = app.store.get_trial(trial_id)
+    return page(
+        request,
+        "_trial.html" if part else "trial.html",
+        sweep=app.store.get_sweep(trial.sweep_id),
+        trial=views.trial_view(trial),
+        explanation=_explanation(app.store, trial),
+    )
+
+
+def _explanation(store: Store, trial: Trial) -> LayoutExplanation | None:
+    """None where a rule that is younger than the trial forbids its layout."""
+    try:
+        return views.trial_explanation(store, trial)
+    except InvalidInput:
+        return None

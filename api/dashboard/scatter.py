@@ -18,10 +18,17 @@ _NUM_MARKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A trial; ``x`` grows with the predicted, ``y`` shrinks with the measured MFU, as SVG counts downwards."""
+    """A trial; ``x`` grows with the predicted, ``y`` shrinks with the measured MFU, as SVG counts downwards.
+
+    Attributes:
+        low: Where the 80 % interval of the prediction begins; ``x`` itself where it is unknown.
+        high: Where it ends, cut off at the edge of the picture.
+    """
 
     x: float
     y: float
+    low: float
+    high: float
     trial: TrialView
 
 
@@ -49,9 +56,15 @@ def scatter(trials: Sequence[TrialView]) -> Scatter | None:
         return None
     step = _round_step(max(max(x, y) for _, x, y in pairs) / _NUM_MARKS)
     scale = SIZE / (step * _NUM_MARKS)
-    points = tuple(Point(x=round(x * scale, 2), y=round(SIZE - y * scale, 2), trial=t) for t, x, y in pairs)
+    points = tuple(_point(t, x * scale, SIZE - y * scale) for t, x, y in pairs)
     marks = tuple(Mark(at=step * i * scale, mfu=step * i) for i in range(_NUM_MARKS + 1))
     return Scatter(points=points, marks=marks)
+
+
+def _point(trial: TrialView, x: float, y: float) -> Point:
+    factor = 1 + (trial.predicted.relative_error or 0.0)
+    low, high = round(x / factor, 2), round(min(x * factor, SIZE), 2)
+    return Point(x=round(x, 2), y=round(y, 2), low=low, high=high, trial=trial)
 
 
 def _round_step(least: float) -> float:

@@ -6,18 +6,27 @@ import math
 from datetime import UTC, datetime
 from typing import TypeGuard
 
+from api.schemas import Predicted
 from autotuner.domain.choice import Recompute, ShardLevel
 from autotuner.domain.layout import Layout
+from autotuner.search.limits import PART_WORDS
+from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words
+from autotuner.search.wording import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
     "date",
     "duration",
-    "expected_error",
+    "fit",
+    "gain",
     "in_words",
     "num_bytes",
+    "part_name",
     "percent",
     "plain",
+    "predicted_mfu",
+    "predicted_seconds",
+    "rounded",
     "seconds",
     "tick",
     "token_rate",
@@ -58,9 +67,25 @@ def token_rate(per_s: float | None) -> str:
     return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
 
 
-def expected_error(relative_error: float | None) -> str:
-    """The error to expect of a predicted time, or that nobody knows it."""
-    return "unvalidated" if relative_error is None else f"± {100 * relative_error:.0f} %"
+def predicted_seconds(predicted: Predicted) -> str:
+    """The predicted step time with its 80 % interval: ``1.23 s ± 11 %``."""
+    value = predicted.step_time_s
+    return expected_seconds(value, predicted.relative_error) if _known(value) else _UNKNOWN
+
+
+def predicted_mfu(predicted: Predicted) -> str:
+    """The predicted MFU with its 80 % interval, in points: ``41.0 ± 4.5 %``."""
+    return expected_mfu(predicted.mfu, predicted.relative_error) if _known(predicted.mfu) else _UNKNOWN
+
+
+def fit(predicted: Predicted) -> str:
+    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    return fit_in_words(predicted.fits, predicted.fit_probability)
+
+
+def part_name(part: str) -> str:
+    """A part of ``StepTime`` or ``Memory`` as people say it."""
+    return PART_WORDS[part]
 
 
 def duration(value: float) -> str:
@@ -79,6 +104,11 @@ def date(epoch_s: float) -> str:
 def plain(word: object) -> str:
     """A word of the wire format as people write it: ``no_improvement`` is ``no improvement``."""
     return str(word).replace("_", " ")
+
+
+def gain(share: float) -> str:
+    """``+12.3 %``."""
+    return f"{100 * share:+.1f} %"
 
 
 def in_words(layout: Layout) -> str:

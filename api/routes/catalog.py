@@ -1,4 +1,4 @@
-"""The built-in tables of accelerators and models."""
+"""The built-in tables of accelerators, models and training software."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from api import examples
 from api.dataclass_schema import schema_of
 from api.dependencies import Name
 from api.openapi import answers
-from api.schemas import AcceleratorDetail, AcceleratorList, ModelList
-from autotuner.catalog.load import accelerator_facts, accelerators, load_accelerator, load_model, models
+from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
+from autotuner.catalog.load import (
+    accelerator_facts,
+    accelerators,
+    load_accelerator,
+    load_model,
+    load_stack,
+    models,
+    stacks,
+)
 from autotuner.domain.wire import to_dict
 
 __all__ = ["router"]
@@ -39,3 +47,9 @@ def read_accelerator(name: Name) -> Any:
 def list_catalog_models() -> Any:
     """List the built-in models."""
     return to_dict(ModelList(items=tuple(load_model(name) for name in models())))
+
+
+@router.get("/stacks", response_model=schema_of(StackList), responses=answers(examples.stack_list()))
+def list_stacks() -> Any:
+    """List the training software that a layout can be predicted for (`stack` of a prediction)."""
+    return to_dict(StackList(items=tuple(load_stack(name) for name in stacks())))

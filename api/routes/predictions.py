@@ -38,9 +38,7 @@ _PredictionBody = Annotated[
 )
 def predict(
     app: AppOf,
-    body: Annotated[
-        PredictionRequest, CodecBody(PredictionRequest), Body(openapi_examples=examples.prediction_bodies())
-    ],
+    body: _PredictionBody,
 ) -> Any:
     """Predict one layout, or the best of a space, without running anything.
 

@@ -4,9 +4,18 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
-from api.schemas.descriptions import AcceleratorDetail, AcceleratorList, ClusterList, Health, ModelList, Readiness
+from api.schemas.descriptions import (
+    AcceleratorDetail,
+    AcceleratorList,
+    ClusterList,
+    Health,
+    ModelList,
+    Readiness,
+    StackList,
+)
+from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
 from api.schemas.predictions import Predicted, PredictedLayout, PredictionTable
-from api.schemas.requests import PredictionRequest, SweepCreate
+from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
 
@@ -14,7 +23,10 @@ __all__ = [
     "AcceleratorDetail",
     "AcceleratorList",
     "ClusterList",
+    "ExplanationRequest",
     "Health",
+    "LayoutChange",
+    "LayoutExplanation",
     "ModelList",
     "Predicted",
     "PredictedLayout",
@@ -24,9 +36,11 @@ __all__ = [
     "RankedTrial",
     "RankingPage",
     "Readiness",
+    "StackList",
     "SweepCreate",
     "SweepDetail",
     "SweepPage",
+    "SweepRules",
     "SweepSummary",
     "TrialCounts",
     "TrialDetail",

@@ -8,8 +8,9 @@ from typing import Literal
 from autotuner.catalog.load import Fact
 from autotuner.domain.cluster import Accelerator, Cluster
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stack import Stack
 
-__all__ = ["AcceleratorDetail", "AcceleratorList", "ClusterList", "Health", "ModelList", "Readiness"]
+__all__ = ["AcceleratorDetail", "AcceleratorList", "ClusterList", "Health", "ModelList", "Readiness", "StackList"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,13 @@ class ModelList:
     """Models by name."""
 
     items: tuple[TransformerSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackList:
+    """Training software of the catalog, by name."""
+
+    items: tuple[Stack, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,11 @@ class Predicted:
         mfu: Model FLOP over what the dense peak could do, 0..1.
         hfu: The same with recomputed FLOP counted.
         fits: The peak is within the accelerator's memory.
-        relative_error: Expected error of the step time, as a fraction; null where the cost model is unvalidated
-            on this kind of device.
+        fit_probability: How likely the measured peak is to be within it, 0..1.
+        relative_error: Half-width e of the 80 % interval: the measured step time lies between step_time_s / (1 + e) and
+            step_time_s * (1 + e) in 80 of 100 cases, and throughput, MFU and HFU as far from theirs; null in records
+            older than this field.
+        validated: The error was measured on published runs on this kind of device, not assumed.
     """
 
     step_time_s: float
@@ -31,7 +34,9 @@ class Predicted:
     mfu: float
     hfu: float
     fits: bool
+    fit_probability: float | None
     relative_error: float | None
+    validated: bool
     step_time: StepTime
     memory: Memory
 

@@ -13,7 +13,7 @@ from autotuner.domain.sweep import Budget, SearchSpace
 from autotuner.domain.trial import TrialSettings
 from autotuner.domain.workload import Workload
 
-__all__ = ["PredictionRequest", "SweepCreate"]
+__all__ = ["ExplanationRequest", "PredictionRequest", "SweepCreate"]
 
 
 ModelReference = Annotated[object, DescribedBy(str | TransformerSpec)]
@@ -54,6 +54,7 @@ class PredictionRequest:
         layout: Predict this one only; a field left out takes its default.
         space: Without a layout: values each axis may take, as in a sweep.
         limit: Without a layout: rows of the table, 1..1000.
+        stack: Name of the software that would run it, from the catalog.
     """
 
     model: ModelReference
@@ -62,3 +63,22 @@ class PredictionRequest:
     layout: Layout | None = None
     space: PartialSpace = field(default_factory=dict)
     limit: int = 10
+    stack: str = "torch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationRequest:
+    """A layout to explain.
+
+    Attributes:
+        model: As in a sweep.
+        cluster: As in a sweep.
+        layout: A field left out takes its default.
+        stack: As in a prediction.
+    """
+
+    model: ModelReference
+    cluster: ClusterReference
+    workload: Workload
+    layout: Layout
+    stack: str = "torch"

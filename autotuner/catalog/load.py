@@ -14,10 +14,22 @@ from typing import Any
 from autotuner.domain.choice import AttentionKernel
 from autotuner.domain.cluster import Accelerator, Cluster, Link
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stack import Stack
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput, NotFound
 
-__all__ = ["Fact", "accelerator_facts", "accelerators", "load_accelerator", "load_cluster", "load_model", "models"]
+__all__ = [
+    "Fact",
+    "accelerator_facts",
+    "accelerators",
+    "load_accelerator",
+    "load_cluster",
+    "load_link",
+    "load_model",
+    "load_stack",
+    "models",
+    "stacks",
+]
 
 _ABOUT_A_MODEL = ("source", "date")
 
@@ -39,6 +51,11 @@ def accelerators() -> tuple[str, ...]:
 def models() -> tuple[str, ...]:
     """Every model's name, in the order of the table."""
     return tuple(_model_tables())
+
+
+def stacks() -> tuple[str, ...]:
+    """Every software stack's name, in the order of the table."""
+    return tuple(_stack_tables())
 
 
 def accelerator_facts(name: str) -> Mapping[str, Fact]:
@@ -69,6 +86,7 @@ def load_accelerator(name: str) -> Accelerator:
         fp8_flop_per_s=float(facts["fp8_flop_per_s"].value),
         peak_source=f"{peak.source}, {peak.date}",
         power_w=float(facts["power_w"].value),
+        sustained_share=facts["sustained_share"].value,
         kernel_launch_s=facts["kernel_launch_s"].value,
         attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
     )
@@ -85,6 +103,30 @@ def load_model(name: str) -> TransformerSpec:
         raise _not_found("model", name, tables)
     shapes = {key: value for key, value in tables[name].items() if key not in _ABOUT_A_MODEL}
     return from_dict(TransformerSpec, {"name": name, **shapes})
+
+
+def load_stack(name: str) -> Stack:
+    """The software stack of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    tables = _stack_tables()
+    if name not in tables:
+        raise _not_found("stack", name, tables)
+    return from_dict(Stack, {"name": name, **tables[name]})
+
+
+def load_link(name: str) -> Link:
+    """The link of that name, with the constants that ``bench/fit_links.py`` fitted.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    tables = _fact_tables("links.toml")
+    if name not in tables:
+        raise _not_found("link", name, tables)
+    return Link(name=name, **{field: fact.value for field, fact in tables[name].items()})
 
 
 def load_cluster(description: str) -> Cluster:
@@ -106,8 +148,8 @@ def load_cluster(description: str) -> Cluster:
         accelerator=accelerator,
         num_nodes=num_nodes,
         accelerators_per_node=per_node,
-        intra_node_link=_link(facts["intra_node_link"].value),
-        inter_node_link=_link(facts["inter_node_link"].value),
+        intra_node_link=load_link(facts["intra_node_link"].value),
+        inter_node_link=load_link(facts["inter_node_link"].value),
         price_per_accelerator_hour=facts["price_per_accelerator_hour"].value,
     )
 
@@ -132,15 +174,6 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
     return total // per_node, per_node
 
 
-def _link(name: str) -> Link:
-    facts = _fact_tables("links.toml")[name]
-    return Link(
-        name=name,
-        bandwidth_bytes_per_s=facts["bandwidth_bytes_per_s"].value,
-        latency_s=facts["latency_s"].value,
-    )
-
-
 def _canonical(name: str) -> str:
     tables = _accelerator_tables()
     if name in tables:
@@ -163,6 +196,11 @@ def _accelerator_tables() -> Mapping[str, Mapping[str, Fact]]:
 @cache
 def _model_tables() -> Mapping[str, Mapping[str, Any]]:
     return MappingProxyType(_read("models.toml"))
+
+
+@cache
+def _stack_tables() -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType(_read("stacks.toml"))
 
 
 @cache

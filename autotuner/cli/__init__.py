@@ -1,4 +1,4 @@
-"""The command line: predict, sweep, show, serve, worker, migrate, catalog."""
+"""The command line: predict, explain, sweep, show, rules, backtest, serve, worker, migrate, catalog."""
 
 from autotuner.cli.main import main
 

@@ -15,7 +15,7 @@ from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.detect import detect_cluster
 
-__all__ = ["for_service", "read_cluster", "read_model", "read_space"]
+__all__ = ["for_service", "job_body", "read_cluster", "read_model", "read_space"]
 
 
 def read_model(text: str) -> TransformerSpec:
@@ -42,6 +42,15 @@ def read_space(text: str | None) -> dict[str, Any]:
     document = _document(text, "space") if _is_file(text) else _parsed(text, "space")
     from_dict(SearchSpace, document, "space")
     return document
+
+
+def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[str, Any]:
+    """The job as the service takes it."""
+    return {
+        "model": for_service(model, kind="model"),
+        "cluster": for_service(cluster, kind="cluster"),
+        "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
+    }
 
 
 def for_service(text: str, *, kind: str) -> Any:

@@ -11,6 +11,7 @@ from rich.live import Live
 from autotuner.cli.client import Client
 from autotuner.cli.render import sweep_view
 from autotuner.errors import StoreUnavailable
+from autotuner.search.wording import expected_mfu
 
 __all__ = ["follow"]
 
@@ -68,7 +69,8 @@ def _line(trial: dict[str, Any], sweep: dict[str, Any]) -> str:
     head = f"trial {trial['number'] + 1:>2}/{sweep['budget']['num_trials']} {trial['state']:<9}"
     tail = f"  [{seconds:.1f} s]"
     if measured := trial["measured"]:
-        mfu = f"MFU {measured['mfu']:6.1%} measured, {trial['predicted']['mfu']:6.1%} predicted"
+        predicted = expected_mfu(trial["predicted"]["mfu"], trial["predicted"]["relative_error"])
+        mfu = f"MFU {expected_mfu(measured['mfu'], None)} measured, {predicted} predicted"
         return f"{head} {mfu}  {trial['label']}{tail}"
     why = f"  {trial['failure']['kind']}: {trial['failure']['message']}" if trial["failure"] else ""
     return f"{head} {trial['label']}{why}{tail}"

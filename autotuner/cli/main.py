@@ -1,15 +1,15 @@
-"""The commands. All but ``serve``, ``worker`` and ``migrate`` speak to the REST service: CLI, CI and pages agree.
+"""The commands. Those about models, clusters and sweeps speak to the REST service: CLI, CI and pages agree.
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout; 130 interrupted.
+layout, or no row of a table can be judged; 130 interrupted.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,13 +17,30 @@ import uvicorn
 from rich.console import Console
 from rich.text import Text
 
+from autotuner.backtest.report import backtest as run_backtest
+from autotuner.backtest.table import read_table
 from autotuner.bootstrap import build
+from autotuner.cli.backtest import backtest_view
 from autotuner.cli.client import GRACE_S, Client, ServiceError, connect, create_api, migrate_if_embedded
-from autotuner.cli.describe import for_service, read_space
+from autotuner.cli.describe import job_body, read_space
+from autotuner.cli.explain import explain, rules
 from autotuner.cli.follow import follow
 from autotuner.cli.interrupt import interruptible
+from autotuner.cli.options import (
+    ClusterArgument,
+    GlobalBatch,
+    Json,
+    Model,
+    SeqLen,
+    Server,
+    Space,
+    StackName,
+    SweepId,
+)
+from autotuner.cli.output import console, print_json
 from autotuner.cli.render import catalog_table, prediction_table, sweep_view
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
+from autotuner.logs import configure_logs
 from autotuner.settings import Settings
 from autotuner.store.schema import head_revision
 from autotuner.store.schema import migrate as migrate_database
@@ -41,24 +58,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_PIPE_COLUMNS = 160
-
-Model = Annotated[str, typer.Option("--model", help="Catalog name, or a JSON file: ours or a config.json.")]
-ClusterArgument = Annotated[
-    str, typer.Option("--cluster", help="'local', accelerator and count ('h100:64'), or a JSON file.")
-]
-GlobalBatch = Annotated[int, typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")]
-SeqLen = Annotated[int, typer.Option("--seq-len", help="Tokens per sequence.")]
-Space = Annotated[
-    str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
-]
-Server = Annotated[
-    str | None,
-    typer.Option("--server", envvar="AUTOTUNER_SERVER", help="URL of a running service; else one in this process."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
-SweepId = Annotated[str, typer.Argument(help="The sweep's id, as `sweep` printed it.")]
-
 
 @app.command()
 def predict(
@@ -67,20 +66,26 @@ def predict(
     global_batch: GlobalBatch,
     seq_len: SeqLen,
     space: Space = None,
+    stack: StackName = "torch",
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Predict every legal layout and print the best, with where the time goes. Measures nothing."""
-    body = {**_job(model, cluster, global_batch, seq_len, space), "limit": limit}
+    body = job_body(model, cluster, global_batch, seq_len)
+    body |= {"space": read_space(space), "limit": limit, "stack": stack}
     with connect(server, keep=False) as client:
         answer = client.post("/predictions", body)
     if as_json:
-        return _print_json(answer)
+        return print_json(answer)
     fitting = f"{answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
     title = f"{model} on {cluster}, {global_batch} sequences of {seq_len}: {fitting}"
-    _console().print(prediction_table(answer["items"], title=title))
+    console().print(prediction_table(answer["items"], title=title))
     return None
+
+
+app.command()(explain)
+app.command()(rules)
 
 
 @app.command()
@@ -93,6 +98,9 @@ def sweep(
     minutes: Annotated[float | None, typer.Option("--minutes", help="Most wall-clock minutes.")] = None,
     accelerator_hours: Annotated[float | None, typer.Option("--accelerator-hours", help="Most of these.")] = None,
     patience: Annotated[int | None, typer.Option("--patience", help="Trials without a better one to wait.")] = None,
+    min_gain: Annotated[
+        float, typer.Option("--min-gain", help="Stop when less than this fraction is left to gain; 0: never.")
+    ] = 0.01,
     prune_below: Annotated[
         float, typer.Option("--prune-below", help="End trials below this fraction of the best MFU; 0: never.")
     ] = 0.5,
@@ -113,9 +121,11 @@ def sweep(
         "accelerator_hours": accelerator_hours,
         "patience": patience,
         "prune_below": prune_below,
+        "min_gain": min_gain,
     }
     body = {
-        **_job(model, cluster, global_batch, seq_len, space),
+        **job_body(model, cluster, global_batch, seq_len),
+        "space": read_space(space),
         "budget": budget,
         "trial": {"warmup_steps": warmup_steps, "measured_steps": measured_steps, "timeout_s": timeout},
         "seed": seed,
@@ -125,8 +135,8 @@ def sweep(
         created = client.post("/sweeps", body)
         if not wait:
             if as_json:
-                return _print_json(created)
-            _console().print(f"{created['id']} is queued; a service or `autotuner worker` runs it")
+                return print_json(created)
+            console().print(f"{created['id']} is queued; a service or `autotuner worker` runs it")
             return None
         ended = follow(client, created["id"], Console(stderr=True, quiet=as_json, markup=False))
         _show(client, ended["id"], as_json=as_json)
@@ -148,21 +158,43 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
     with connect(server) as client:
         answer = client.post(f"/sweeps/{sweep_id}/cancel")
     if as_json:
-        return _print_json(answer)
-    _console().print(f"{answer['id']} is {answer['state']}" + (", ending" if answer["state"] == "running" else ""))
+        return print_json(answer)
+    console().print(f"{answer['id']} is {answer['state']}" + (", ending" if answer["state"] == "running" else ""))
     return None
 
 
 @app.command()
+def backtest(
+    table: Annotated[Path, typer.Argument(help="CSV file of measured runs; docs/backtest.md names its columns.")],
+    calibrate: Annotated[
+        int, typer.Option("--calibrate", min=0, help="Layouts of each sheet to learn from first; they are not judged.")
+    ] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Searches of each sheet by each sampler.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Predict measured runs, published or yours, and print the errors and the trials to the best layout."""
+    configure_logs(Settings().log_level)
+    report = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        console().print(backtest_view(report))
+    if not report.all.rows_used:
+        raise typer.Exit(6)
+
+
+@app.command()
 def catalog(server: Server = None, as_json: Json = False) -> None:
-    """List the accelerators and models that are known by name."""
+    """List the accelerators, models and training software that are known by name."""
     with connect(server, keep=False) as client:
         accelerators = client.get("/catalog/accelerators")["items"]
         models = client.get("/catalog/models")["items"]
+        stacks = client.get("/catalog/stacks")["items"]
     if as_json:
-        return _print_json({"accelerators": accelerators, "models": models})
-    _console().print(catalog_table([_accelerator_row(a) for a in accelerators]))
-    _console().print(catalog_table([_model_row(m) for m in models]))
+        return print_json({"accelerators": accelerators, "models": models, "stacks": stacks})
+    console().print(catalog_table([_accelerator_row(a) for a in accelerators]))
+    console().print(catalog_table([_model_row(m) for m in models]))
+    console().print("training software: " + ", ".join(stack["name"] for stack in stacks))
     return None
 
 
@@ -206,8 +238,8 @@ def migrate(as_json: Json = False) -> None:
     migrate_database(settings.database_url)
     database = settings.database_url.split("@")[-1]  # without a password
     if as_json:
-        return _print_json({"database": database, "schema_revision": head_revision()})
-    _console().print(f"{database} is at the newest schema")
+        return print_json({"database": database, "schema_revision": head_revision()})
+    console().print(f"{database} is at the newest schema")
     return None
 
 
@@ -238,23 +270,14 @@ def _exit_code(error: AutotunerError) -> int:
     return 1
 
 
-def _job(model: str, cluster: str, global_batch: int, seq_len: int, space: str | None) -> dict[str, Any]:
-    return {
-        "model": for_service(model, kind="model"),
-        "cluster": for_service(cluster, kind="cluster"),
-        "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
-        "space": read_space(space),
-    }
-
-
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     stored = client.get(f"/sweeps/{sweep_id}")
     ranking = client.pages(f"/sweeps/{sweep_id}/ranking")
     trials = client.pages(f"/sweeps/{sweep_id}/trials")
     if as_json:
-        _print_json({"sweep": stored, "ranking": ranking, "trials": trials})
+        print_json({"sweep": stored, "ranking": ranking, "trials": trials})
     else:
-        _console().print(sweep_view(stored, ranking, trials))
+        console().print(sweep_view(stored, ranking, trials))
 
 
 def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
@@ -271,13 +294,3 @@ def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
 def _model_row(model: dict[str, Any]) -> dict[str, str]:
     keys = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
     return {"name": model["name"], **{key.removeprefix("num_"): str(model[key]) for key in keys}}
-
-
-def _console() -> Console:
-    """Standard output; a file or a pipe is as wide as the tables need, a terminal as wide as it is."""
-    console = Console(markup=False)
-    return console if console.is_terminal else Console(markup=False, width=_PIPE_COLUMNS)
-
-
-def _print_json(document: Any) -> None:
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")

@@ -11,58 +11,60 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["catalog_table", "prediction_table", "ranking_table", "sweep_view"]
+__all__ = ["catalog_table", "plain_table", "prediction_table", "ranking_table", "sweep_view"]
 
 _PARTS = {
-    "comp": "compute_s",
-    "recomp": "recompute_s",
-    "tp": "tensor_communication_s",
-    "cp": "context_communication_s",
-    "ep": "expert_communication_s",
-    "pp": "pipeline_communication_s",
-    "dp": "data_communication_s",
-    "bubble": "bubble_s",
-    "optim": "optimizer_s",
+    "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
+    "recomp": ("recompute_s",),
+    "tp": ("tensor_communication_s",),
+    "cp": ("context_communication_s",),
+    "ep": ("expert_communication_s",),
+    "pp": ("pipeline_communication_s",),
+    "dp": ("data_communication_s",),
+    "bubble": ("bubble_s",),
+    "optim": ("optimizer_s",),
 }
-"""Column heads of the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
+"""Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
 
-_WORDS = ("layout", "why", "state", "name", "source")
+_WORDS = ("layout", "why", "state", "name", "source", "part", "limited by", "time goes to")
 """Columns of words; all others hold numbers and are set flush right."""
+
+_WRAPPED = ("layout", "why", "source", "limited by", "time goes to")
+"""Columns that give way where the terminal is narrow; a number is never cut."""
 
 
 def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> RenderableType:
-    """Best predicted layouts: step time, the shares it is made of, memory."""
-    used = {head: key for head, key in _PARTS.items() if any(i["predicted"]["step_time"][key] > 0 for i in items)}
+    """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory."""
     labels, common = _without_common_words([item["label"] for item in items])
-    table = _table("#", "layout", "MFU", "step", *used, "memory")
+    table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
     for item, label in zip(items, labels, strict=True):
         predicted = item["predicted"]
-        parts = (_share(predicted["step_time"][key], predicted["step_time_s"]) for key in used.values())
-        step, memory = format_seconds(predicted["step_time_s"]), format_bytes(predicted["peak_bytes"])
-        table.add_row(str(item["rank"]), label, f"{predicted['mfu']:.1%}", step, *parts, memory)
-    notes = f"Predicted, nothing measured; {_error(items)}. Parts are shares of the step, communication as exposed."
+        memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
+        table.add_row(str(item["rank"]), label, _mfu(predicted), _step(predicted), shares, memory, _fit(predicted))
+    notes = f"Predicted, nothing measured; {_error(items)}. Shares are of the step, communication as exposed."
     return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
 
 
 def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
-    """Measured beside predicted, best measured MFU first."""
+    """Measured above predicted, best measured MFU first."""
     labels, common = _without_common_words([item["label"] for item in items])
-    table = _table("#", "layout", "MFU", "(pred.)", "step", "(pred.)", "memory", "(pred.)")
+    table = plain_table("#", "layout", "MFU", "step", "memory")
     for item, label in zip(items, labels, strict=True):
         measured, predicted = item["measured"], item["predicted"]
+        step = f"{format_seconds(measured['step_time_s'])} ± {_spread(measured)}"
         table.add_row(
             str(item["rank"]),
             label,
-            f"{measured['mfu']:.1%}",
-            f"{predicted['mfu']:.1%}",
-            f"{format_seconds(measured['step_time_s'])} ± {_spread(measured)}",
-            format_seconds(predicted["step_time_s"]),
-            format_bytes(max(measured["peak_bytes"])),
-            format_bytes(predicted["peak_bytes"]),
+            f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted)})",
+            f"{step}\n({_step(predicted)})",
+            f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
         )
-    notes = f"Measured, with the prediction in brackets; {_error(items)}."
+    notes = (
+        f"Measured, ± half the distance between the quartiles of its steps; (in brackets): predicted, {_error(items)}."
+    )
     head = Text.assemble(("ranking by measured MFU", "bold"), f", all layouts: {common}")
     return Group(head, table, Text(notes, style="dim"))
 
@@ -84,7 +86,7 @@ def sweep_view(
 
 def catalog_table(rows: Sequence[dict[str, str]]) -> Table:
     """Rows as they are, one column per key."""
-    table = _table(*rows[0])
+    table = plain_table(*rows[0])
     for row in rows:
         table.add_row(*row.values())
     return table
@@ -100,7 +102,7 @@ def _headline(sweep: dict[str, Any]) -> Text:
 
 
 def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
-    table = _table("trial", "layout", "state", "why")
+    table = plain_table("trial", "layout", "state", "why")
     for trial in trials:
         failure = trial["failure"]
         why = f"{failure['kind']}: {failure['message']}" if failure else ""
@@ -108,11 +110,12 @@ def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """An empty table: columns of words flush left, columns of numbers flush right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         justify: Literal["left", "right"] = "left" if column in _WORDS else "right"
-        table.add_column(column, justify=justify, no_wrap=column not in ("why", "source"))
+        table.add_column(column, justify=justify, no_wrap=column not in _WRAPPED, overflow="fold")
     return table
 
 
@@ -126,8 +129,23 @@ def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
     return short, " ".join(common) or "-"
 
 
-def _share(part_s: float, total_s: float) -> str:
-    return f"{part_s / total_s:.0%}" if part_s else "-"
+def _shares(predicted: dict[str, Any]) -> str:
+    """``comp 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
+    step_time, total_s = predicted["step_time"], predicted["step_time_s"]
+    shares = {word: sum(step_time[key] for key in keys) / total_s for word, keys in _PARTS.items()}
+    return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= 0.01)
+
+
+def _mfu(predicted: dict[str, Any]) -> str:
+    return expected_mfu(predicted["mfu"], predicted["relative_error"])
+
+
+def _step(predicted: dict[str, Any]) -> str:
+    return expected_seconds(predicted["step_time_s"], predicted["relative_error"])
+
+
+def _fit(predicted: dict[str, Any]) -> str:
+    return fit_in_words(predicted["fits"], predicted["fit_probability"]).removeprefix("fits, ")
 
 
 def _spread(measured: dict[str, Any]) -> str:
@@ -135,5 +153,10 @@ def _spread(measured: dict[str, Any]) -> str:
 
 
 def _error(items: Sequence[dict[str, Any]]) -> str:
-    error = items[0]["predicted"]["relative_error"] if items else None
-    return "not validated on this device" if error is None else f"median error of step times {error:.0%}"
+    """What ± means, and whether it was measured on this kind of device."""
+    interval = "± is the 80 % interval"
+    return (
+        interval
+        if all(item["predicted"]["validated"] for item in items)
+        else f"{interval}, not validated on this device"
+    )

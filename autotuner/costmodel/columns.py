@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.domain.choice import Choice
+from autotuner.domain.choice import Choice, Precision
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
 
 __all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns"]
@@ -47,6 +47,7 @@ class LayoutColumns:
     recompute: Choices
     attention_kernel: Choices
     precision: Choices
+    fused_norm: Booleans
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:
@@ -70,6 +71,24 @@ class LayoutColumns:
         """The rows that an index array, a mask or a slice picks."""
         return LayoutColumns(**{name: getattr(self, name)[index] for name in LAYOUT_FIELDS})
 
+    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
+        """One row for each combination of the named fields that occurs, and for every row the number of its own.
+
+        The other fields of those rows are the ones of some row that has the combination.
+        """
+        num_codes, code = 1, np.zeros(len(self), dtype=np.int64)
+        for name in names:
+            count, ranks = _ranks(getattr(self, name))
+            if count == 1:
+                continue
+            num_codes, code = num_codes * count, code * count + ranks
+            if num_codes > len(self):  # so that counting them stays cheap
+                num_codes, code = _ranks(code)
+        num_different, which = _ranks(code)
+        first = np.zeros(num_different, dtype=np.int64)
+        first[which[::-1]] = np.arange(len(self) - 1, -1, -1)
+        return self.take(first), which
+
     # ------------------------------------------------------------ derived, as in Layout
     @cached_property
     def data_parallel_degree(self) -> Integers:
@@ -87,9 +106,31 @@ class LayoutColumns:
         )
 
     @cached_property
+    def element_bytes(self) -> Floats:
+        """Bytes of an activation: 4 in fp32, else 2; fp8 multiplies what bf16 stores."""
+        return np.where(self.precision == Precision.FP32, 4.0, 2.0)
+
+    @cached_property
     def num_stages(self) -> Integers:
         """Pipeline stages, in PyTorch's sense."""
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
+
+
+_MAX_COUNTED = 1 << 24
+"""Values below this are told apart by counting, which is faster than sorting."""
+
+
+def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
+    """How many different values there are, none below zero, and the place of each value among them."""
+    highest = int(values.max(initial=0))
+    if highest >= _MAX_COUNTED:
+        present, ranks = np.unique(values, return_inverse=True)
+        return len(present), ranks.astype(np.int64)
+    index = values.astype(np.intp, copy=False)
+    occurs = np.zeros(highest + 1, dtype=np.bool_)
+    occurs[index] = True
+    place = np.cumsum(occurs) - 1
+    return int(place[-1]) + 1, place[index]
 
 
 def _dtype(annotation: Any) -> type[np.generic]:

@@ -1,60 +1,38 @@
-"""Time of one micro-batch's passes on one rank: a roofline per part of the model.
+"""Time of one micro-batch's passes on one rank, by part of the model.
 
-Matrix multiplications run at a share of the dense peak, everything between them at a share of the memory bandwidth,
-and each kernel costs a launch. Collectives inside the passes (tensor, context and expert groups) are timed here too,
-since they sit between the multiplications and nothing hides them.
+Matrix products and attention cores take what the laws of ``gemm`` and ``attention`` say of their shapes, slowed by the
+clock that the device sustains; what lies between them moves memory; kernels shorter than a launch wait for the host.
+Collectives inside the passes (tensor, context and expert groups) are timed here too, since they sit between the
+products and nothing hides them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
-from autotuner.costmodel import collectives, flops
-from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
-from autotuner.domain.choice import AttentionKernel, Choice, Precision, Recompute
-from autotuner.domain.cluster import Accelerator
+from autotuner.catalog.kernels import kernels_for
+from autotuner.costmodel import collectives
+from autotuner.costmodel.attention import AttentionShape, attention_s
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.gemm import gemm_s, quantise_s
+from autotuner.costmodel.work import Work
+from autotuner.domain.choice import Precision, Recompute
+from autotuner.domain.kernel_law import AttentionLaw, GemmLaw
 from autotuner.domain.legality import Job
 
-__all__ = ["Work", "element_bytes", "input_work", "layer_work", "optimizer_s", "output_work", "tokens_per_pass"]
-
-GEMM_EFFICIENCY: Mapping[str, Mapping[Choice, float]] = {
-    "cuda": {Precision.FP32: 0.85, Precision.BF16: 0.79, Precision.FP8: 0.55},
-    "rocm": {Precision.FP32: 0.5, Precision.BF16: 0.5, Precision.FP8: 0.5},
-    "cpu": {Precision.FP32: 0.95, Precision.BF16: 0.95},
-}
-"""Share of the dense peak that matrix multiplications reach.
-
-cuda: median over m, n, k >= 2048 of the GEMM timings in ai-dynamo/aiconfigurator (2026-11): bf16 0.85 on A100, 0.79 on
-H100, 0.77 on H200; fp8 0.53 on H100, 0.59 on H200; fp32 is set to A100's bf16. rocm: the best shape found for bf16 on
-MI300X, 668 of 1,307 TFLOP/s (stas00/ml-engineering, MAMF table), for all formats. cpu: 96 of 103 GFLOP/s, measured for
-n = 1,536 against n = 256, whose rate is the peak.
-"""
-
-ATTENTION_EFFICIENCY: Mapping[str, Mapping[Choice, float]] = {
-    "cuda": {AttentionKernel.MATH: 0.4, AttentionKernel.EFFICIENT: 0.3, AttentionKernel.FLASH: 0.5},
-    "rocm": {AttentionKernel.MATH: 0.4, AttentionKernel.EFFICIENT: 0.3, AttentionKernel.FLASH: 0.3},
-    "cpu": {AttentionKernel.MATH: 0.15, AttentionKernel.FLASH: 0.2},
-}
-"""Share of the dense peak of the scores' and values' products, of the FLOP that the kernel really computes.
-
-cuda: FlashAttention-2 (arXiv 2307.08691, figures 4 to 7, causal, head dimension 128, 2k to 8k): about 0.6 of an A100
-and 0.35 of an H100, 0.3 for xformers' kernel; batched products of standard attention 0.4. rocm: as on H100. cpu:
-measured with PyTorch's kernels in fp32, 1,024 tokens, head dimension 32, forward and backward (2026-11).
-"""
-
-SUSTAINED = {"cuda": 0.88, "rocm": 0.88, "cpu": 1.0}
-"""Share of their benchmark rate that matrix multiplications keep over a training step, when power limits the clock.
-
-Fit to whole training steps: with it, the median of predicted over measured step time is 1.05 for table 5 of arXiv
-2205.05198 (A100, 8 rows), 0.84 for torchtitan's A100 rows (8) and 0.93 for the Llama-3.1-8B bf16 rows of NVIDIA's
-dgxc-benchmarking (H100, 15). rocm is set to cuda's; a CPU's peak is measured warm.
-"""
-
-BANDWIDTH_EFFICIENCY = 0.85
-"""Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
+__all__ = [
+    "input_work",
+    "layer_work",
+    "logits_split",
+    "optimizer_s",
+    "output_work",
+    "stream_rate",
+    "tokens_per_pass",
+]
 
 KERNELS_PER_LAYER = 16
 """Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
@@ -62,49 +40,11 @@ KERNELS_PER_LAYER = 16
 KERNELS_PER_ROUTING = 12
 """More of them in a sparse layer: router, softmax, top-k, sort, counts, permute and back, scale, sum."""
 
+LAUNCHES_PER_COLLECTIVE = 3
+"""What issuing a collective costs the host, in kernel launches: checks, events on two streams, the kernel."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
-
-    Attributes:
-        compute_s: Forward and backward, nothing recomputed.
-        weight_gradient_s: The share of ``compute_s`` that a zero-bubble schedule may do later.
-        backward_s: The share of ``compute_s`` and ``recompute_s`` after the loss; data-parallel reductions hide in it.
-    """
-
-    compute_s: Floats
-    recompute_s: Floats
-    tensor_s: Floats
-    context_s: Floats
-    expert_s: Floats
-    weight_gradient_s: Floats
-    backward_s: Floats
-
-    @property
-    def total_s(self) -> Floats:
-        """Computation, recomputation and the collectives between."""
-        return self.compute_s + self.recompute_s + self.tensor_s + self.context_s + self.expert_s
-
-    def __add__(self, other: Work) -> Work:
-        return Work(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)})
-
-    def __sub__(self, other: Work) -> Work:
-        return self + other * -1
-
-    def __mul__(self, count: Floats | Integers | Booleans | float) -> Work:
-        return Work(**{f.name: getattr(self, f.name) * count for f in fields(Work)})
-
-    def where(self, condition: Booleans, other: Work) -> Work:
-        """This where the condition holds, the other elsewhere."""
-        return Work(
-            **{f.name: np.where(condition, getattr(self, f.name), getattr(other, f.name)) for f in fields(Work)}
-        )
-
-
-def element_bytes(x: LayoutColumns) -> Floats:
-    """Bytes of an activation: 4 in fp32, else 2; fp8 multiplies what bf16 stores."""
-    return np.where(x.precision == Precision.FP32, 4.0, 2.0)
+BANDWIDTH_EFFICIENCY = 0.85
+"""Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
@@ -112,43 +52,110 @@ def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
     return x.micro_batch_size * (float(job.workload.seq_len) / x.context_parallel_degree)
 
 
-def layer_work(x: LayoutColumns, job: Job, *, sparse: bool) -> Work:
-    """One layer, with its attention, its feed-forward block and the collectives of both."""
-    matrix_s = _matrix_s(x, job, sparse=sparse)
-    attention_s, attention_again = _attention_s(x, job)
-    between_s = _between_s(x, job, sparse=sparse)
-    forward_s = matrix_s + attention_s + between_s
-    backward_s = 2 * matrix_s + attention_again * attention_s + 2 * between_s
+def stream_rate(job: Job) -> float:
+    """Bytes per second of kernels that only move memory."""
+    return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
+
+
+def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
+    """One layer, with its attention, its feed-forward block and the collectives of both.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        sparse: A layer with experts.
+        sends_cross: Pipeline sends cross nodes meanwhile.
+    """
+    products = _layer_products_s(x, job, sparse=sparse)
+    attention, attention_backward = _attention_s(x, job)
+    pointwise = _pointwise_s(x, job, sparse=sparse)
+    tensor_s = _tensor_s(x, job)
+    backward = products.backward_s + attention_backward + 2 * pointwise
+    launches_s = _launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
+    host = _host_s(job, launches_s, products.forward_s + attention + pointwise + tensor_s)
+    host_backward = _host_s(job, launches_s, backward + tensor_s)
+    forward_s = products.forward_s + attention + pointwise + host
     full = x.recompute == Recompute.FULL
-    recompute_s = np.where(full, forward_s, np.where(x.recompute == Recompute.SELECTIVE, attention_s, 0.0))
+    recompute_s = np.where(full, forward_s, np.where(x.recompute == Recompute.SELECTIVE, attention, 0.0))
     passes = 2.0 + full  # of the collectives: forward, backward, forward again
-    return Work(
-        compute_s=forward_s + backward_s,
+    hidden_s = np.minimum(tensor_s, products.weight_gradient_s) if job.stack.hides_tensor_backward else 0.0
+    gather_s, dispatch_s = _key_value_gather_s(x, job), _dispatch_s(x, job) if sparse else 0.0
+    return Work.of(
+        len(x),
+        matrix_s=products.forward_s + products.backward_s,
+        attention_s=attention + attention_backward,
+        pointwise_s=3 * pointwise,
+        host_s=host + host_backward,
         recompute_s=recompute_s,
-        tensor_s=passes * _tensor_s(x, job),
-        context_s=(1 + passes) * _key_value_gather_s(x, job),
-        expert_s=passes * _dispatch_s(x, job) if sparse else np.zeros(len(x)),
-        weight_gradient_s=matrix_s,
-        backward_s=backward_s + recompute_s,
+        tensor_s=passes * tensor_s - hidden_s,
+        context_s=(1 + passes) * gather_s,
+        expert_s=passes * dispatch_s,
+        forward_s=forward_s + tensor_s + gather_s + dispatch_s,
+        weight_gradient_s=products.weight_gradient_s,
+        backward_s=backward + host_backward + recompute_s,
     )
+
+
+def _launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
+    """What launching a layer's forward pass costs the host; its backward, which starts in C++, costs as much."""
+    kernels = KERNELS_PER_LAYER + (KERNELS_PER_ROUTING if sparse else 0)
+    if job.cluster.accelerator.kind == "cpu":
+        return np.full(len(x), kernels * job.cluster.accelerator.kernel_launch_s)
+    collectives_per_pass = np.where(x.sequence_parallel, 4, 2) * (x.tensor_parallel_degree > 1)
+    seconds: Floats = (kernels + LAUNCHES_PER_COLLECTIVE * collectives_per_pass) * job.stack.kernel_launch_s
+    if sends_cross:  # two all-reduces, each twice around the ring
+        seconds = seconds + 2 * 2 * (x.tensor_parallel_degree - 1) * job.stack.tensor_wait_s
+    return seconds
+
+
+def _host_s(job: Job, launches_s: Floats, device_s: Floats) -> Floats:
+    """How long the device waits for launches.
+
+    The host runs ahead of the device, so the longer of the two decides, but not through a whole step: it stops where it
+    reads a result, and short kernels lie beside long ones. The power mean makes the corner about as round as vTrain's
+    small models show it: passes of 25, 51 and 205 ms under 67 ms of launches took 67, 75 and 205 ms.
+
+    On a CPU the core that launches also computes.
+    """
+    if job.cluster.accelerator.kind == "cpu":
+        return launches_s
+    return np.maximum(0.0, np.sqrt(np.sqrt(device_s**4 + launches_s**4)) - device_s)
 
 
 def output_work(x: LayoutColumns, job: Job) -> Work:
     """Output projection, softmax and cross-entropy; the vocabulary is split over the tensor ranks."""
-    accelerator = job.cluster.accelerator
-    tokens = tokens_per_pass(x, job)
-    matrix_s = tokens * flops.output_flop_per_token(job.model) / x.tensor_parallel_degree / _gemm_rate(x, accelerator)
-    # fp32 logits: written, read for the maximum and the sum, read and written for the gradient
-    passes_bytes = 5 * 4 * tokens * job.model.vocab_size / x.tensor_parallel_degree
-    loss_s = passes_bytes / _stream_rate(accelerator)
-    return _edge_work(x, job, forward_s=matrix_s + loss_s, backward_s=2 * matrix_s, weight_gradient_s=matrix_s)
+    tokens, tensor = tokens_per_pass(x, job), x.tensor_parallel_degree
+    projection = _Product(inputs=job.model.hidden_size, outputs=job.model.vocab_size / tensor, tokens=tokens)
+    products = _products_s(x, job, [projection], in_fp8=False)
+    # fp32 logits: written, read for the maximum and the sum, read and written for the gradient; fused: read once less,
+    # and all in 16 bits
+    logit_bytes = 3 * x.element_bytes if job.stack.fuses_loss else 5 * 4.0
+    passes_bytes = logit_bytes * tokens * job.model.vocab_size / logits_split(x, job)
+    joined_bytes = x.element_bytes * tokens * job.model.vocab_size * job.stack.gathers_logits
+    joined_s = collectives.all_gather_s(joined_bytes, collectives.tensor_group(x, job.cluster)) * (tensor > 1)
+    loss_s = job.stack.pointwise_traffic * passes_bytes / stream_rate(job)
+    return Work.of(
+        len(x),
+        matrix_s=products.forward_s + products.backward_s,
+        pointwise_s=loss_s,
+        tensor_s=_hidden_all_reduce_s(x, job) + joined_s,
+        forward_s=products.forward_s + loss_s / 2 + joined_s,
+        weight_gradient_s=products.weight_gradient_s,
+        backward_s=products.backward_s + loss_s / 2,
+    )
+
+
+def logits_split(x: LayoutColumns, job: Job) -> Integers:
+    """Ways in which a micro-batch's logits are split."""
+    return np.where(job.stack.gathers_logits, 1, x.tensor_parallel_degree)
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:
     """Token lookup and its gradient: memory traffic."""
-    moved_bytes = 2 * element_bytes(x) * tokens_per_pass(x, job) * job.model.hidden_size
-    seconds = moved_bytes / _stream_rate(job.cluster.accelerator)
-    return _edge_work(x, job, forward_s=seconds, backward_s=seconds, weight_gradient_s=np.zeros(len(x)))
+    moved_bytes = 2 * x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
+    seconds = moved_bytes / stream_rate(job)
+    tensor_s = _hidden_all_reduce_s(x, job)
+    return Work.of(len(x), pointwise_s=2 * seconds, tensor_s=tensor_s, forward_s=seconds + tensor_s, backward_s=seconds)
 
 
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
@@ -159,59 +166,138 @@ def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     widened_bytes = np.where(x.precision == Precision.FP32, 0.0, 2.0 + 4.0 + 2.0)
     moved_bytes = 2 * 4 + 2 * 2 * moment_bytes + 4 + widened_bytes
-    seconds: Floats = num_elements * moved_bytes / _stream_rate(job.cluster.accelerator)
+    seconds: Floats = job.stack.step_overhead_s + num_elements * moved_bytes / stream_rate(job)
     return seconds
 
 
-def _edge_work(x: LayoutColumns, job: Job, *, forward_s: Floats, backward_s: Floats, weight_gradient_s: Floats) -> Work:
-    """Work at an end of the model: one all-reduce of the hidden states over the tensor ranks, nothing recomputed."""
-    nothing = np.zeros(len(x))
-    return Work(
-        compute_s=forward_s + backward_s,
-        recompute_s=nothing,
-        tensor_s=_hidden_all_reduce_s(x, job),
-        context_s=nothing,
-        expert_s=nothing,
-        weight_gradient_s=weight_gradient_s,
-        backward_s=backward_s,
-    )
+# ---------------------------------------------------------------- matrix products
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column."""
+
+    tokens: Floats
+    inputs: Floats | float
+    outputs: Floats | float
+    count: Floats | float = 1.0
 
 
-# ---------------------------------------------------------------- computation
-def _matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    flop = tokens_per_pass(x, job) * flops.layer_matrix_flop_per_token(job.model, sparse=sparse)
-    return flop / x.tensor_parallel_degree / _gemm_rate(x, job.cluster.accelerator)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProductTimes:
+    forward_s: Floats
+    input_gradient_s: Floats
+    weight_gradient_s: Floats
+
+    @property
+    def backward_s(self) -> Floats:
+        return self.input_gradient_s + self.weight_gradient_s
 
 
+_SHAPE_FIELDS = (
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "micro_batch_size",
+    "precision",
+)
+"""All that the shapes of a layer's products depend on, and the format that they are in."""
+
+
+def _layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[_Product]:
+    """The matrices of a layer as each rank multiplies them; a gate and its input are one product, twice as wide."""
+    model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
+    hidden = model.hidden_size
+    output_elements = model.attention_output_size * hidden
+    projected = (model.attention_matrix_parameters - output_elements) / hidden
+    yield _Product(tokens=tokens, inputs=hidden, outputs=projected / tensor)
+    yield _Product(tokens=tokens, inputs=model.attention_output_size / tensor, outputs=hidden)
+    wide = 2 if model.gated_mlp else 1
+    if not (sparse and model.experts):
+        yield _Product(tokens=tokens, inputs=hidden, outputs=wide * model.ffn_size / tensor)
+        yield _Product(tokens=tokens, inputs=model.ffn_size / tensor, outputs=hidden)
+        return
+    experts, ranks = model.experts, x.expert_parallel_degree
+    width = experts.expert_ffn_size / np.where(ranks > 1, 1, tensor)
+    # a tensor rank sends its part of the tokens to the expert ranks and gets those that chose its experts
+    routed = tokens * experts.experts_per_token * ranks / np.where(ranks > 1, tensor, 1) / experts.num_experts
+    local = experts.num_experts / ranks
+    yield _Product(tokens=tokens, inputs=hidden, outputs=experts.num_experts)
+    yield _Product(tokens=routed, inputs=hidden, outputs=wide * width, count=local)
+    yield _Product(tokens=routed, inputs=width, outputs=hidden, count=local)
+    if experts.num_shared_experts:
+        shared = experts.num_shared_experts * experts.expert_ffn_size / tensor
+        yield _Product(tokens=tokens, inputs=hidden, outputs=wide * shared)
+        yield _Product(tokens=tokens, inputs=shared, outputs=hidden)
+
+
+def _layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> _ProductTimes:
+    """Seconds of a layer's products, timed once for each combination of what their shapes depend on."""
+    few, which = x.distinct(*_SHAPE_FIELDS)
+    times = _products_s(few, job, list(_layer_products(few, job, sparse=sparse)))
+    return _ProductTimes(**{f.name: getattr(times, f.name)[which] for f in fields(times)})
+
+
+def _products_s(x: LayoutColumns, job: Job, products: list[_Product], *, in_fp8: bool = True) -> _ProductTimes:
+    """Seconds of all products of one pass, forward, and backward by gradient."""
+    laws = kernels_for(job.cluster.accelerator).gemm
+    if not in_fp8 and Precision.BF16 in laws:
+        laws = {precision: laws[Precision.BF16 if precision == Precision.FP8 else precision] for precision in laws}
+    sustained = job.cluster.accelerator.sustained_share / job.stack.matrix_slowdown
+    total = np.zeros((3, len(x)))
+    for rows, law in _by_precision(x, laws):
+        for product in products:
+            tokens, inputs, outputs, count = (
+                np.broadcast_to(size, len(x))[rows]
+                for size in (product.tokens, product.inputs, product.outputs, product.count)
+            )
+            convert_s = quantise_s(tokens * (inputs + outputs) * count / 2, law)
+            for number, (m, n, k) in enumerate(
+                ((tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens))
+            ):
+                total[number, rows] += gemm_s(m, n, k, law, count=count) / sustained + convert_s
+    return _ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])
+
+
+Law = TypeVar("Law", GemmLaw, AttentionLaw)
+
+
+def _by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:
+    """Which rows each law is for; rows whose format the hardware lacks are for none."""
+    for precision, law in laws.items():
+        rows: Booleans = x.precision == precision
+        if rows.any():
+            yield rows, law
+
+
+# ---------------------------------------------------------------- between the products
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Forward seconds of the attention core, and how many times as long its backward takes.
+    """Forward and backward seconds of the attention core."""
+    model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
+    sustained = job.cluster.accelerator.sustained_share
+    forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
+    for rows, law in _by_precision(x, kernels_for(job.cluster.accelerator).attention):
+        shape = AttentionShape(
+            batch=x.micro_batch_size[rows],
+            num_heads=model.num_heads / tensor[rows],
+            num_kv_heads=model.num_kv_heads / tensor[rows],
+            head_dim=model.query_size / model.num_heads,
+            query_len=seq_len / x.context_parallel_degree[rows],
+            key_len=seq_len,
+        )
+        forward, backward = attention_s(shape, x.attention_kernel[rows], law)
+        forward_s[rows], backward_s[rows] = forward / sustained, backward / sustained
+    return forward_s, backward_s
 
-    Flash and efficient kernels skip the masked half and compute the scores again in their backward, 5 products instead
-    of 4 (arXiv 2307.08691, section 3.1); the math kernel does neither, and moves the scores through memory: written,
-    read and written by the softmax, read.
-    """
-    accelerator = job.cluster.accelerator
-    tokens = tokens_per_pass(x, job) / x.tensor_parallel_degree
-    math = x.attention_kernel == AttentionKernel.MATH
-    flop = tokens * flops.attention_flop_per_token(job.model, job.workload.seq_len) * np.where(math, 1.0, 0.5)
-    efficiency = _column(ATTENTION_EFFICIENCY[accelerator.kind], x.attention_kernel)
-    # fp8 attention is not widely run: its scores are bf16
-    peak = np.where(x.precision == Precision.FP32, accelerator.fp32_flop_per_s, accelerator.bf16_flop_per_s)
-    scores_bytes = 4 * element_bytes(x) * tokens * job.model.num_heads * job.workload.seq_len
-    seconds = flop / (efficiency * peak) + np.where(math, scores_bytes / _stream_rate(accelerator), 0.0)
-    return seconds, np.where(math, 2.0, 2.5)
 
-
-def _between_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """Forward seconds of norms, residual sums, rotations and activations, and of all kernel launches.
+def _pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
+    """Forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
 
     Elements read and written per token: each norm 2 h, each residual sum 3 h, the rotation twice its operand, the
     activation its inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat
-    (arXiv 2205.05198, section 4.2.2).
+    (arXiv 2205.05198, section 4.2.2). The stack says how much more than that it moves.
     """
-    model, accelerator = job.model, job.cluster.accelerator
-    tensor = x.tensor_parallel_degree
-    hidden = (2 * 2 + 2 * 3) * model.hidden_size / np.where(x.sequence_parallel, tensor, 1)
+    model, stack, tensor = job.model, job.stack, x.tensor_parallel_degree
+    norms = 2 * (2 + np.where(x.fused_norm, 0.0, stack.unfused_norm_traffic))
+    hidden = (norms + 2 * 3) * model.hidden_size / np.where(x.sequence_parallel, tensor, 1)
     rotated = 2 * (model.query_size + model.key_value_size / 2) / tensor
     width = model.ffn_size
     if sparse and model.experts:
@@ -219,49 +305,34 @@ def _between_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
         width = active * model.experts.expert_ffn_size
         hidden = hidden + 4 * model.experts.experts_per_token * model.hidden_size / tensor  # permute and back
     activated = (3 if model.gated_mlp else 2) * width / tensor
-    moved_bytes = element_bytes(x) * tokens_per_pass(x, job) * (hidden + rotated + activated)
-    launches = KERNELS_PER_LAYER + (KERNELS_PER_ROUTING if sparse else 0)
-    return moved_bytes / _stream_rate(accelerator) + launches * accelerator.kernel_launch_s
-
-
-def _gemm_rate(x: LayoutColumns, accelerator: Accelerator) -> Floats:
-    """FLOP per second of matrix multiplications in each layout's precision."""
-    share = {p: GEMM_EFFICIENCY[accelerator.kind][p] * SUSTAINED[accelerator.kind] for p in accelerator.precisions}
-    return _column({p: accelerator.peak_flop_per_s(p) * share[p] for p in accelerator.precisions}, x.precision)
-
-
-def _column(values: Mapping[Choice, float], choices: Choices) -> Floats:
-    """The value of each row's choice; no number for a choice that the hardware does not have."""
-    table = np.full(1 + max(values), np.nan)
-    for member, value in values.items():
-        table[member] = value
-    return table[choices]
-
-
-def _stream_rate(accelerator: Accelerator) -> float:
-    return BANDWIDTH_EFFICIENCY * accelerator.memory_bandwidth_bytes_per_s
+    moved_bytes = x.element_bytes * tokens_per_pass(x, job) * (hidden + rotated + activated)
+    seconds: Floats = stack.pointwise_traffic * moved_bytes / stream_rate(job)
+    return seconds
 
 
 # ---------------------------------------------------------------- collectives inside the passes
 def _hidden_all_reduce_s(x: LayoutColumns, job: Job) -> Floats:
     """One all-reduce of a micro-batch's hidden states over the tensor ranks."""
-    hidden_bytes = element_bytes(x) * tokens_per_pass(x, job) * job.model.hidden_size
+    hidden_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
     return collectives.all_reduce_s(hidden_bytes, collectives.tensor_group(x, job.cluster))
 
 
 def _tensor_s(x: LayoutColumns, job: Job) -> Floats:
     """One pass through a layer: an all-reduce after attention and one after the feed-forward block.
 
-    With sequence parallelism each becomes a reduce-scatter and an all-gather, which take as long (arXiv 2205.05198,
-    section 4.2.2).
+    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2).
     """
-    return 2 * _hidden_all_reduce_s(x, job)
+    hidden_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
+    group = collectives.tensor_group(x, job.cluster)
+    whole_s = collectives.all_reduce_s(hidden_bytes, group)
+    split_s = collectives.reduce_scatter_s(hidden_bytes, group) + collectives.all_gather_s(hidden_bytes, group)
+    return 2 * np.where(x.sequence_parallel, split_s, whole_s)
 
 
 def _key_value_gather_s(x: LayoutColumns, job: Job) -> Floats:
     """All-gather of a layer's keys and values over the context ranks; their gradients go back the same way."""
     sequence_tokens = x.micro_batch_size * float(job.workload.seq_len)
-    full_bytes = element_bytes(x) * sequence_tokens * job.model.key_value_size / x.tensor_parallel_degree
+    full_bytes = x.element_bytes * sequence_tokens * job.model.key_value_size / x.tensor_parallel_degree
     return collectives.all_gather_s(full_bytes, collectives.context_group(x, job.cluster))
 
 
@@ -270,5 +341,5 @@ def _dispatch_s(x: LayoutColumns, job: Job) -> Floats:
     if job.model.experts is None:
         return np.zeros(len(x))
     tokens = tokens_per_pass(x, job) / x.tensor_parallel_degree * job.model.experts.experts_per_token
-    sent_bytes = element_bytes(x) * tokens * job.model.hidden_size
+    sent_bytes = x.element_bytes * tokens * job.model.hidden_size
     return 2 * collectives.all_to_all_s(sent_bytes, collectives.expert_group(x, job.cluster))

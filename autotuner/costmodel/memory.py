@@ -11,33 +11,37 @@ queries, gated feed-forward blocks, models without dropout, and kernels that kee
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.compute import element_bytes, tokens_per_pass
+from autotuner.costmodel.compute import logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline import RankLoad, fullest_ranks, num_micro_batches
 from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
-from autotuner.units import MIB
 
-__all__ = ["MemoryColumns", "Weights", "communicates_once", "memory", "owned_elements", "weights"]
+__all__ = [
+    "MemoryColumns",
+    "RankMemory",
+    "Weights",
+    "communicates_once",
+    "fullest_rank",
+    "gradient_bytes",
+    "memory",
+    "owned_elements",
+    "rank_memories",
+    "weights",
+]
 
-ALLOWANCE_BYTES = {"cuda": 2_500 * MIB, "rocm": 2_500 * MIB, "cpu": 0}
-"""Context, libraries and communicators of a process: about 0.5 GiB for CUDA, the rest for NCCL's channels and cuBLAS.
 
-On a CPU memory means bytes of tensors, so nothing is added.
-"""
+GATHERED_COPIES = 2.0
+"""Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.
 
-FRAGMENTATION = {"cuda": 0.3, "rocm": 0.3, "cpu": 0.0}
-"""Share of activations held beyond what the formulas count: the caching allocator's gaps, unfused norms' fp32 copies.
-
-Fit, among 0 to 0.45, to the A100 layout sweep of arXiv 2311.05610, without receive buffers: of the runs that ended well
-99 % were predicted to fit, of those that ran out of memory 80 % not to (bench/backtest_v1.py). With PyTorch's buffers,
-one per micro-batch, it is 97 % and 80 %; that sweep ran on another engine. rocm is set to cuda's.
+With it, one share of logits explains the out-of-memory rows of arXiv 2311.05610 with and without tensor ranks.
 """
 
 
@@ -79,9 +83,54 @@ class Weights:
     largest_unit: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """What a pipeline rank holds, whichever way data-parallel ranks share its weights.
+
+    Attributes:
+        rank: Its place in the pipeline, from 0.
+        held: Its weights.
+        activations_bytes: Saved for its backward passes, and what the current layer works with.
+        logits_bytes: What the loss holds.
+        received_bytes: Receive buffers of the pipeline.
+        joined_bytes: Hidden states gathered from the tensor ranks.
+    """
+
+    rank: Integers
+    held: Weights
+    activations_bytes: Floats
+    logits_bytes: Floats
+    received_bytes: Floats
+    joined_bytes: Floats
+
+
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
     """The peak of each layout, with the pipeline rank that reaches it."""
-    fullest, *others = (_on_rank(x, job, load) for load in fullest_ranks(x, job))
+    return fullest_rank(x, job, rank_memories(x, job))
+
+
+def rank_memories(x: LayoutColumns, job: Job) -> list[RankMemory]:
+    """The ranks among which the fullest is found; they depend on ``rank_step.STEP_FIELDS`` alone."""
+    layers = {sparse: _layer_saved_bytes(x, job, sparse=sparse) for sparse in _kinds(job.model)}
+    working, logits, received = _working_bytes(x, job), _logits_bytes(x, job), _received_bytes(x, job)
+    joined = _joined_bytes(x, job)
+    return [
+        RankMemory(
+            rank=load.rank,
+            held=weights(x, job, load),
+            activations_bytes=_kept_bytes(x, job, load, layers) + working,
+            logits_bytes=logits * load.has_output,
+            received_bytes=received * (2 * x.virtual_stages_per_rank - load.has_input - load.has_output),
+            joined_bytes=joined,
+        )
+        for load in fullest_ranks(x, job)
+    ]
+
+
+def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
+    """The peak of each layout on the fullest of some ranks."""
+    sharing = _Sharing.of(x, job)
+    fullest, *others = (_on_rank(x, job, sharing, rank) for rank in ranks)
     for other in others:
         worse = other.total_bytes > fullest.total_bytes
         fullest = MemoryColumns(
@@ -111,8 +160,8 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
 def owned_elements(x: LayoutColumns, held: Weights) -> Floats:
     """Elements that a rank's optimizer updates."""
     dense_ranks, expert_ranks = _shard_ranks(x)
-    sharded = x.shard_level != ShardLevel.NONE
-    return np.where(sharded, held.dense / dense_ranks + held.expert / expert_ranks, held.dense + held.expert)
+    owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
+    return owned
 
 
 def communicates_once(x: LayoutColumns) -> Booleans:
@@ -127,31 +176,72 @@ def communicates_once(x: LayoutColumns) -> Booleans:
     return once
 
 
-def _on_rank(x: LayoutColumns, job: Job, load: RankLoad) -> MemoryColumns:
-    held = weights(x, job, load)
-    elements, owned = held.dense + held.expert, owned_elements(x, held)
-    weight_bytes = element_bytes(x)
-    whole_gradients = (x.shard_level <= ShardLevel.OPTIMIZER) | (communicates_once(x) & (num_micro_batches(x, job) > 1))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sharing:
+    """How data-parallel ranks share weights; the same for every pipeline rank of a layout.
+
+    Attributes:
+        dense_ranks: Ranks that share one copy of what the optimizer has of the dense weights.
+        expert_ranks: The same of the experts.
+        shards_parameters: Weights are gathered for use.
+        whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
+        keeps_buckets: These stay through the optimizer's step.
+    """
+
+    dense_ranks: Floats
+    expert_ranks: Floats
+    shards_parameters: Booleans
+    whole_gradients: Booleans
+    keeps_buckets: Booleans
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> _Sharing:
+        dense_ranks, expert_ranks = _shard_ranks(x)
+        summed_once = communicates_once(x) & (num_micro_batches(x, job) > 1)
+        return cls(
+            dense_ranks=dense_ranks,
+            expert_ranks=expert_ranks,
+            shards_parameters=x.shard_level == ShardLevel.PARAMETERS,
+            whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
+            keeps_buckets=_keeps_buckets(x),
+        )
+
+
+def _on_rank(x: LayoutColumns, job: Job, sharing: _Sharing, rank: RankMemory) -> MemoryColumns:
+    held = rank.held
+    elements, owned = held.dense + held.expert, held.dense / sharing.dense_ranks + held.expert / sharing.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    gradients_bytes = weight_bytes * np.where(whole_gradients, elements, owned)
-    kind = job.cluster.accelerator.kind
-    activations = _activations_bytes(x, job, load)
-    allowance = ALLOWANCE_BYTES[kind] + FRAGMENTATION[kind] * activations
-    logits = _logits_bytes(x, job) * load.has_output
-    moving = _moving_bytes(x, job, held)
-    gone = activations * (1 + FRAGMENTATION[kind]) + logits + moving + ~_keeps_buckets(x) * gradients_bytes
-    beyond_backward = np.maximum(0.0, _widened_bytes(x, owned) - gone)
+    gradients_bytes = gradient_bytes(x, job) * np.where(sharing.whole_gradients, elements, owned)
+    activations, beyond_counted = rank.activations_bytes, _beyond_counted(job)
+    moving = _moving_bytes(x, held) + rank.joined_bytes
+    gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharing.keeps_buckets * gradients_bytes
+    beyond_backward = np.maximum(0.0, _widened_bytes(x, job, owned) - gone)
     return MemoryColumns(
-        parameters_bytes=weight_bytes * np.where(x.shard_level == ShardLevel.PARAMETERS, owned, elements),
+        parameters_bytes=x.element_bytes * np.where(sharing.shards_parameters, owned, elements),
         gradients_bytes=gradients_bytes,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
         activations_bytes=activations,
-        logits_bytes=logits,
-        buffers_bytes=moving + _received_bytes(x, job, load) + beyond_backward,
-        allowance_bytes=allowance,
-        worst_stage=load.rank,
+        logits_bytes=rank.logits_bytes,
+        buffers_bytes=moving + rank.received_bytes + beyond_backward,
+        allowance_bytes=_allowance_bytes(job) + beyond_counted * activations,
+        worst_stage=rank.rank,
     )
+
+
+def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of an accumulated gradient."""
+    return np.where(job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
+
+
+# ---------------------------------------------------------------- allowances
+def _beyond_counted(job: Job) -> float:
+    """Share of activations held beyond what the formulas count; on a CPU memory means bytes of tensors."""
+    return 0.0 if job.cluster.accelerator.kind == "cpu" else job.stack.activation_overhead
+
+
+def _allowance_bytes(job: Job) -> float:
+    return 0.0 if job.cluster.accelerator.kind == "cpu" else float(job.stack.allowance_bytes)
 
 
 # ---------------------------------------------------------------- weights
@@ -178,23 +268,36 @@ def _expert_split(x: LayoutColumns) -> Integers:
 
 def _shard_ranks(x: LayoutColumns) -> tuple[Floats, Floats]:
     """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
-    dense = x.data_parallel_shard_degree * x.context_parallel_degree
-    expert = dense * x.tensor_parallel_degree / _expert_split(x)
-    return dense.astype(float), np.maximum(1.0, expert)
+    sharded = x.shard_level != ShardLevel.NONE
+    dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
+    expert = np.where(sharded, dense * x.tensor_parallel_degree / _expert_split(x), 1.0)
+    return dense, np.maximum(1.0, expert)
 
 
 # ---------------------------------------------------------------- activations
-def _activations_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
-    """Saved for the backward passes of all micro-batches in flight, and what the current layer works with."""
-    dense, sparse = (_layer_saved_bytes(x, job, sparse=s) for s in (False, True))
-    layer_input = element_bytes(x) * tokens_per_pass(x, job) * job.model.hidden_size / _hidden_split(x)
+def _kinds(model: TransformerSpec) -> tuple[bool, ...]:
+    """Dense layers, and sparse ones where the model has any; the second are ``True``."""
+    return (False, True) if model.num_sparse_layers else (False,)
+
+
+def _kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool, Floats]) -> Floats:
+    """Saved for the backward passes of all micro-batches in flight, and the layer that is computed again.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        load: The rank's layers.
+        layers: What a dense and a sparse layer save of one micro-batch.
+    """
+    layer_input = x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size / _hidden_split(x)
     full = x.recompute == Recompute.FULL
-    kept = load.num_dense_layers * np.where(full, layer_input, dense)
-    kept = kept + load.num_sparse_layers * np.where(full, layer_input, sparse)
-    rebuilt = np.maximum(dense * (load.num_dense_layers > 0), sparse * (load.num_sparse_layers > 0))
-    # recomputation rebuilds one layer at a time; any backward holds the gradients of the layer it is in
-    working = np.where(full, rebuilt, 0.0) + _gradient_bytes(x, job)
-    return kept * load.micro_batches_in_flight + working
+    kept, rebuilt = np.zeros(len(x)), np.zeros(len(x))
+    for sparse, layer in layers.items():
+        num_layers = load.num_sparse_layers if sparse else load.num_dense_layers
+        kept += num_layers * np.where(full, layer_input, layer)
+        rebuilt = np.maximum(rebuilt, layer * (num_layers > 0))
+    # recomputation rebuilds one layer at a time
+    return kept * load.micro_batches_in_flight + np.where(full, rebuilt, 0.0)
 
 
 def _layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
@@ -210,7 +313,8 @@ def _layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     model, tensor = job.model, x.tensor_parallel_degree
     tokens = tokens_per_pass(x, job)
     split = model.query_size + model.key_value_size + model.attention_output_size
-    repeated = 4 * model.hidden_size / _hidden_split(x)
+    norms = np.where(x.fused_norm, 0, 2 * job.stack.unfused_norm_bytes / x.element_bytes)
+    repeated = (4 + norms) * model.hidden_size / _hidden_split(x)
     inner = 4 if model.gated_mlp else 2
     if sparse and model.experts:
         experts = model.experts
@@ -219,23 +323,31 @@ def _layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
         per_token = repeated + (split + inner * active * experts.expert_ffn_size + routed) / tensor
     else:
         per_token = repeated + (split + inner * model.ffn_size) / tensor
-    keeps_scores = (x.attention_kernel == AttentionKernel.MATH) & (x.recompute != Recompute.SELECTIVE)
+    keeps_scores = _has_scores(x) & (x.recompute != Recompute.SELECTIVE)
     scores = keeps_scores * (model.num_heads * float(job.workload.seq_len)) / tensor
     statistics_bytes = 4 * model.num_heads / tensor  # log-sum-exp of each row, fp32
-    saved: Floats = tokens * (element_bytes(x) * (per_token + scores) + statistics_bytes)
+    saved: Floats = tokens * (x.element_bytes * (per_token + scores) + statistics_bytes)
     return saved
 
 
-def _gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Gradients alive inside one layer's backward: of the hidden states, and of the widest inner activations."""
+def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Gradients alive inside any layer's backward: of the hidden states, and of the widest inner activations."""
     model = job.model
     width = model.ffn_size
     if model.experts:
         active = model.experts.experts_per_token + model.experts.num_shared_experts
         width = max(width if model.experts.num_dense_layers else 0, active * model.experts.expert_ffn_size)
     inner = (3 if model.gated_mlp else 2) * width / x.tensor_parallel_degree
-    gradients: Floats = element_bytes(x) * tokens_per_pass(x, job) * (2 * model.hidden_size + inner)
+    scores = _has_scores(x) * job.stack.scores_alive * model.num_heads * float(job.workload.seq_len)
+    per_token = 2 * model.hidden_size + inner + scores / x.tensor_parallel_degree
+    gradients: Floats = x.element_bytes * tokens_per_pass(x, job) * per_token
     return gradients
+
+
+def _has_scores(x: LayoutColumns) -> Booleans:
+    """Whether the attention kernel keeps its scores in memory."""
+    scores: Booleans = np.isin(x.attention_kernel, (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX))
+    return scores
 
 
 def _logits_bytes(x: LayoutColumns, job: Job) -> Floats:
@@ -245,10 +357,13 @@ def _logits_bytes(x: LayoutColumns, job: Job) -> Floats:
     those of one micro-batch. The rest is saved for each whose backward is to come: for all of them under GPipe, for
     one in the other schedules, whose last stage runs each backward right after the forward.
     """
-    elements = tokens_per_pass(x, job) * job.model.vocab_size / x.tensor_parallel_degree
+    elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
     waiting = np.where(x.pipeline_schedule == PipelineSchedule.GPIPE, num_micro_batches(x, job), 1)
     waiting = np.where(x.pipeline_parallel_degree > 1, waiting, 1)
-    logits: Floats = elements * (waiting * (element_bytes(x) + 4) + 2 * 4)
+    joined = job.stack.gathers_logits & (x.tensor_parallel_degree > 1)
+    copies_bytes = 4.0 * (job.stack.logits_copies + joined * GATHERED_COPIES)
+    in_steps = waiting * (x.element_bytes + 4) + copies_bytes
+    logits: Floats = elements * ((waiting + 1) * x.element_bytes if job.stack.fuses_loss else in_steps)
     return logits
 
 
@@ -258,33 +373,37 @@ def _hidden_split(x: LayoutColumns) -> Integers:
 
 
 # ---------------------------------------------------------------- communication
-def _moving_bytes(x: LayoutColumns, job: Job, held: Weights) -> Floats:
-    """Gathered parameters, gradients on their way, gathered hidden states."""
+def _moving_bytes(x: LayoutColumns, held: Weights) -> Floats:
+    """Gathered parameters, and gradients on their way."""
     # the unit in use and the one fetched ahead, or all of them; a unit's gradient, whole and being scattered
     gathered = np.where(x.reshard_after_forward, 2 * held.largest_unit, held.dense + held.expert)
     weights_moving = np.where(x.shard_level == ShardLevel.PARAMETERS, gathered, 0.0)
     gradients_moving = np.where(x.shard_level >= ShardLevel.GRADIENTS, 2 * held.largest_unit, 0.0)
-    joined = np.where(x.sequence_parallel, tokens_per_pass(x, job) * job.model.hidden_size, 0.0)
-    total: Floats = element_bytes(x) * (weights_moving + gradients_moving + joined)
+    total: Floats = x.element_bytes * (weights_moving + gradients_moving)
     return total
 
 
-def _received_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
-    """Receive buffers of the pipeline, which stay from the first step to the last.
+def _joined_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Hidden states gathered from the tensor ranks."""
+    joined = np.where(x.sequence_parallel, tokens_per_pass(x, job) * job.model.hidden_size, 0.0)
+    return x.element_bytes * joined
+
+
+def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Receive buffers for one end of a stage, which stay from the first step to the last.
 
     Each stage has one per micro-batch for its input and one for its output's gradient, except where the model begins
     and ends (PipelineStage of torch.distributed.pipelining, torch 2.13, allocates them all before the first forward).
     """
     hidden = tokens_per_pass(x, job) * job.model.hidden_size / _hidden_split(x)
-    num_links = 2 * x.virtual_stages_per_rank - load.has_input - load.has_output
-    buffers: Floats = element_bytes(x) * hidden * num_links * num_micro_batches(x, job)
-    return np.where(x.pipeline_parallel_degree > 1, buffers, 0.0)
+    buffers: Floats = x.element_bytes * hidden * num_micro_batches(x, job)
+    return np.where((x.pipeline_parallel_degree > 1) & job.stack.keeps_receive_buffers, buffers, 0.0)
 
 
 # ---------------------------------------------------------------- optimizer step
-def _widened_bytes(x: LayoutColumns, owned: Floats) -> Floats:
-    """The fp32 gradients that AdamW steps with, all at once; in fp32 they are the gradients themselves."""
-    return np.where(x.precision == Precision.FP32, 0.0, 4.0) * owned
+def _widened_bytes(x: LayoutColumns, job: Job, owned: Floats) -> Floats:
+    """The fp32 gradients that AdamW steps with, all at once; where gradients are fp32, these are they."""
+    return np.where(gradient_bytes(x, job) == 4.0, 0.0, 4.0) * owned
 
 
 def _keeps_buckets(x: LayoutColumns) -> Booleans:

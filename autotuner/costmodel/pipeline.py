@@ -10,14 +10,15 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import Job
 
-__all__ = ["RankLoad", "bubble_s", "critical_ranks", "fullest_ranks", "num_micro_batches", "num_transfers"]
+__all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
     """What one pipeline rank of each layout holds.
 
-    Layers are dealt in order; where they do not divide, the first stages get one more.
+    Layers are dealt in order, evenly or, where the stack balances stages, by cost; where they do not divide, the first
+    stages get one more.
 
     Attributes:
         rank: Its place in the pipeline, from 0.
@@ -83,27 +84,52 @@ def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
 
 def _layers(x: LayoutColumns, job: Job, rank: Integers) -> tuple[Integers, Integers]:
     """Dense and sparse layers of a rank, summed over its stages."""
-    num_leading = job.model.num_layers - job.model.num_sparse_layers
-    per_stage, rest = job.model.num_layers // x.num_stages, job.model.num_layers % x.num_stages
-    dense, sparse = np.zeros_like(rank), np.zeros_like(rank)
+    num_sparse = job.model.num_sparse_layers
+    num_leading = job.model.num_layers - num_sparse
+    if num_sparse and num_leading:
+        return _layers_behind(x, job, rank, num_leading)
+    held, nothing = _layers_held(x, job, rank), np.zeros_like(rank)
+    return (nothing, held) if num_sparse else (held, nothing)
+
+
+def _layers_held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
+    """Layers of a rank of any kind; more than one stage per rank have equally many (``equal-virtual-stages``)."""
+    alone = _first_layer(x, job, rank + 1) - _first_layer(x, job, rank)
+    several = job.model.num_layers // x.num_stages * x.virtual_stages_per_rank
+    return np.where(x.virtual_stages_per_rank == 1, alone, several)
+
+
+def _layers_behind(x: LayoutColumns, job: Job, rank: Integers, num_leading: int) -> tuple[Integers, Integers]:
+    """Dense and sparse layers of a rank where the first ``num_leading`` layers of the model are dense."""
+    held, dense = np.zeros_like(rank), np.zeros_like(rank)
     for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
-        looped = rank + chunk * x.pipeline_parallel_degree
         folded = (chunk > 0) & (x.pipeline_schedule == PipelineSchedule.ZBV)
-        stage = np.where(folded, x.num_stages - 1 - rank, looped)
-        start = stage * per_stage + np.minimum(stage, rest)
-        size = (per_stage + (stage < rest)) * (chunk < x.virtual_stages_per_rank)
-        leading = np.clip(num_leading - start, 0, size)
-        dense, sparse = dense + leading, sparse + size - leading
-    return dense, sparse
+        stage = np.where(folded, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
+        start = _first_layer(x, job, stage)
+        size = (_first_layer(x, job, stage + 1) - start) * (chunk < x.virtual_stages_per_rank)
+        held, dense = held + size, dense + np.clip(num_leading - start, 0, size)
+    return dense, held - dense
+
+
+def _first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
+    """Where a stage begins: evenly dealt, or with the output projection counted as the layers that it is worth."""
+    num_layers = job.model.num_layers
+    if not job.stack.balances_stages:
+        per_stage, rest = np.divmod(num_layers, x.num_stages)
+        return stage * per_stage + np.minimum(stage, rest)
+    layer_parameters = job.model.num_active_layer_matrix_parameters / num_layers
+    worth = num_layers + job.model.embedding_parameters / layer_parameters
+    return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
 
 
 def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
     """Most micro-batches whose activations a rank keeps.
 
-    GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2), and so
-    does ZB-H1 (arXiv 2401.10241, section 2.3). Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks
-    and keeps one more: ``p v + p - 1`` on the first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198,
-    section 4.2.3. The V schedule keeps ``2 p`` half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1).
+    GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
+    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3).
+    Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
+    first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
+    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1).
     """
     p, v, m = x.pipeline_parallel_degree, x.virtual_stages_per_rank, num_micro_batches(x, job)
     schedule = x.pipeline_schedule
@@ -111,47 +137,11 @@ def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
         [
             schedule == PipelineSchedule.GPIPE,
             schedule == PipelineSchedule.INTERLEAVED_1F1B,
+            schedule == PipelineSchedule.ZERO_BUBBLE,
             schedule == PipelineSchedule.ZBV,
         ],
-        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, 2 * p],
+        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p, 2 * p],
         default=p - rank,
     )
     in_flight: Floats = np.minimum(chunks, m * v) / v
     return in_flight
-
-
-def bubble_s(x: LayoutColumns, others_s: Floats, others_weight_s: Floats) -> Floats:
-    """Seconds in which the slowest pipeline rank waits for the others.
-
-    A micro-batch fills and drains the pipeline once, through the passes of all other ranks: ``(p - 1)(F + B + W)`` for
-    equal ranks (GPipe and 1F1B, arXiv 2104.04473, section 2.2), a v-th of it when interleaved (section 2.3). Deferred
-    weight gradients fill part of it: ``(p - 1)(F + B - W)`` for ZB-H1. The V schedule is given the form of ZB-H2,
-    ``(p - 1)(F + B - 2 W)``, never below 0: both idle for nothing when F, B and W are equal (arXiv 2401.10241,
-    section 2.3 and table 1; arXiv 2405.15362).
-
-    Args:
-        x: Layouts.
-        others_s: Forward and backward of one micro-batch on all ranks but the slowest, summed.
-        others_weight_s: The part of ``others_s`` that computes weight gradients.
-    """
-    schedule = x.pipeline_schedule
-    filled = 2.0 * (schedule == PipelineSchedule.ZERO_BUBBLE) + 3.0 * (schedule == PipelineSchedule.ZBV)
-    split = np.where(schedule == PipelineSchedule.INTERLEAVED_1F1B, x.virtual_stages_per_rank, 1)
-    idle_s: Floats = np.maximum(0.0, others_s - filled * others_weight_s) / split
-    return idle_s
-
-
-def num_transfers(x: LayoutColumns, job: Job) -> Integers:
-    """How many sends between stages lie on the critical path of a step.
-
-    Filling and draining costs ``2 (p - 1)``. In 1F1B the forward of each micro-batch then waits for the backward of the
-    one before, so each chunk pays one send more: m for a delay on the last link (arXiv 2504.19232: 1F1B has no slack);
-    in GPipe and with deferred weight gradients the schedule has the slack to hide it.
-    """
-    slack = (
-        (x.pipeline_schedule == PipelineSchedule.GPIPE)
-        | (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE)
-        | (x.pipeline_schedule == PipelineSchedule.ZBV)
-    )
-    steady = np.where(slack, 0, num_micro_batches(x, job) * x.virtual_stages_per_rank)
-    return (2 * (x.pipeline_parallel_degree - 1) + steady) * (x.pipeline_parallel_degree > 1)

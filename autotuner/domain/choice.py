@@ -76,9 +76,12 @@ class Recompute(Choice):
 class AttentionKernel(Choice):
     """The implementation of scaled dot-product attention."""
 
-    MATH = 0, "math"
-    EFFICIENT = 1, "efficient"
-    FLASH = 2, "flash"
+    MATH = 0, "math"  # two batched products; scale, mask and softmax each pass over the scores
+    EFFICIENT = 1, "efficient"  # xformers
+    FLASH = 2, "flash"  # FlashAttention-2, arXiv 2307.08691
+    FUSED_SOFTMAX = 3, "fused_softmax"  # two batched products around Megatron's scale-mask-softmax kernel
+    FLASH_1 = 4, "flash_1"  # arXiv 2205.14135
+    FLASH_3 = 5, "flash_3"  # Hopper only, arXiv 2407.08608
 
 
 class Precision(Choice):

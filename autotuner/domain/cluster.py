@@ -19,7 +19,9 @@ class Accelerator:
     Attributes:
         peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
         fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two; 0 where the format is missing.
-        kernel_launch_s: Time between two dependent kernels that do nothing.
+        sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
+            limit the clock.
+        kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
         attention_kernels: Implementations that run on it.
         peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
     """
@@ -33,6 +35,7 @@ class Accelerator:
     fp8_flop_per_s: float
     peak_source: str
     power_w: float
+    sustained_share: float = 0.9
     kernel_launch_s: float = 5e-6
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
     peak_is_measured: bool = False
@@ -41,6 +44,8 @@ class Accelerator:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
         check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
         check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "power_w", "kernel_launch_s")
+        check.positive(self, "sustained_share")
+        check.fraction(self, "sustained_share")
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
@@ -62,15 +67,31 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What one accelerator can send, one direction, while all others send too."""
+    """What one accelerator can send, one direction, while all others send too.
+
+    Attributes:
+        bandwidth_bytes_per_s: As the maker states it.
+        latency_s: One step of a collective over it.
+        start_s: Before a collective's first step.
+        ramp_s: How long a long message takes to fill the link's pipeline (``costmodel.collectives``).
+        efficiency: Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published.
+        multicast_efficiency: The same where the switches copy and add (NVLink SHARP); 0 where they cannot.
+        congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
+    """
 
     name: str
     bandwidth_bytes_per_s: float
     latency_s: float
+    start_s: float = 0.0
+    ramp_s: float = 0.0
+    efficiency: float = 0.8
+    multicast_efficiency: float = 0.0
+    congestion: float = 0.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "bandwidth_bytes_per_s")
-        check.non_negative(self, "latency_s")
+        check.positive(self, "bandwidth_bytes_per_s", "efficiency")
+        check.fraction(self, "efficiency", "multicast_efficiency")
+        check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

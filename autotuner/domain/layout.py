@@ -34,6 +34,7 @@ class Layout:
     recompute: Recompute = Recompute.NONE
     attention_kernel: AttentionKernel = AttentionKernel.FLASH
     precision: Precision = Precision.BF16
+    fused_norm: bool = True
 
     def __post_init__(self) -> None:
         check.positive(self, *(f.name for f in fields(self) if f.type == "int"))
@@ -79,6 +80,8 @@ class Layout:
             words.append("reshard")
         if self.recompute != Recompute.NONE:
             words.append(f"recompute-{self.recompute.label}")
+        if not self.fused_norm:
+            words.append("unfused-norm")
         return " ".join([*words, self.attention_kernel.label, self.precision.label])
 
 

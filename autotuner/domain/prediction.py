@@ -12,8 +12,11 @@ class StepTime:
     """Seconds of one optimizer step on the critical path; only what is not hidden counts.
 
     Attributes:
-        compute_s: Forward and backward of the slowest pipeline rank, recomputation not included.
-        recompute_s: Forward work done again in the backward pass.
+        matrix_s: Matrix products of the slowest pipeline rank, forward and backward, the vocabulary's included.
+        attention_s: Attention cores: scores, softmax, values.
+        pointwise_s: What moves memory between them: norms, activations, rotations, sums, the loss.
+        host_s: Waiting for the host to launch kernels that are shorter than a launch.
+        recompute_s: Forward work of any of these done again in the backward pass.
         tensor_communication_s: Exposed collectives of the tensor group.
         context_communication_s: Exposed exchange of keys and values in the context group.
         expert_communication_s: Exposed all-to-all of the expert group.
@@ -23,7 +26,10 @@ class StepTime:
         optimizer_s: The optimizer's own step.
     """
 
-    compute_s: float
+    matrix_s: float
+    attention_s: float
+    pointwise_s: float
+    host_s: float
     recompute_s: float
     tensor_communication_s: float
     context_communication_s: float
@@ -75,8 +81,10 @@ class Prediction:
         mfu: Model FLOP over what the dense peak of the layout's precision could do, 0..1.
         hfu: The same with recomputed FLOP counted.
         fits: The predicted peak is within the accelerator's memory.
-        relative_error: Median error of step times predicted for published measurements; where none is known
-            for this kind of device, None.
+        fit_probability: How likely the measured peak is to be within it, 0..1; None in records older than this field.
+        relative_error: Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e);
+            None in records older than this field.
+        validated: The error was measured on published runs of this kind of device, not assumed.
     """
 
     step_time: StepTime
@@ -85,4 +93,13 @@ class Prediction:
     mfu: float
     hfu: float
     fits: bool
+    fit_probability: float | None = None
     relative_error: float | None = None
+    validated: bool = False
+
+    @property
+    def step_time_interval_s(self) -> tuple[float, float] | None:
+        """Seconds between which the measured step time lies in 80 of 100 cases."""
+        if self.relative_error is None:
+            return None
+        return self.step_time.total_s / (1 + self.relative_error), self.step_time.total_s * (1 + self.relative_error)

@@ -7,12 +7,13 @@ A rule is one comparison written with ``%``, ``<``, ``!=``, ``&`` and ``|`` only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 
@@ -21,7 +22,7 @@ __all__ = ["Job", "Layouts", "Reason", "Rule", "any_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is given while layouts are chosen: model, cluster and workload.
+    """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
 
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
@@ -30,6 +31,7 @@ class Job:
     model: TransformerSpec
     cluster: Cluster
     workload: Workload
+    stack: Stack = field(default_factory=Stack)
 
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len

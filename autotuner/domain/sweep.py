@@ -39,6 +39,7 @@ class SearchSpace:
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     attention_kernel: tuple[AttentionKernel, ...] = (AttentionKernel.FLASH,)
     precision: tuple[Precision, ...] = (Precision.BF16,)
+    fused_norm: tuple[bool, ...] = (True,)
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -64,6 +65,7 @@ class Budget:
         accelerator_hours: Sum over trials of run time x ranks.
         patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
         prune_below: End a trial whose measured steps stay below this fraction of the best MFU so far; 0: never.
+        min_gain: Stop when no untried layout is expected to improve the best MFU by this fraction; 0: never.
     """
 
     num_trials: int = 20
@@ -71,10 +73,11 @@ class Budget:
     accelerator_hours: float | None = None
     patience: int | None = None
     prune_below: float = 0.5
+    min_gain: float = 0.01
 
     def __post_init__(self) -> None:
         check.positive(self, "num_trials")
-        check.fraction(self, "prune_below")
+        check.fraction(self, "prune_below", "min_gain")
         for name in ("wall_clock_s", "accelerator_hours", "patience"):
             if getattr(self, name) is not None:
                 check.positive(self, name)
@@ -103,6 +106,7 @@ class StopReason(StrEnum):
     ACCELERATOR_HOURS_BUDGET = "accelerator_hours_budget"
     SPACE_EXHAUSTED = "space_exhausted"
     NO_IMPROVEMENT = "no_improvement"
+    NOTHING_TO_GAIN = "nothing_to_gain"
     ALL_TRIALS_FAIL = "all_trials_fail"
     CANNOT_RUN = "cannot_run"
     CANCELLED = "cancelled"

@@ -37,6 +37,26 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: Recompute.FULL.label,
     ),
     Rule(
+        "trial-runs-attention-kernel",
+        "attention_kernel",
+        lambda x, j: x.attention_kernel > AttentionKernel.FLASH,
+        lambda x, j: f"the trial job calls scaled_dot_product_attention, which has no kernel {x.attention_kernel}",
+        lambda x, j: AttentionKernel.FLASH.label,
+    ),
+    Rule(
+        "trial-fuses-norms",
+        "fused_norm",
+        lambda x, j: x.fused_norm == 0,
+        lambda x, j: "the trial job runs every norm as one operation",
+        lambda x, j: True,
+    ),
+    Rule(
+        "trial-runs-torch",
+        "precision",
+        lambda x, j: (x.world_size > 0) & (j.stack.name != "torch"),
+        lambda x, j: f"the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
+    ),
+    Rule(
         "trial-runs-precision",
         "precision",
         lambda x, j: x.precision == Precision.FP8,

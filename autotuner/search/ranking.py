@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.predict import predict
+from autotuner.costmodel.predict import predict, predict_chunks
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, Job, Rule
 from autotuner.domain.prediction import Prediction
@@ -43,14 +43,20 @@ class PredictionTable:
 def best_predicted(
     job: Job, space: SearchSpace | None = None, *, limit: int = 10, rules: Sequence[Rule] = RULES
 ) -> PredictionTable:
-    """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order."""
+    """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
+
+    Of a table of millions only what decides the order is held; the best are predicted a second time.
+    """
     layouts = legal_layouts(job, space, rules)
-    predictions = predict(layouts, job)
-    order = np.lexsort((predictions.memory.total_bytes, -predictions.mfu, ~predictions.fits))
-    num_fitting = int(predictions.fits.sum())
-    best = [int(index) for index in order[: min(limit, num_fitting)]]
+    mfu, peak_bytes, fits = np.empty(len(layouts)), np.empty(len(layouts)), np.empty(len(layouts), dtype=np.bool_)
+    for rows, chunk in predict_chunks(layouts, job):
+        mfu[rows], peak_bytes[rows], fits[rows] = chunk.mfu, chunk.memory.total_bytes, chunk.fits
+    fitting = np.flatnonzero(fits)
+    order = np.lexsort((peak_bytes[fitting], -mfu[fitting]))
+    best = layouts.take(fitting[order[:limit]])
+    predictions = predict(best, job)
     return PredictionTable(
         num_legal=len(layouts),
-        num_fitting=num_fitting,
-        rows=tuple(PredictedLayout(layout=layouts.row(row), prediction=predictions.row(row)) for row in best),
+        num_fitting=len(fitting),
+        rows=tuple(PredictedLayout(layout=best.row(row), prediction=predictions.row(row)) for row in range(len(best))),
     )

@@ -31,8 +31,13 @@ _CHOICE_FIELDS = (
     "recompute",
     "attention_kernel",
     "precision",
+    "fused_norm",
 )
 _DEGREE_FIELDS = tuple(name for name in LAYOUT_FIELDS if name not in _CHOICE_FIELDS)
+
+
+_BLOCK = 1 << 16
+"""Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
 
 
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
@@ -52,8 +57,13 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     space = space or SearchSpace()
     degrees = _degrees(job, space)
     degrees = degrees.take(~_verdict(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
-    layouts = _cross(degrees, _choices(space))
-    return layouts.take(~_verdict(layouts, job, [r for r in rules if r.field not in _DEGREE_FIELDS]))
+    choices, kept = _choices(space), []
+    choice_rules = [rule for rule in rules if rule.field not in _DEGREE_FIELDS]
+    step = max(1, _BLOCK // len(choices))
+    for start in range(0, max(1, len(degrees)), step):
+        layouts = _cross(degrees.take(slice(start, start + step)), choices)
+        kept.append(layouts.take(~_verdict(layouts, job, choice_rules)))
+    return LayoutColumns.from_values({name: np.concatenate([getattr(k, name) for k in kept]) for name in LAYOUT_FIELDS})
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:

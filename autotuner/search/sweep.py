@@ -21,7 +21,7 @@ from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, StepReport, Trial, TrialState
 from autotuner.domain.wire import from_dict
 from autotuner.search.pruner import LosingPruner
-from autotuner.search.sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.space import legal_layouts
 from autotuner.units import format_seconds
 
@@ -79,12 +79,11 @@ class SweepPlan:
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
         layouts = legal_layouts(request.job, request.space, (*RULES, *TRIAL_RULES))
-        predictions = predict(layouts, request.job)
         self._num_layouts = len(layouts)
         self._sampler = LayoutSampler(
             layouts,
-            predicted_step_s=predictions.step_time.total_s,
-            predicted_bytes=predictions.memory.total_bytes,
+            predict(layouts, request.job),
+            job=request.job,
             limit_bytes=memory_limit_bytes(request),
             seed=request.seed,
         )
@@ -169,9 +168,17 @@ class SweepPlan:
             return spent
         if budget.patience is not None and (since := self._trials_since_best(ended)) >= budget.patience:
             return self._end(StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by 1 %")
-        if self._sampler.next_row(self._study.get_trials(deepcopy=False), len(self._trials)) is None:
-            detail = f"{len(ended)} of {self._num_layouts} legal layouts were tried; no other is predicted to fit"
-            return self._end(StopReason.SPACE_EXHAUSTED, detail)
+        return self._nothing_to_gain(len(ended))
+
+    def _nothing_to_gain(self, num_ended: int) -> Finish | None:
+        """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
+        tried, min_gain = f"{num_ended} of {self._num_layouts} legal layouts were tried", self._request.budget.min_gain
+        proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
+        if proposal is None:
+            return self._end(StopReason.SPACE_EXHAUSTED, f"{tried}; no other is predicted to fit")
+        if proposal.expected_gain < min_gain:
+            gain = f"expected to rise by {proposal.expected_gain:.2%} with another trial, less than {min_gain:.2%}"
+            return self._end(StopReason.NOTHING_TO_GAIN, f"{tried}; the best MFU is {gain}")
         return None
 
     def _spent(self, now: float) -> Finish | None:
@@ -226,6 +233,6 @@ def _attributes(trial: Trial) -> dict[str, bool | float]:
     if trial.failure:
         return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
     if trial.measurement:
-        return {STEP_TIME_S: trial.measurement.step_time_s}
+        return {STEP_TIME_S: trial.measurement.step_time_s, PEAK_BYTES: max(trial.measurement.peak_bytes)}
     measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
     return {STEP_TIME_S: statistics.median(measured)} if measured else {}

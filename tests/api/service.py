@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -70,7 +71,7 @@ class StoreDriver:
         assert claimed.id == sweep.id
         return claimed
 
-    def queued(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: float | None) -> Trial:
+    def queued(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: Any) -> Trial:
         """A trial that waits."""
         return self.store.add_trial(
             sweep.id,
@@ -80,10 +81,14 @@ class StoreDriver:
             prediction=prediction(**predicted),
         )
 
+    def start(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: Any) -> Trial:
+        """A trial that has just begun, with that prediction."""
+        trial = self.queued(sweep, number, layout, **predicted)
+        return self.store.start_trial(trial.id, owner=self.owner, now=NOW + number)
+
     def running(self, sweep: Sweep, number: int, layout: Layout | None = None, num_steps: int = 1) -> Trial:
         """A trial that has reported some steps."""
-        trial = self.queued(sweep, number, layout)
-        self.store.start_trial(trial.id, owner=self.owner, now=NOW + number)
+        trial = self.start(sweep, number, layout)
         for step in range(num_steps):
             self.step(trial, step)
         return trial

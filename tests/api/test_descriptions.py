@@ -62,7 +62,7 @@ def test_a_catalog_cluster_is_read_by_accelerator_and_count(client: httpx.Client
     assert cluster["num_nodes"] * cluster["accelerators_per_node"] == 64
 
 
-@pytest.mark.parametrize("kind", ["accelerators", "models"])
+@pytest.mark.parametrize("kind", ["accelerators", "models", "stacks"])
 def test_the_catalog_lists_what_can_be_named(client: httpx.Client, kind: str) -> None:
     names = [item["name"] for item in client.get(f"/catalog/{kind}").json()["items"]]
     assert len(names) == len(set(names)) > 3

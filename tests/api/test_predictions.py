@@ -41,6 +41,22 @@ def test_a_space_restricts_the_table(client: httpx.Client) -> None:
     assert {row["layout"]["tensor_parallel_degree"] for row in answer["items"]} == {4}
 
 
+def test_a_prediction_carries_its_interval_and_how_sure_it_is_to_fit(client: httpx.Client) -> None:
+    (row,) = client.post("/predictions", json=JOB | {"layout": {"tensor_parallel_degree": 8}}).json()["items"]
+    assert row["predicted"]["relative_error"] > 0
+    assert row["predicted"]["validated"] is True
+    assert 0 <= row["predicted"]["fit_probability"] <= 1
+
+
+def test_a_prediction_for_a_device_without_published_runs_says_that_its_error_is_an_assumption(
+    client: httpx.Client,
+) -> None:
+    job = JOB | {"cluster": "mi300x:8", "layout": {"tensor_parallel_degree": 8}}
+    (row,) = client.post("/predictions", json=job).json()["items"]
+    assert row["predicted"]["validated"] is False
+    assert row["predicted"]["relative_error"] > 0
+
+
 def test_a_prediction_stores_nothing(client: httpx.Client) -> None:
     client.post("/predictions", json=BODY)
     assert client.get("/sweeps").json()["total"] == 0

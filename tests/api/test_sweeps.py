@@ -42,6 +42,14 @@ def test_an_axis_left_out_takes_the_default_that_suits_the_cluster(client: httpx
     assert space["attention_kernel"] == ["flash"]
 
 
+def test_a_sweep_keeps_the_gain_that_it_should_stop_below(client: httpx.Client) -> None:
+    assert client.post("/sweeps", json=BODY).json()["budget"]["min_gain"] == 0.01
+    created = client.post("/sweeps", json=BODY | {"budget": {"min_gain": 0.05}})
+    assert created.json()["budget"]["min_gain"] == 0.05
+    refused = client.post("/sweeps", json=BODY | {"budget": {"min_gain": 1.5}})
+    assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "budget.min_gain", 1.0)
+
+
 def test_a_repeated_idempotency_key_returns_the_first_sweep_and_creates_none(client: httpx.Client) -> None:
     first = client.post("/sweeps", json=BODY, headers={"Idempotency-Key": "run-1"})
     again = client.post("/sweeps", json=BODY, headers={"Idempotency-Key": "run-1"})

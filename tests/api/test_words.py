@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from api import views
 from api.dashboard import words
 from api.dashboard.scatter import scatter
 from api.views import trial_view
@@ -9,7 +10,7 @@ from autotuner.domain.choice import Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.store.memory import MemoryStore
 from tests.api.service import StoreDriver
-from tests.builders import cpu_layout, failure, measurement
+from tests.builders import cpu_layout, failure, measurement, prediction
 
 
 @pytest.mark.parametrize(
@@ -43,9 +44,16 @@ def test_what_is_unknown_is_a_dash(value: float | None) -> None:
     assert {words.percent(value), words.seconds(value), words.num_bytes(value), words.token_rate(value)} == {"–"}
 
 
-def test_an_unknown_error_is_called_unvalidated() -> None:
-    assert words.expected_error(None) == "unvalidated"
-    assert words.expected_error(0.124) == "± 12 %"
+def test_a_prediction_is_said_with_its_interval_and_how_likely_it_fits() -> None:
+    predicted = views.predicted(prediction(relative_error=0.124, fit_probability=0.97))
+    assert words.predicted_seconds(predicted) == "1.36 s ± 12 %"
+    assert words.predicted_mfu(predicted) == "40.0 ± 5.0 %"
+    assert words.fit(predicted) == "fits, 97 %"
+
+
+def test_a_prediction_of_unknown_error_has_none() -> None:
+    predicted = views.predicted(prediction(relative_error=None, fit_probability=None))
+    assert (words.predicted_seconds(predicted), words.fit(predicted)) == ("1.36 s", "fits")
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.2, "0 s"), (59.6, "1 min"), (3725.0, "1 h 2 min 5 s")])
@@ -64,6 +72,18 @@ def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
     assert slow.y > right.y
     assert [mark.mfu for mark in picture.marks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert all(0 <= value <= 100 for point in picture.points for value in (point.x, point.y))
+
+
+def test_the_interval_of_a_prediction_spans_its_point_and_ends_at_the_edge() -> None:
+    driver = StoreDriver(store=MemoryStore())
+    sweep = driver.sweep()
+    sure, unsure = (driver.end(driver.start(sweep, n, relative_error=e)) for n, e in enumerate((0.25, 9.0)))
+    picture = scatter([trial_view(trial) for trial in (sure, unsure)])
+    assert picture is not None
+    near, far = picture.points
+    assert near.low == pytest.approx(near.x / 1.25)
+    assert near.high == pytest.approx(min(100.0, near.x * 1.25))
+    assert far.high == 100.0
 
 
 def test_without_a_measurement_there_is_no_picture() -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+from autotuner.domain.choice import Recompute
 from autotuner.domain.trial import Stopped
 from tests.api.service import StoreDriver
-from tests.builders import failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.builders import cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 
 
 def test_without_a_sweep_the_page_says_how_to_start_one(page: Page, address: str) -> None:
@@ -35,18 +36,74 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(table.locator("thead tr").nth(1).locator("th")).to_have_text(["measured", "predicted"] * 3 + ["measured"])
     cells = table.locator("tbody tr").first.locator("td")
     expect(cells).to_have_text(
-        ["1", "25.0 %", "40.0 %", "500 ms± 10 ms", "1.36 sunvalidated", "10 MB", "5.2 MB", "1.02 ktoken/s"]
+        ["1", "25.0 %", "40.0 %", "500 ms± 10 ms", "1.36 s", "10 MB", "5.2 MBfits", "1.02 ktoken/s"]
     )
     expect(table.locator("tbody th")).to_have_text("tensor 2 · micro-batch 1 · fp32 · math attention")
 
 
-def test_the_expected_error_stands_beside_a_validated_prediction(page: Page, driver: StoreDriver) -> None:
+def test_every_predicted_number_of_the_ranking_has_its_interval(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
-    trial = driver.queued(sweep, 0, relative_error=0.12)
-    driver.store.start_trial(trial.id, owner=driver.owner, now=1.0)
-    driver.end(trial)
+    driver.end(driver.start(sweep, 0, relative_error=0.12, fit_probability=0.97, validated=True))
     page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator("tbody tr").first).to_contain_text("± 12 %")
+    cells = page.locator(".ranking tbody tr").first.locator("td.predicted")
+    expect(cells).to_have_text(["40.0 ± 4.8 %", "1.36 s ± 12 %", "5.2 MBfits, 97 %"])
+    expect(page.locator("#live")).not_to_contain_text("not validated")
+    expect(page.locator("line.interval")).to_have_count(1)
+
+
+def test_an_interval_that_is_an_assumption_is_called_so(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.end(driver.start(sweep, 0, relative_error=0.4, validated=False))
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        page.goto(path)
+        expect(page.locator("#live")).to_contain_text("not validated on this device")
+
+
+def test_a_layout_of_the_ranking_leads_to_its_trial_explained(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(name="nightly"))
+    driver.ended(sweep, 0, measurement(mfu=0.25))
+    page.goto(f"/sweeps/{sweep.id}")
+    page.get_by_role("link", name="tensor 2").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Trial 0")
+    expect(page.locator(".facing tbody tr").first.locator("td")).to_have_text(["25.0 %", "40.0 %"])
+    expect(page.locator("#time + div")).to_contain_text("collectives of 2 tensor ranks over loopback")
+    expect(page.locator("#memory + div caption")).to_contain_text("below the limit of 4 GB")
+    expect(page.locator("#changes + div")).to_contain_text("Would help")
+    shares = page.locator("#time + div rect.share")
+    assert shares.count() > 3
+    page.get_by_role("link", name="nightly").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("nightly")
+
+
+def test_a_failed_trial_has_a_page_with_its_log_and_its_explanation(page: Page, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, failure(log_tail="tried to allocate 1.2 GB"))
+    page.goto(f"/trials/{trial.id}")
+    expect(page.locator("#standing")).to_contain_text("failed")
+    page.get_by_text("Log of rank 1").click()
+    expect(page.get_by_text("tried to allocate 1.2 GB")).to_be_visible()
+    expect(page.locator("#changes")).to_be_visible()
+
+
+def test_the_page_of_a_running_trial_follows_it_to_its_end(page: Page, driver: StoreDriver) -> None:
+    trial = driver.running(driver.sweep(), 0)
+    page.goto(f"/trials/{trial.id}")
+    expect(page.locator("#standing")).to_contain_text("running")
+    driver.end(trial, measurement(mfu=0.35))
+    expect(page.locator("#standing")).to_contain_text("complete")
+    expect(page.locator(".facing")).to_contain_text("35.0 %")
+
+
+def test_what_measured_pairs_say_is_on_the_page_of_the_sweep(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(step_time_s=0.5))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#ranking")).to_be_visible()
+    expect(page.locator("#rules")).to_have_count(0)
+    full = cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
+    driver.ended(sweep, 1, measurement(step_time_s=0.75), layout=full)
+    expect(page.locator("#rules + div tbody tr")).to_have_count(1)
+    expect(page.locator("#rules + div tbody tr")).to_contain_text("recompute full → none")
+    expect(page.locator("#rules + div tbody td")).to_have_text(["+50.0 %", "–", "1 of 1"])
 
 
 def test_the_page_follows_a_sweep_to_its_end_without_a_reload(page: Page, driver: StoreDriver) -> None:
@@ -144,11 +201,24 @@ def test_nothing_is_loaded_from_elsewhere(page: Page, driver: StoreDriver, addre
     assert all(url.startswith(address) for url in asked)
 
 
-def test_the_page_fits_a_phone(page: Page, driver: StoreDriver) -> None:
+def test_the_pages_fit_a_phone(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
-    driver.ended(sweep, 0)
-    driver.ended(sweep, 1, failure(log_tail="x" * 500))
+    driver.end(driver.start(sweep, 0, relative_error=0.12, fit_probability=0.97))
+    failed = driver.ended(sweep, 1, failure(log_tail="x" * 500))
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path, last in ((f"/sweeps/{sweep.id}", "#ended"), (f"/trials/{failed.id}", "#changes")):
+        page.goto(path)
+        expect(page.locator(last)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_on_a_phone_every_number_of_the_ranking_is_in_sight(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.end(driver.start(sweep, 0, relative_error=0.12, fit_probability=0.97))
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator("#ended")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for cell in page.locator(".ranking tbody td").all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360

@@ -140,4 +140,4 @@ def test_a_revision_never_imports_the_code(script: Path) -> None:
     tree = ast.parse(script.read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert modules == {"__future__", "alembic", "sqlalchemy"}
+    assert not any(name.startswith(("autotuner", "api", "trials")) for name in modules if name)

@@ -9,6 +9,7 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from tests.builders import h100, h100_cluster
 
@@ -31,6 +32,7 @@ layouts = st.builds(
     recompute=st.sampled_from(Recompute),
     attention_kernel=st.sampled_from(AttentionKernel),
     precision=st.sampled_from(Precision),
+    fused_norm=st.booleans(),
 )
 
 experts = st.builds(
@@ -99,4 +101,18 @@ workloads = st.builds(
     optimizer_state_precision=st.sampled_from(("fp32", "bf16")),
 )
 
-jobs = st.builds(Job, model=models(), cluster=clusters(), workload=workloads)
+stacks = st.builds(
+    Stack,
+    sums_gradients_in_fp32=st.booleans(),
+    balances_stages=st.booleans(),
+    keeps_receive_buffers=st.booleans(),
+    blocks_sends=st.booleans(),
+    gathers_logits=st.booleans(),
+    overlaps_data_parallel=st.sampled_from([0.0, 0.3, 1.0]),
+    kernel_launch_s=st.sampled_from([0.0, 5e-6, 1e-3]),
+    tensor_wait_s=st.sampled_from([0.0, 3e-4]),
+    send_wait_s=st.sampled_from([0.0, 1e-3]),
+    scores_alive=st.sampled_from([0.0, 2.0]),
+)
+
+jobs = st.builds(Job, model=models(), cluster=clusters(), workload=workloads, stack=stacks)

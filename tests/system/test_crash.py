@@ -16,7 +16,7 @@ BODY = {
     "model": to_dict(tiny_model()),
     "cluster": to_dict(cpu_cluster(2)),
     "workload": {"seq_len": 64, "global_batch_size": 8},
-    "budget": {"num_trials": 3, "prune_below": 0.0},
+    "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
     "trial": {"warmup_steps": 1, "measured_steps": 2},
 }
 

@@ -11,11 +11,17 @@ from autotuner.catalog.load import (
     accelerators,
     load_accelerator,
     load_cluster,
+    load_link,
     load_model,
+    load_stack,
     models,
+    stacks,
 )
 from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.stack import Stack
 from autotuner.errors import InvalidInput, NotFound
+
+LINK_ENDS = ("intra_node_link", "inter_node_link")
 
 
 def test_the_promised_accelerators_are_there() -> None:
@@ -103,3 +109,40 @@ def test_unknown_names_come_back_with_the_nearest() -> None:
     assert caught.value.nearest == "llama-3-70b"
     with pytest.raises(NotFound):
         load_cluster("tpu:8")
+    with pytest.raises(NotFound) as caught:
+        load_link("nvlink")
+    assert (caught.value.kind, caught.value.nearest) == ("link", "nvlink5")
+    with pytest.raises(NotFound) as caught:
+        load_stack("megatron-lm")
+    assert (caught.value.kind, caught.value.nearest) == ("stack", "megatron")
+
+
+# ---------------------------------------------------------------- stacks
+@pytest.mark.parametrize("name", stacks())
+def test_every_stack_can_be_built(name: str) -> None:
+    assert load_stack(name).name == name
+
+
+def test_the_stacks_behind_the_published_tables_are_there() -> None:
+    published = {"aleph-alpha", "nanotron", "megatron", "megatron-deepspeed", "llm-foundry", "nemo", "torchtitan"}
+    assert published < set(stacks())
+
+
+def test_the_stack_of_the_trial_job_is_the_default_of_a_job_by_name() -> None:
+    assert load_stack("torch").keeps_receive_buffers == Stack().keeps_receive_buffers
+    assert not load_stack("torch").blocks_sends
+
+
+# ---------------------------------------------------------------- links
+@pytest.mark.parametrize(
+    "name", sorted({accelerator_facts(a)[end].value for a in accelerators() for end in LINK_ENDS} | {"efa400"})
+)
+def test_every_link_can_be_built(name: str) -> None:
+    link = load_link(name)
+    assert link.name == name
+    assert 0 < link.efficiency <= 1
+
+
+def test_newer_links_of_one_kind_are_faster() -> None:
+    rates = [load_link(f"nvlink{generation}").bandwidth_bytes_per_s for generation in (2, 3, 4, 5)]
+    assert rates == sorted(rates)

@@ -50,3 +50,42 @@ def test_derived_degrees_are_those_of_the_layouts() -> None:
 def test_degrees_do_not_wrap_at_32_bits() -> None:
     huge = Layout(data_parallel_replicate_degree=2**20, pipeline_parallel_degree=2**20)
     assert LayoutColumns.from_layouts([huge]).world_size.tolist() == [2**40]
+
+
+def test_distinct_rows_are_the_combinations_of_the_named_fields_that_occur() -> None:
+    layouts = [
+        Layout(tensor_parallel_degree=t, micro_batch_size=b, sequence_parallel=t > 1, pipeline_parallel_degree=p)
+        for p, t, b in ((1, 1, 1), (2, 8, 1), (4, 1, 1), (1, 1, 2), (8, 8, 1))
+    ]
+    few, which = LayoutColumns.from_layouts(layouts).distinct("tensor_parallel_degree", "micro_batch_size")
+    pairs = [(few.row(index).tensor_parallel_degree, few.row(index).micro_batch_size) for index in range(len(few))]
+    assert sorted(pairs) == [(1, 1), (1, 2), (8, 1)]
+    assert [pairs[index] for index in which] == [(row.tensor_parallel_degree, row.micro_batch_size) for row in layouts]
+
+
+def test_a_distinct_row_is_a_row_of_the_table() -> None:
+    few, _ = LayoutColumns.from_layouts(LAYOUTS).distinct("precision")
+    assert {few.row(index) for index in range(len(few))} <= set(LAYOUTS)
+    assert len(few) == 2
+
+
+def test_large_and_many_values_are_told_apart_too() -> None:
+    layouts = [Layout(data_parallel_replicate_degree=2**40 + n, micro_batch_size=2**30 + n % 7) for n in range(50)]
+    columns = LayoutColumns.from_layouts(layouts)
+    few, which = columns.distinct("data_parallel_replicate_degree", "micro_batch_size")
+    assert [few.row(int(index)) for index in which] == layouts
+    few, which = columns.distinct("micro_batch_size")
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
+    assert len(few) == 7
+
+
+def test_an_empty_table_has_no_distinct_rows_and_a_table_without_named_fields_one() -> None:
+    few, which = LayoutColumns.from_layouts([]).distinct("precision")
+    assert (len(few), len(which)) == (0, 0)
+    few, which = LayoutColumns.from_layouts(LAYOUTS).distinct()
+    assert (len(few), which.tolist()) == (1, [0, 0, 0])
+
+
+def test_activations_are_as_wide_as_the_format_they_are_stored_in() -> None:
+    columns = LayoutColumns.from_layouts([Layout(precision=precision) for precision in Precision])
+    assert columns.element_bytes.tolist() == [4.0, 2.0, 2.0]

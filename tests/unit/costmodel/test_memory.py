@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from autotuner.units import GIB
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_job, tiny_model
@@ -330,3 +331,91 @@ def test_splitting_experts_does_not_change_the_share_of_the_optimizer() -> None:
     together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
     apart = replace(together, expert_parallel_degree=8)
     assert of(apart, job).optimizer_bytes[0] == pytest.approx(of(together, job).optimizer_bytes[0], rel=1e-12)
+
+
+# ---------------------------------------------------------------- what the stack keeps
+def on_stack(job: Job, **fields: Any) -> Job:
+    return replace(job, stack=Stack(**fields))
+
+
+def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> None:
+    layout = Layout(tensor_parallel_degree=8, recompute=Recompute.FULL)
+    split, whole = (of(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
+    # bf16 and log-softmax, two gradients; joined, the fp32 parts and the whole beside them
+    per_logit = 64 * 128256
+    assert float(split.logits_bytes[0]) == per_logit / 8 * (2 + 4 + 2 * 4)
+    assert float(whole.logits_bytes[0]) == per_logit * (2 + 4 + 2 * 4 + 2 * 4)
+
+
+def test_a_lone_tensor_rank_has_nothing_to_gather() -> None:
+    split, whole = (of(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
+    assert float(split.logits_bytes[0]) == float(whole.logits_bytes[0])
+
+
+def test_gathered_logits_make_the_last_stage_the_fullest() -> None:
+    layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, recompute=Recompute.FULL)
+    job = replace(eight_gpus(), workload=Workload(seq_len=2048, global_batch_size=16))
+    assert [int(of(layout, on_stack(job, gathers_logits=g)).worst_stage[0]) for g in (False, True)] == [0, 1]
+
+
+def test_a_stack_says_how_many_copies_of_the_logits_its_loss_makes() -> None:
+    few, many = (float(of(Layout(), on_stack(eight_gpus(), logits_copies=n)).logits_bytes[0]) for n in (1.0, 3.5))
+    assert many - few == 2.5 * 4 * 64 * 128256
+
+
+def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
+    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
+    # without them, the step widens the 16-bit gradients beside nothing that is larger
+    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])
+
+
+def test_a_stack_without_receive_buffers_holds_none() -> None:
+    kept, freed = (of(ONE_F_ONE_B, on_stack(demo(ONE_F_ONE_B, 8), keeps_receive_buffers=k)) for k in (True, False))
+    assert float(kept.buffers_bytes[0]) == 8 * HIDDEN_BYTES > 0.0 == float(freed.buffers_bytes[0])
+
+
+def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
+    fused, plain = (
+        without_working_memory(replace(KORTHIKANTI, fused_norm=f), on_stack(gpt_22b(), unfused_norm_bytes=5.0))
+        for f in (True, False)
+    )
+    assert plain - fused == 2 * 5 * TOKENS_TIMES_HIDDEN * 48  # two norms in each layer
+
+
+@pytest.mark.parametrize(
+    ("kernel", "has_scores"),
+    [
+        (AttentionKernel.MATH, True),
+        (AttentionKernel.FUSED_SOFTMAX, True),
+        (AttentionKernel.EFFICIENT, False),
+        (AttentionKernel.FLASH, False),
+        (AttentionKernel.FLASH_1, False),
+        (AttentionKernel.FLASH_3, False),
+    ],
+)
+def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any(
+    kernel: AttentionKernel, has_scores: bool
+) -> None:
+    layout = replace(KORTHIKANTI, attention_kernel=kernel)
+    none, two = (activations(layout, on_stack(gpt_22b(), scores_alive=n)) for n in (0.0, 2.0))
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8  # bytes, micro-batch, heads, square, tensor ranks
+    assert two - none == pytest.approx(2 * scores * has_scores, rel=1e-9)  # rounding of sums a hundred times as large
+
+
+def test_a_stack_holds_a_share_of_activations_and_an_amount_that_are_not_counted() -> None:
+    sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
+    assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
+
+
+def test_the_peak_is_the_sum_of_its_parts() -> None:
+    sizes = of(ONE_F_ONE_B, demo(ONE_F_ONE_B, 8))
+    parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_stage"]
+    assert len(parts) == 7
+    assert float(sizes.total_bytes[0]) == pytest.approx(sum(parts), rel=1e-12)  # order of a sum
+
+
+def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
+    steps, fused = (of(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
+    assert float(steps.logits_bytes[0]) == 64 * 128256 * (2 + 4 + 2 * 4)
+    assert float(fused.logits_bytes[0]) == 64 * 128256 * (2 + 2)

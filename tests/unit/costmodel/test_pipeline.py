@@ -1,16 +1,18 @@
-"""Stages, micro-batches in flight, bubbles."""
+"""Stages, their layers, micro-batches in flight."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.pipeline import bubble_s, critical_ranks, num_micro_batches, num_transfers
+from autotuner.costmodel.pipeline import critical_ranks, fullest_ranks, num_micro_batches
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
+from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from tests.builders import h100_cluster, tiny_model
 
@@ -32,7 +34,7 @@ def pipeline(ranks: int, schedule: PipelineSchedule = ONE_F_ONE_B, stages_per_ra
     [
         (GPIPE, 1, 12, 12),
         (ONE_F_ONE_B, 1, 4, 1),
-        (ZERO_BUBBLE, 1, 4, 1),
+        (ZERO_BUBBLE, 1, 4, 4),  # p, arXiv 2401.10241, table 1
         (INTERLEAVED, 2, (4 * 2 + 3) / 2, (4 + 1) / 2),  # (p v + p - 1) / v, and (v - 1) p + 1 of them
         (ZBV, 2, 4, 4),
     ],
@@ -93,54 +95,45 @@ def test_a_rank_of_several_stages_holds_its_share_of_the_layers(
         assert int(load.num_layers[0]) == 4
 
 
-def bubble(x: LayoutColumns, forward_s: float, backward_s: float, weight_s: float) -> float:
-    others = int(x.pipeline_parallel_degree[0]) - 1
-    whole = np.array([others * (forward_s + backward_s + weight_s)])
-    return float(bubble_s(x, whole, np.array([others * weight_s]))[0])
+def stage_layers(x: LayoutColumns, whole: Job) -> list[int]:
+    """Layers of each pipeline rank that can be slowest or fullest."""
+    return [int(load.num_layers[0]) for load in critical_ranks(x, whole)]
 
 
-@pytest.mark.parametrize("schedule", [GPIPE, ONE_F_ONE_B])
-@pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 4), (4, 12), (8, 8)])
-def test_the_bubble_fraction_of_equal_stages_is_the_textbook_one(
-    schedule: PipelineSchedule, ranks: int, micro_batches: int
-) -> None:
-    idle = bubble(pipeline(ranks, schedule), 1.0, 1.0, 1.0)
-    busy = 3.0 * micro_batches
-    # a sum of small integers, exact, divided once
-    assert idle / (idle + busy) == pytest.approx((ranks - 1) / (micro_batches + ranks - 1), rel=1e-12)
+def balanced(num_layers: int, vocab_size: int) -> Job:
+    """A model on a stack that counts the output projection as layers; one layer of it has 36,864 matrix elements."""
+    whole = job(8, num_layers=num_layers)
+    model = replace(whole.model, vocab_size=vocab_size)
+    assert model.num_active_layer_matrix_parameters == num_layers * 36_864
+    return replace(whole, model=model, stack=Stack(balances_stages=True))
 
 
-def test_interleaving_divides_the_bubble() -> None:
-    assert bubble(pipeline(4, INTERLEAVED, 2), 1.0, 1.0, 1.0) == bubble(pipeline(4), 1.0, 1.0, 1.0) / 2
+def test_a_balancing_stack_gives_the_stage_with_the_output_projection_fewer_layers() -> None:
+    evenly, by_cost = job(8), balanced(16, vocab_size=1152)  # a projection of two layers' worth
+    assert stage_layers(pipeline(2), evenly) == [8, 8]
+    assert stage_layers(pipeline(2), by_cost) == [9, 7]
 
 
-def test_zero_bubble_of_4_stages_and_12_micro_batches_takes_390() -> None:
-    # arXiv 2504.19232, figure 4: F = B = W = 10, healthy pipeline of 4 x 12, bubble 7.69 %
-    idle = bubble(pipeline(4, ZERO_BUBBLE), 10.0, 10.0, 10.0)
-    assert 12 * 30.0 + idle == 390.0
+def test_no_stage_of_a_balanced_pipeline_is_left_without_layers_while_there_are_enough() -> None:
+    # 33.2 layers' worth on 8 ranks: 5, 4, 4, 4, 4, 4, 5 and what is left
+    assert stage_layers(pipeline(8), balanced(32, vocab_size=691)) == [5, 2]
 
 
-def test_a_v_of_equal_passes_has_no_bubble() -> None:
-    assert bubble(pipeline(4, ZBV, 2), 1.0, 1.0, 1.0) == 0.0
+@pytest.mark.parametrize("num_layers", [8, 13, 16])
+@pytest.mark.parametrize("vocab_size", [64, 1152, 9216])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("balances", [False, True])
+def test_all_ranks_together_hold_every_layer_once(num_layers: int, vocab_size: int, ranks: int, balances: bool) -> None:
+    whole = replace(balanced(num_layers, vocab_size), stack=Stack(balances_stages=balances))
+    # of up to three ranks, all are looked at, some twice
+    layers = {int(load.rank[0]): int(load.num_layers[0]) for load in fullest_ranks(pipeline(ranks), whole)}
+    assert len(layers) == ranks
+    assert sum(layers.values()) == num_layers
 
 
-def test_a_bubble_is_never_negative() -> None:
-    assert bubble(pipeline(4, ZBV, 2), 1.0, 1.0, 3.0) == 0.0
-
-
-def test_one_rank_sends_nothing_and_idles_never() -> None:
-    assert num_transfers(pipeline(1), job(8)).tolist() == [0]
-    assert bubble(pipeline(1), 1.0, 1.0, 1.0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("schedule", "stages_per_rank", "transfers"),
-    [(GPIPE, 1, 6), (ONE_F_ONE_B, 1, 6 + 12), (INTERLEAVED, 2, 6 + 24), (ZERO_BUBBLE, 1, 6), (ZBV, 2, 6)],
-)
-def test_only_schedules_without_slack_wait_for_every_send(
-    schedule: PipelineSchedule, stages_per_rank: int, transfers: int
-) -> None:
-    assert num_transfers(pipeline(4, schedule, stages_per_rank), job(12)).tolist() == [transfers]
+def test_the_second_rank_is_looked_at_for_memory() -> None:
+    assert [int(load.rank[0]) for load in fullest_ranks(pipeline(4), job(8))] == [0, 3, 1]
+    assert [int(load.rank[0]) for load in fullest_ranks(pipeline(1), job(8))] == [0, 0, 0]
 
 
 def test_micro_batches_of_a_column_are_those_of_the_workload() -> None:

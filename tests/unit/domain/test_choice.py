@@ -27,3 +27,9 @@ def test_an_unknown_word_names_the_field_and_the_known_words(label: object) -> N
 
 def test_shard_levels_are_ordered_by_what_they_split() -> None:
     assert ShardLevel.NONE < ShardLevel.OPTIMIZER < ShardLevel.GRADIENTS < ShardLevel.PARAMETERS
+
+
+def test_integers_in_stored_layouts_keep_their_meaning() -> None:
+    assert AttentionKernel.labels() == ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3")
+    assert Precision.labels() == ("fp32", "bf16", "fp8")
+    assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotuner.domain.choice import Precision
@@ -46,7 +47,16 @@ def test_each_format_has_its_own_peak(precision: Precision) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("memory_bytes", 0), ("fp32_flop_per_s", 0.0), ("power_w", -1.0), ("kind", "tpu"), ("attention_kernels", ())],
+    [
+        ("memory_bytes", 0),
+        ("fp32_flop_per_s", 0.0),
+        ("power_w", -1.0),
+        ("kind", "tpu"),
+        ("attention_kernels", ()),
+        ("sustained_share", 0.0),
+        ("sustained_share", 1.1),
+        ("kernel_launch_s", -1e-6),
+    ],
 )
 def test_an_impossible_accelerator_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -63,6 +73,26 @@ def test_an_impossible_cluster_is_refused_by_name(field: str, value: Any) -> Non
     assert caught.value.field == field
 
 
-def test_a_link_without_bandwidth_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="bandwidth_bytes_per_s"):
-        Link(name="none", bandwidth_bytes_per_s=0.0, latency_s=0.0)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bandwidth_bytes_per_s", 0.0),
+        ("latency_s", -1e-6),
+        ("start_s", -1e-6),
+        ("ramp_s", -1e-6),
+        ("efficiency", 0.0),
+        ("efficiency", 1.1),
+        ("multicast_efficiency", 1.1),
+        ("congestion", -0.1),
+    ],
+)
+def test_an_impossible_link_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        replace(Link(name="none", bandwidth_bytes_per_s=1e9, latency_s=0.0), **{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_whether_groups_cross_nodes_is_asked_of_one_or_of_a_column() -> None:
+    cluster = h100_cluster()
+    assert cluster.crosses_nodes(8, 1) is False
+    assert cluster.crosses_nodes(np.array([8, 16, 2]), np.array([1, 1, 8])).tolist() == [False, True, True]

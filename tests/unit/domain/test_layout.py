@@ -64,5 +64,9 @@ def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
     assert (caught.value.field, caught.value.nearest) == (field, 1)
 
 
+def test_a_norm_that_is_not_fused_is_named() -> None:
+    assert str(Layout(fused_norm=False)) == "mb1 unfused-norm flash bf16"
+
+
 def test_equal_layouts_are_one_key() -> None:
     assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2

@@ -11,6 +11,7 @@ from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Rule, illegal, reasons
 from autotuner.domain.model import LatentAttention, MixtureOfExperts
+from autotuner.domain.stack import Stack
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
@@ -123,6 +124,14 @@ TRIAL_CASES = (
         ),
     ),
     Case("trial-runs-recompute", on_gpus(1), Layout(recompute=Recompute.SELECTIVE)),
+    Case(
+        "trial-runs-attention-kernel",
+        on_gpus(1),
+        Layout(attention_kernel=AttentionKernel.FLASH_1),
+        implied=frozenset({"attention-kernel-on-hardware"}),  # the builders' accelerator lists PyTorch's kernels
+    ),
+    Case("trial-fuses-norms", on_gpus(1), Layout(fused_norm=False)),
+    Case("trial-runs-torch", replace(on_gpus(1), stack=Stack(name="megatron")), Layout()),
     Case("trial-runs-precision", on_gpus(1), Layout(precision=Precision.FP8)),
     Case("trial-splits-no-context", on_gpus(2), Layout(context_parallel_degree=2)),
     Case(
@@ -179,6 +188,7 @@ UNREPAIRED = {
     "micro-batches-in-rounds",
     "trial-rotates-pairs",  # it is the model that would have to change
     "trial-keeps-fp32-moments",  # it is the workload that has to change
+    "trial-runs-torch",  # it is the software that would have to change
     "trial-attends-without-latents",  # the model has them, whatever the layout says
 }
 

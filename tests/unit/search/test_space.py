@@ -171,3 +171,16 @@ def test_a_rule_is_counted_for_every_layout_it_removes() -> None:
     reason = explain_empty(tiny_job(1), tiny_space(micro_batch_size=(1, 3), sequence_parallel=(False,)))
     counted = {r.rule: r.message for r in reason}
     assert "12 of 24 layouts" in counted["whole-micro-batches"]
+
+
+def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_its_parts() -> None:
+    space = SearchSpace(
+        context_parallel_degree=None,
+        shard_level=tuple(ShardLevel),
+        attention_kernel=tuple(AttentionKernel),
+        precision=(Precision.BF16, Precision.FP8),
+    )
+    whole = legal_layouts(big_job(), space)
+    parts = [legal_layouts(big_job(), replace(space, precision=(precision,))) for precision in space.precision]
+    assert len(whole) == sum(len(part) for part in parts) > 1 << 16
+    assert len(whole.distinct(*LAYOUT_FIELDS)[0]) == len(whole)

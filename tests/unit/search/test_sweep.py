@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.choice import PipelineSchedule, Recompute
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Trial, TrialState
+from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.domain.workload import Workload
 from autotuner.search.sweep import Finish, RunTrial, SweepPlan, memory_limit_bytes
 from tests.builders import failure, measurement, step_report, sweep_request
@@ -45,6 +47,11 @@ def trial(order: RunTrial, **changes: object) -> Trial:
     if changes.get("state", TrialState.COMPLETE) == TrialState.COMPLETE:
         changes.setdefault("measurement", measurement())
     return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def measured_as_predicted(order: RunTrial) -> Measurement:
+    step_time_s = order.prediction.step_time.total_s
+    return measurement(step_time_s=step_time_s, mfu=order.prediction.mfu, peak_bytes=(1,))
 
 
 def run(plan: SweepPlan, num_trials: int, **changes: object) -> list[Trial]:
@@ -84,7 +91,7 @@ def test_accelerator_hours_pass_while_a_trial_runs() -> None:
 
 
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
-    request = sweep_request(budget=Budget(num_trials=1000))
+    request = sweep_request(budget=Budget(num_trials=1000, min_gain=0))
     plan = plan_for(request)
     tried = 0
     while isinstance(plan_step := plan.next(0.0), RunTrial):
@@ -92,6 +99,25 @@ def test_a_sweep_ends_when_no_layout_is_left() -> None:
         tried += 1
     assert plan_step.reason == StopReason.SPACE_EXHAUSTED
     assert str(tried) in plan_step.detail
+
+
+def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0.02)))
+    tried = 0
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, measurement=measured_as_predicted(order)))
+        tried += 1
+    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
+    found = re.fullmatch(r"(\d+) of \d+ .* rise by ([\d.]+)% .*, less than 2.00%", order.detail)
+    assert found, order.detail
+    assert int(found[1]) == tried
+    assert 0 <= float(found[2]) < 2
+
+
+def test_a_sweep_does_not_end_for_lack_of_gain_before_anything_was_measured() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=1.0)))
+    run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
+    ordered(plan)
 
 
 def test_a_sweep_out_of_patience_ends_after_that_many_trials_without_a_better_one() -> None:
@@ -122,14 +148,22 @@ def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
 
 
-def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_and_several_micro_batches() -> None:
+def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_and_three_micro_batch_sizes() -> None:
     cluster = load_cluster("cpu:2")
     job = Job(
         model=load_model("llama-demo"),
         cluster=cluster,
         workload=Workload(seq_len=128, global_batch_size=16),
     )
-    request = sweep_request(job=job, space=default_space(cluster), budget=Budget(num_trials=10))
+    space = replace(  # scripts/demo.sh: twelve layouts on two cores, three of each kind, so that any ten show all kinds
+        default_space(cluster),
+        micro_batch_size=(2, 4, 8),
+        pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
+        sequence_parallel=(False,),
+        reshard_after_forward=(False,),
+        recompute=(Recompute.NONE,),
+    )
+    request = sweep_request(job=job, space=space, budget=Budget(num_trials=10, min_gain=0))
     layouts = [ended.layout for ended in run(plan_for(request), 10)]
     for name in (
         "tensor_parallel_degree",
@@ -138,7 +172,7 @@ def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_
         "data_parallel_shard_degree",
     ):
         assert any(getattr(layout, name) == 2 for layout in layouts), name
-    assert len({layout.micro_batch_size for layout in layouts}) >= 3
+    assert len({layout.micro_batch_size for layout in layouts}) == 3
 
 
 def test_a_plan_rebuilt_from_its_trials_goes_on_as_if_never_interrupted() -> None:

@@ -86,7 +86,7 @@ class FlakyStore(MemoryStore):
 
 
 def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
-    house = House()
+    house = House(sweep_request(budget=Budget(num_trials=4, prune_below=0, min_gain=0)))
     ended = house.run(
         FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=1.0 / spec.layout.micro_batch_size))
     )
@@ -135,7 +135,7 @@ def test_a_cancel_request_ends_the_running_trial_and_the_sweep() -> None:
 
 
 def test_a_budget_of_time_that_runs_out_ends_the_running_trial_and_the_sweep() -> None:
-    house = House(sweep_request(budget=Budget(num_trials=4, wall_clock_s=7.0)))
+    house = House(sweep_request(budget=Budget(num_trials=4, wall_clock_s=7.0, min_gain=0)))
     ended = house.run(InterferingLauncher(house, lambda _: None))  # every trial takes five seconds
     assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TIME_BUDGET)
     states = [t.state for t in house.store.list_trials(house.sweep_id)[0]]
@@ -192,7 +192,7 @@ def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_store
 
 
 def test_a_trial_that_loses_from_its_first_steps_is_pruned() -> None:
-    house = House(sweep_request(budget=Budget(num_trials=4, prune_below=0.5)))
+    house = House(sweep_request(budget=Budget(num_trials=4, prune_below=0.5, min_gain=0)))
     times = iter([1.0, 10.0, 1.0, 1.0])
     house.run(FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=next(times))))
     states = [t.state for t in house.store.list_trials(house.sweep_id)[0]]

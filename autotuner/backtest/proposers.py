@@ -1,0 +1,99 @@
+"""Who says which layout to try next: our sampler, Optuna's TPE, chance.
+
+A proposer yields open layouts of a ``Replay``, each at most once, and looks at what came of one only after it yielded
+it. What is known beforehand is told to our sampler and to TPE alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from autotuner.backtest.replay import Replay
+from autotuner.domain.layout import LAYOUT_FIELDS
+from autotuner.search.sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+
+__all__ = ["PROPOSERS", "Proposer"]
+
+
+class Proposer(Protocol):
+    """Yields layouts in the order in which it would try them."""
+
+    def __call__(self, replay: Replay, seed: int) -> Iterator[int]:
+        """One search; the same seed gives the same order."""
+
+
+def ours(replay: Replay, seed: int) -> Iterator[int]:
+    """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
+    sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed)
+
+    def ended(layout: int) -> FrozenTrial:
+        ran_out, step_time_s = replay.ran_out(layout), float(replay.step_time_s[layout])
+        return create_trial(
+            state=TrialState.FAIL if ran_out else TrialState.COMPLETE,
+            value=None if ran_out else 1.0,  # counts for nothing beside the step time
+            params=params_of(replay.layouts.row(layout)),
+            distributions=sampler.distributions,
+            user_attrs={OUT_OF_MEMORY: True} if ran_out else {STEP_TIME_S: step_time_s},
+        )
+
+    trials = [ended(layout) for layout in replay.known.tolist()]
+    while (proposal := sampler.propose(trials)) is not None:
+        yield proposal.row
+        trials.append(ended(proposal.row))
+
+
+def tpe(replay: Replay, seed: int) -> Iterator[int]:
+    """Optuna's ``TPESampler`` as it comes, with one categorical parameter per field that varies.
+
+    Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
+    differs in the fewest fields, chance deciding among equals, and TPE is told about that one. This favours TPE over
+    its use in practice, where proposals that are illegal or were tried before cost trials. A layout that ran out of
+    memory is told as pruned, which TPE ranks below all that completed.
+    """
+    varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
+    codes, names = replay.codes[:, varying], [LAYOUT_FIELDS[field] for field in varying]
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(np.unique(codes[:, field]).tolist()) for field, name in enumerate(names)
+    }
+    study = optuna.create_study(sampler=TPESampler(seed=seed))
+    generator = np.random.default_rng(seed)
+
+    def tell(layout: int) -> None:
+        ran_out = replay.ran_out(layout)
+        study.add_trial(
+            create_trial(
+                state=TrialState.PRUNED if ran_out else TrialState.COMPLETE,
+                value=None if ran_out else float(replay.step_time_s[layout]),
+                params=dict(zip(names, codes[layout].tolist(), strict=True)),
+                distributions=distributions,
+            )
+        )
+
+    for layout in replay.known.tolist():
+        tell(layout)
+    untried = replay.open
+    while untried.size:
+        trial = study.ask(distributions)
+        study.tell(trial, state=TrialState.FAIL)  # ignored by TPE; the layout it is moved to is told instead
+        distance = (codes[untried] != [trial.params[name] for name in names]).sum(axis=1)
+        layout = int(generator.choice(untried[distance == distance.min()]))
+        yield layout
+        tell(layout)
+        untried = untried[untried != layout]
+
+
+def chance(replay: Replay, seed: int) -> Iterator[int]:
+    """Every open layout once, in random order."""
+    yield from np.random.default_rng(seed).permutation(replay.open).tolist()
+
+
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({"ours": ours, "tpe": tpe, "random": chance})
+"""By their names in reports."""

@@ -1,0 +1,126 @@
+"""A table of measured runs, sorted into sheets whose rows differ in the layout only."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+
+from autotuner.backtest.row import REQUIRED_COLUMNS, Run, UnusableRow, read_row
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.domain.legality import Job
+from autotuner.errors import InvalidInput
+
+__all__ = ["Sheet", "Table", "read_table"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sheet:
+    """Runs of one source, model, cluster, sequence length and batch.
+
+    Attributes:
+        name: These in words, and a number where two sheets would be called the same; unique in a table.
+        layouts: One row per run.
+        step_time_s: NaN where the run ran out of memory.
+        left_out: Rows of this sheet that cannot be judged: reason to count.
+    """
+
+    name: str
+    job: Job
+    layouts: LayoutColumns
+    step_time_s: Floats
+    out_of_memory: Booleans
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.step_time_s)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table:
+    """Sheets in the order of their first rows.
+
+    Attributes:
+        left_out: Rows of no sheet, because none of that sheet's can be judged: reason to count.
+    """
+
+    sheets: tuple[Sheet, ...]
+    left_out: Mapping[str, int]
+
+
+def read_table(path: Path) -> Table:
+    """The runs of a CSV file; rows that cannot be judged are counted by reason.
+
+    Raises:
+        InvalidInput: The file cannot be read, or lacks a column that every row needs.
+    """
+    runs: dict[_Key, list[Run]] = {}
+    left_out: dict[_Key, Counter[str]] = {}
+    for row in _rows(path):
+        key = tuple((row.get(column) or "").strip() for column in _KEY_COLUMNS)
+        found, reasons = runs.setdefault(key, []), left_out.setdefault(key, Counter())
+        try:
+            found.append(read_row(row))
+        except UnusableRow as reason:
+            reasons[str(reason)] += 1
+    lost: Counter[str] = sum((left_out[key] for key, found in runs.items() if not found), Counter())
+    return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost))
+
+
+_Key = tuple[str, ...]
+_KEY_COLUMNS = ("source", "model", "num_gpus", "gpu", "seq_len", "global_batch")
+"""What rows of one sheet have in common, with what follows from it: their job."""
+
+
+def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str, int]]) -> Iterator[Sheet]:
+    """One sheet per key, or several where its rows are about different jobs after all; no two of one name."""
+    names: Counter[str] = Counter()
+    for key, found in runs.items():
+        jobs: dict[Job, list[Run]] = defaultdict(list)
+        for run in found:
+            jobs[run.job].append(run)
+        for number, (job, same) in enumerate(jobs.items()):
+            name = _name(key)
+            names[name] += 1
+            seconds = np.array([np.nan if run.step_time_s is None else run.step_time_s for run in same])
+            yield Sheet(
+                name=name if names[name] == 1 else f"{name} ({names[name]})",
+                job=job,
+                layouts=LayoutColumns.from_layouts(run.layout for run in same),
+                step_time_s=seconds,
+                out_of_memory=np.isnan(seconds),
+                left_out=dict(left_out[key]) if number == 0 else {},
+            )
+
+
+def _name(key: _Key) -> str:
+    source, model, num_gpus, gpu, seq_len, batch = key
+    words = f"{model}, {num_gpus} x {gpu}, {seq_len} tokens, batch {batch or '?'}"
+    return f"{_short(source)}: {words}" if source else words
+
+
+def _short(source: str) -> str:
+    """A long citation by its beginning and its end, where the file is named."""
+    return source if len(source) <= 60 else f"{source[:28]}...{source[-29:]}"
+
+
+def _rows(path: Path) -> Iterable[dict[str, str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
+    reader = csv.DictReader(StringIO(text, newline=""), restval="", skipinitialspace=True)
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise InvalidInput("table", str(path), f"is no CSV at line {reader.line_num} ({error})") from error
+    missing = [name for name in REQUIRED_COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ('none',))}"
+        raise InvalidInput("table", str(path), rule)
+    return rows

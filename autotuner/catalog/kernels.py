@@ -1,0 +1,89 @@
+"""The laws of an accelerator's kernels, with the constants of kernels.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.cluster import Accelerator
+from autotuner.domain.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
+
+__all__ = ["kernels_for"]
+
+_OPERAND_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP8: 1}
+
+
+@lru_cache(maxsize=256)
+def kernels_for(accelerator: Accelerator) -> KernelLaws:
+    """The laws of that accelerator's kernels: its own peaks and bandwidth, the shares of the nearest measured device.
+
+    The table names the nearest of the catalog's accelerators; one that a user describes takes the default of its kind.
+    """
+    tables = _tables()
+    device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
+    gemm = {precision: _gemm_law(accelerator, precision, device) for precision in accelerator.precisions}
+    attention = {p: _attention_law(gemm[_core_precision(p, accelerator)], device) for p in accelerator.precisions}
+    return KernelLaws(
+        gemm=MappingProxyType(gemm),
+        attention=MappingProxyType(attention),
+        is_measured=accelerator.name in device["is_measured"],
+    )
+
+
+def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
+    """That of the attention core: training in fp8 keeps it in bf16 where the hardware has that."""
+    keeps_bf16 = precision == Precision.FP8 and Precision.BF16 in accelerator.precisions
+    return Precision.BF16 if keeps_bf16 else precision
+
+
+def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
+    """Formats that were not measured on the device take the constants of its bf16."""
+    fitted = device["gemm"].get(precision.label, device["gemm"]["bf16"])
+    tiling = _tables()["tiling"][device["tiling"]]
+    return GemmLaw(
+        peak_flop_per_s=accelerator.peak_flop_per_s(precision),
+        peak_share=fitted["peak_share"],
+        memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"],
+        num_multiprocessors=_tables()["num_multiprocessors"].get(accelerator.name, device["num_multiprocessors"]),
+        operand_bytes=_OPERAND_BYTES[precision],
+        product_bytes=max(_OPERAND_BYTES[precision], 2),
+        prologue=fitted["prologue"],
+        wave_loss=fitted["wave_loss"],
+        latency_s=fitted["latency_s"],
+        tiles=tuple((rows, columns) for rows, columns in tiling["tiles"]),
+        small_tile_share=fitted["small_tile_share"],
+        splits=tuple(tiling["splits"]),
+        unaligned_shares=tuple(tiling["unaligned_shares"]),
+        quantise_s_per_element=fitted.get("quantise_s_per_element", 0.0),
+    )
+
+
+def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw:
+    """Kernels that the device's table does not have as fused ones are unfused, or not there at all."""
+    owner = _tables()["device"][device["attention_of"]] if "attention_of" in device else device
+    fused = {AttentionKernel.from_label(label): _fused(table) for label, table in owner["attention"].items()}
+    unfused = {AttentionKernel.from_label(label): _unfused(table) for label, table in _tables()["unfused"].items()}
+    return AttentionLaw(
+        products=products,
+        fused=MappingProxyType(fused),
+        unfused=MappingProxyType({kernel: law for kernel, law in unfused.items() if kernel not in fused}),
+    )
+
+
+def _fused(table: Mapping[str, Any]) -> tuple[FusedPass, FusedPass]:
+    return FusedPass(**table["forward"]), FusedPass(**table["backward"])
+
+
+def _unfused(table: Mapping[str, Any]) -> UnfusedAttention:
+    return UnfusedAttention(forward_bytes=table["forward_bytes"], backward_bytes=table["backward_bytes"])
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    text = files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8")
+    return MappingProxyType(tomllib.loads(text))

@@ -1,0 +1,64 @@
+"""What the collectives of the data-parallel group cost a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.costmodel import collectives
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.memory import Weights, communicates_once, gradient_bytes
+from autotuner.costmodel.overlap import exposed_s, overlap_share
+from autotuner.costmodel.pipeline import num_micro_batches
+from autotuner.costmodel.rank_step import RankStep
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.legality import Job
+
+__all__ = ["data_communication_s"]
+
+
+def data_communication_s(x: LayoutColumns, job: Job, rank: RankStep) -> Floats:
+    """Exposed seconds of the data-parallel group in one step; weights and gradients travel as they are stored.
+
+    * nothing sharded: one all-reduce, under the last micro-batch's backward;
+    * optimizer sharded (ZeRO-1): one reduce-scatter under the last backward, one all-gather of the new parameters;
+    * gradients sharded (ZeRO-2): a reduce-scatter under every micro-batch's backward, then the same all-gather;
+    * parameters sharded: for every micro-batch gathered under the forward (under the backward again, if resharded) and
+      scattered under the backward; or both once a step (``communicates_once``).
+
+    Replicas of shards all-reduce what was scattered, as often as it is scattered. Experts, whose group is smaller by
+    the expert ranks, are sent as if over the whole shard group.
+    """
+    gather_s, reduce_s = _gather_and_reduce_s(x, job, rank.held, rank.num_layers)
+    parts = rank.num_layers.astype(np.float64) + 1.0
+    share = overlap_share(job.cluster.accelerator) * job.stack.overlaps_data_parallel
+    forward_s, backward_s = share * rank.forward_s, share * rank.backward_s
+    under_forward_s = exposed_s(gather_s, forward_s, parts)
+    under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
+    m = num_micro_batches(x, job)
+    return np.select(
+        [
+            x.shard_level == ShardLevel.OPTIMIZER,
+            x.shard_level == ShardLevel.GRADIENTS,
+            x.shard_level == ShardLevel.PARAMETERS,
+        ],
+        [
+            exposed_s(reduce_s, backward_s, parts) + gather_s,
+            m * under_backward_s + gather_s,
+            np.where(communicates_once(x), 1, m) * (under_forward_s + under_backward_s),
+        ],
+        default=under_backward_s,
+    )
+
+
+def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, num_layers: Integers) -> tuple[Floats, Floats]:
+    """Wire time to gather a rank's parameters once, and to reduce its gradients once."""
+    parts = num_layers + 1  # one collective per layer and one for the tables
+    unit_bytes = x.element_bytes * (held.dense + held.expert) / parts
+    shard, replicate = collectives.shard_group(x, job.cluster), collectives.replicate_group(x, job.cluster)
+    sharded = x.shard_level != ShardLevel.NONE
+    gather_s = np.where(sharded, collectives.all_gather_s(unit_bytes, shard), 0.0)
+    summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
+    scatter_s = np.where(sharded, collectives.reduce_scatter_s(summed_bytes, shard), 0.0)
+    all_reduce_s = collectives.all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
+    reduce_s: Floats = parts * (scatter_s + all_reduce_s)
+    return gather_s * parts, reduce_s

@@ -1,0 +1,205 @@
+"""Groups of ranks that communicate: where they lie, and what a step and a byte cost them.
+
+Ring volumes after Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005);
+how latency splits between links inside and between nodes after NCCL's tuning model (src/graph/tuning.cc). The constants
+of the links are in catalog/links.toml, those of the algorithms here; ``bench/fit_links.py`` prints their error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.domain.cluster import Cluster, Link
+
+__all__ = [
+    "Group",
+    "context_group",
+    "expert_group",
+    "group_of",
+    "pipeline_group",
+    "replicate_group",
+    "shard_group",
+    "tensor_group",
+]
+
+OWN_SHARE = 0.25
+"""Cost of a rank's own share, which it reads and writes but does not send, relative to a share that it sends.
+
+Why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of what 8 do in an all-gather, 0.86 in an all-reduce.
+Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7 to 8 %, on H100 not at all.
+"""
+
+MULTICAST_S = 25e-6
+"""Latency of NVLink SHARP: NCCL 2.28 src/graph/tuning.cc (NVLS, Simple)."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Group:
+    """Groups of ranks, one row per layout, and what they communicate over.
+
+    Attributes:
+        num_ranks: Ranks of one group.
+        ranks_per_node: Of these, how many share a node; each brings its own network port.
+        crosses_nodes: The group lies on more than one node.
+        intra_node_link: Between ranks of one node.
+        inter_node_link: From a rank to the network: its own port.
+        oversubscription: Factor by which the network's core is thinner than its ports.
+    """
+
+    num_ranks: Integers
+    ranks_per_node: Integers
+    crosses_nodes: Booleans
+    intra_node_link: Link
+    inter_node_link: Link
+    oversubscription: float
+
+    @cached_property
+    def num_nodes(self) -> Integers:
+        """Nodes that one group lies on."""
+        return -(-self.num_ranks // self.ranks_per_node)
+
+    # ------------------------------------------------------------ seconds before and between the bytes
+    @cached_property
+    def start_s(self) -> Floats:
+        """Before the first step; nothing for one rank alone."""
+        return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
+
+    @cached_property
+    def ramp_s(self) -> Floats:
+        """The time a long message takes to fill the slowest link."""
+        return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
+
+    @cached_property
+    def step_s(self) -> Floats:
+        """One step over the slowest link."""
+        return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s)
+
+    @cached_property
+    def ring_latency_s(self) -> Floats:
+        """Once around the ring: ``num_ranks - 1`` steps, of which as many leave a node as there are other nodes."""
+        between = self.num_nodes - 1
+        return between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
+
+    @cached_property
+    def tree_latency_s(self) -> Floats:
+        """Up and down: through the ranks of a node one after the other, or its switches at once; then between nodes."""
+        link = self.intra_node_link
+        steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
+        inside = steps * (MULTICAST_S if link.multicast_efficiency else link.latency_s)
+        return inside + 2 * np.ceil(np.log2(self.num_nodes)) * self._port_step_s
+
+    # ------------------------------------------------------------ seconds per byte, in long messages
+    @cached_property
+    def send_s_per_byte(self) -> Floats:
+        """From one rank to another over the slowest link."""
+        return np.where(self.crosses_nodes, self._port_s_per_byte, self._intra_s_per_byte)
+
+    @cached_property
+    def ring_s_per_byte(self) -> Floats:
+        """Once around the ring; between nodes the ports of all its ranks there work side by side."""
+        inside = _passed_shares(self.num_ranks) * self._intra_s_per_byte
+        between = (self.num_ranks - 1) / self.ranks_per_node * self._port_s_per_byte
+        slower: Floats = np.maximum(inside, np.where(self.crosses_nodes, between, 0.0))
+        return slower / self.num_ranks
+
+    @cached_property
+    def tree_s_per_byte(self) -> Floats:
+        """Up and down the tree: the slower of the way inside the nodes and the way between them.
+
+        Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shares,
+        against 2 (n - 1) / n in a ring. Between nodes the ranks of a node share what it sends: the bytes up once and
+        down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
+        broadcast, reduction and scan", 2009). Where switches add, two nodes just swap their sums: 362 GB/s on 2 nodes
+        of H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain, 45 GB/s of all
+        ports against 8 of one (Hetu-Galvatron).
+        """
+        ranks, link = self.ranks_per_node, self.intra_node_link
+        inside = 2 * _passed_shares(ranks) / ranks * self._intra_s_per_byte
+        times_sent = 2 * (self.num_nodes > 1)
+        if link.multicast_efficiency:
+            inside = np.minimum(inside, (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s))
+            times_sent = np.minimum(self.num_nodes - 1, 2)
+        return np.maximum(inside, times_sent / ranks * self._port_s_per_byte)
+
+    @cached_property
+    def all_to_all_s_per_byte(self) -> Floats:
+        """Of what a rank sends in equal shares to all; both kinds of link work at the same time."""
+        inside = _passed_shares(self.ranks_per_node) * self._intra_s_per_byte
+        outside = (self.num_ranks - self.ranks_per_node) * self._port_s_per_byte
+        slower: Floats = np.maximum(inside, outside)
+        return slower / self.num_ranks
+
+    # ------------------------------------------------------------ links as collectives find them
+    @cached_property
+    def _slowdown(self) -> Floats | float:
+        exponent = self.inter_node_link.congestion
+        return self.num_nodes.astype(np.float64) ** exponent if exponent else 1.0
+
+    @property
+    def _port_step_s(self) -> Floats | float:
+        return self.inter_node_link.latency_s * self._slowdown
+
+    @property
+    def _port_s_per_byte(self) -> Floats | float:
+        link = self.inter_node_link
+        return self._slowdown * self.oversubscription / (link.efficiency * link.bandwidth_bytes_per_s)
+
+    @property
+    def _intra_s_per_byte(self) -> float:
+        return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
+
+
+def _passed_shares(num_ranks: Integers) -> Floats:
+    """Shares of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
+    return num_ranks - 1 + OWN_SHARE * (num_ranks > 1)
+
+
+def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
+    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so."""
+    crosses = cluster.crosses_nodes(num_ranks, stride)
+    return Group(
+        num_ranks=num_ranks,
+        ranks_per_node=np.where(crosses, np.clip(cluster.accelerators_per_node // stride, 1, num_ranks), num_ranks),
+        crosses_nodes=crosses,
+        intra_node_link=cluster.intra_node_link,
+        inter_node_link=cluster.inter_node_link,
+        oversubscription=cluster.oversubscription,
+    )
+
+
+# ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
+def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Neighbours."""
+    return group_of(x.tensor_parallel_degree, np.ones_like(x.tensor_parallel_degree), cluster)
+
+
+def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """One rank of each tensor group that shares a sequence."""
+    return group_of(x.context_parallel_degree, x.tensor_parallel_degree, cluster)
+
+
+def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Ranks that split parameters: shard and context ranks together."""
+    return group_of(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree, cluster)
+
+
+def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Ranks that hold the same shard; where nothing is sharded, context ranks are replicas too."""
+    joined = np.where(x.data_parallel_shard_degree == 1, x.context_parallel_degree, 1)
+    inner = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_shard_degree // joined
+    return group_of(x.data_parallel_replicate_degree * joined, inner, cluster)
+
+
+def expert_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Expert ranks: the innermost of the tensor, context and shard ranks they are taken from."""
+    return group_of(x.expert_parallel_degree, np.ones_like(x.expert_parallel_degree), cluster)
+
+
+def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Outermost: one rank of every stage."""
+    stride = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_degree
+    return group_of(x.pipeline_parallel_degree, stride, cluster)

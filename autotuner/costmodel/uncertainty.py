@@ -1,0 +1,128 @@
+"""How far predictions may be off: intervals of step times, and the probability that a layout fits in memory.
+
+The error of a step time is the joint error of its parts: each part's efficiency is known within a factor, and what no
+part explains is left as a residual. All factors are log-normal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.domain.rule import Job
+
+__all__ = [
+    "KNOWN",
+    "PARTS",
+    "RESIDUAL",
+    "Z80",
+    "TimeError",
+    "fit_probability",
+    "interval_error",
+    "is_validated",
+    "part_shares",
+    "relative_error",
+    "time_error",
+]
+
+Z80 = 1.2816
+"""Standard deviations from the median to either end of an 80 % interval of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeError:
+    """Standard deviations of log(measured / predicted).
+
+    Attributes:
+        parts: Of the efficiency behind each part of ``StepTime``, by field name; shared by all layouts of a job.
+        residual: Of what is left, a layout's own.
+    """
+
+    parts: Mapping[str, float]
+    residual: float
+
+
+PARTS: Mapping[str, float] = {
+    "matrix_s": 0.10,
+    "attention_s": 0.25,
+    "pointwise_s": 0.30,
+    "host_s": 0.50,
+    "recompute_s": 0.15,
+    "tensor_communication_s": 0.40,
+    "context_communication_s": 0.50,
+    "expert_communication_s": 0.60,
+    "pipeline_communication_s": 0.60,
+    "data_communication_s": 0.60,
+    "bubble_s": 0.15,
+    "optimizer_s": 0.40,
+}
+"""Standard deviations of the logarithm of each part's factor, for software that nobody fitted.
+
+Products, memory traffic, host, data-parallel communication and optimizer: how far the fitted constants of the stacks in
+catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions; experts and context were never
+compared with a published run.
+"""
+
+RESIDUAL = 0.08
+"""Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md)."""
+
+KNOWN = 0.2
+"""Factor on ``PARTS`` where the stack's constants were fitted to published runs; the rest is its ``scatter``."""
+
+_UNVALIDATED = 2.0
+"""Factor on the deviations for a kind of device on which no published run was compared: an assumption."""
+
+_VALIDATED = ("a100", "h100")
+
+MEMORY_DEVIATION = 0.08
+"""Standard deviation of log(peak that runs out / predicted peak)."""
+
+
+def is_validated(job: Job) -> bool:
+    """Whether published runs on this kind of device were compared with predictions."""
+    return job.cluster.accelerator.name.startswith(_VALIDATED)
+
+
+def time_error(job: Job) -> TimeError:
+    """What a search believes beforehand about the errors of this job's predictions."""
+    factor = 1.0 if is_validated(job) else _UNVALIDATED
+    return TimeError(parts={name: factor * value for name, value in PARTS.items()}, residual=factor * RESIDUAL)
+
+
+def interval_error(job: Job) -> TimeError:
+    """What the intervals are made of: where the stack was fitted, what was seen on sheets that were left out."""
+    if job.stack.scatter is None or not is_validated(job):
+        return time_error(job)
+    return TimeError(parts={name: KNOWN * value for name, value in PARTS.items()}, residual=job.stack.scatter)
+
+
+def part_shares(step_time: StepTimeColumns, error: TimeError) -> Floats:
+    """Share of each part in each step, by the order of ``error.parts``: shape (layouts, parts).
+
+    To first order, log(step time) changes by share times the log of the part's factor.
+    """
+    total_s = step_time.total_s
+    return np.stack([getattr(step_time, name) / total_s for name in error.parts], axis=1)
+
+
+def relative_error(step_time: StepTimeColumns, job: Job) -> Floats:
+    """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
+    error = interval_error(job)
+    squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
+    variance = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2
+    half_width: Floats = np.exp(Z80 * np.sqrt(variance)) - 1
+    return half_width
+
+
+def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:
+    """How likely each predicted peak is to stay within the limit."""
+    deviations = (math.log(limit_bytes) - np.log(peak_bytes)) / MEMORY_DEVIATION
+    # the logistic curve nearest to the normal distribution function, which numpy lacks; off by less than 0.01
+    probability: Floats = 1 / (1 + np.exp(np.clip(-1.702 * deviations, -50, 50)))
+    return probability

@@ -1,0 +1,132 @@
+"""What limits each part of a step, as a sentence with the layout's own numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.units import format_rate
+
+__all__ = ["PART_WORDS", "limit_of"]
+
+PART_WORDS: Mapping[str, str] = {
+    "matrix_s": "matrix products",
+    "attention_s": "attention",
+    "pointwise_s": "memory traffic",
+    "host_s": "kernel launches",
+    "recompute_s": "recomputation",
+    "tensor_communication_s": "tensor communication",
+    "context_communication_s": "context communication",
+    "expert_communication_s": "expert communication",
+    "pipeline_communication_s": "pipeline communication",
+    "data_communication_s": "data communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+    "parameters_bytes": "parameters",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer states",
+    "activations_bytes": "activations",
+    "logits_bytes": "logits",
+    "buffers_bytes": "buffers",
+    "allowance_bytes": "allowance",
+}
+"""What a sentence calls each part of ``StepTime`` and ``Memory``."""
+
+
+def limit_of(part: str, layout: Layout, job: Job) -> str:
+    """Why that part of the step takes the time it takes; ``part`` is a field of ``StepTime``."""
+    return _LIMITS[part](layout, job)
+
+
+def _matrix(layout: Layout, job: Job) -> str:
+    accelerator = job.cluster.accelerator
+    peak = format_rate(accelerator.peak_flop_per_s(layout.precision), "FLOP/s")
+    return f"the rate at which {accelerator.name} multiplies matrices in {layout.precision}; its dense peak is {peak}"
+
+
+def _attention(layout: Layout, job: Job) -> str:
+    kernel = str(layout.attention_kernel).replace("_", " ")
+    return f"the {kernel} attention kernel on sequences of {job.workload.seq_len}; grows with their square"
+
+
+def _bandwidth(job: Job) -> str:
+    return f"memory bandwidth, {format_rate(job.cluster.accelerator.memory_bandwidth_bytes_per_s, 'B/s')}"
+
+
+def _pointwise(layout: Layout, job: Job) -> str:
+    norms = "norms" if layout.fused_norm else "unfused norms"
+    return f"{_bandwidth(job)}: {norms}, activations, sums and the loss read and write their tensors"
+
+
+def _host(layout: Layout, job: Job) -> str:
+    del job
+    return f"the host: at micro-batch {layout.micro_batch_size} some kernels are shorter than their launch"
+
+
+def _recompute(layout: Layout, job: Job) -> str:
+    del job
+    what = "the attention cores run" if layout.recompute == Recompute.SELECTIVE else "the forward pass runs"
+    return f"recompute {layout.recompute}: {what} again in the backward pass, to save memory"
+
+
+def _tensor(layout: Layout, job: Job) -> str:
+    ranks = layout.tensor_parallel_degree
+    link = job.cluster.link_for(ranks, 1).name
+    return f"collectives of {ranks} tensor ranks over {link}, between matrix products that wait for them"
+
+
+def _context(layout: Layout, job: Job) -> str:
+    ranks = layout.context_parallel_degree
+    link = job.cluster.link_for(ranks, layout.tensor_parallel_degree).name
+    return f"keys and values exchanged among {ranks} context ranks over {link}"
+
+
+def _expert(layout: Layout, job: Job) -> str:
+    ranks = layout.expert_parallel_degree
+    link = job.cluster.link_for(ranks, 1).name
+    return f"tokens sent to their experts on {ranks} expert ranks over {link}, and back"
+
+
+def _pipeline(layout: Layout, job: Job) -> str:
+    stride = job.cluster.world_size // layout.pipeline_parallel_degree
+    link = job.cluster.link_for(layout.pipeline_parallel_degree, stride).name
+    return f"hidden states sent between {layout.num_stages} stages over {link}, where no other work hides it"
+
+
+def _data(layout: Layout, job: Job) -> str:
+    ranks, stride = layout.data_parallel_degree, layout.tensor_parallel_degree * layout.context_parallel_degree
+    what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
+    return f"{what} of {ranks} replicas over {job.cluster.link_for(ranks, stride).name}, less what computation hides"
+
+
+def _bubble(layout: Layout, job: Job) -> str:
+    count = job.workload.num_micro_batches(layout)
+    schedule = str(layout.pipeline_schedule).replace("_", " ")
+    return (
+        f"{layout.num_stages} stages on {layout.pipeline_parallel_degree} pipeline ranks fill and drain around "
+        f"{count} micro-batches ({schedule})"
+    )
+
+
+def _optimizer(layout: Layout, job: Job) -> str:
+    shards = layout.data_parallel_shard_degree
+    held = "its weights" if shards == 1 else f"1/{shards} of its weights"
+    return f"{_bandwidth(job)}: a rank reads and writes AdamW's states of {held}"
+
+
+_LIMITS: Mapping[str, Callable[[Layout, Job], str]] = {
+    "matrix_s": _matrix,
+    "attention_s": _attention,
+    "pointwise_s": _pointwise,
+    "host_s": _host,
+    "recompute_s": _recompute,
+    "tensor_communication_s": _tensor,
+    "context_communication_s": _context,
+    "expert_communication_s": _expert,
+    "pipeline_communication_s": _pipeline,
+    "data_communication_s": _data,
+    "bubble_s": _bubble,
+    "optimizer_s": _optimizer,
+}

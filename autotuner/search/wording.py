@@ -1,0 +1,88 @@
+"""Words and numbers of sentences: fields of a layout, what changes between two, predictions with their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotuner.domain.layout import Layout
+from autotuner.units import format_seconds
+
+__all__ = [
+    "FIELD_WORDS",
+    "change_in_words",
+    "expected_mfu",
+    "expected_seconds",
+    "fit_in_words",
+    "percent",
+    "value_in_words",
+]
+
+FIELD_WORDS: Mapping[str, str] = {
+    "tensor_parallel_degree": "tensor",
+    "pipeline_parallel_degree": "pipeline",
+    "context_parallel_degree": "context",
+    "data_parallel_shard_degree": "shard",
+    "data_parallel_replicate_degree": "replicate",
+    "expert_parallel_degree": "expert",
+    "virtual_stages_per_rank": "stages per rank",
+    "micro_batch_size": "micro-batch",
+    "pipeline_schedule": "schedule",
+    "sequence_parallel": "sequence parallel",
+    "shard_level": "sharding",
+    "reshard_after_forward": "reshard after forward",
+    "recompute": "recompute",
+    "attention_kernel": "attention",
+    "precision": "precision",
+    "fused_norm": "fused norm",
+}
+"""What a sentence calls each field of ``Layout``, in the order in which it names them."""
+
+_DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
+
+
+def value_in_words(value: object) -> str:
+    """A field's value: a number, a choice's word, or on and off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value).replace("_", " ")
+
+
+def change_in_words(before: Layout, after: Layout) -> str:
+    """The fields that differ, each with both values: ``tensor 4 → 2, replicate 8 → 16``.
+
+    Where the same replicas are only sharded otherwise, the sharding alone is said.
+    """
+    changed = [name for name in FIELD_WORDS if getattr(before, name) != getattr(after, name)]
+    if "shard_level" in changed and before.data_parallel_degree == after.data_parallel_degree:
+        changed = [name for name in changed if name not in _DATA_DEGREES]
+    return ", ".join(
+        f"{FIELD_WORDS[name]} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
+        for name in changed
+    )
+
+
+def percent(share: float) -> str:
+    """A share in whole hundredths: ``11 %``; what is there and rounds to nothing is ``<1 %``."""
+    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def expected_seconds(seconds: float, relative_error: float | None) -> str:
+    """A predicted time with the half-width of its 80 % interval: ``1.23 s ± 11 %``; without, where it is unknown."""
+    error = "" if relative_error is None else f" ± {percent(relative_error)}"
+    return f"{format_seconds(seconds)}{error}"
+
+
+def expected_mfu(mfu: float, relative_error: float | None) -> str:
+    """A predicted MFU with the same half-width in points: ``41.0 ± 4.5 %``, that is 37 to 45 %."""
+    error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
+    return f"{100 * mfu:.1f}{error} %"
+
+
+def fit_in_words(fits: bool, probability: float | None) -> str:
+    """Whether a layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    likely = fits if probability is None else probability >= 0.5
+    words = "fits" if likely else "does not fit"
+    if probability is None:
+        return words
+    certainty = max(probability, 1 - probability)
+    return f"{words}, {percent(certainty)}" if certainty < 0.995 else f"{words}, >99 %"

@@ -1,0 +1,1 @@
+"""Measurements and fits; nothing here is imported by the program."""

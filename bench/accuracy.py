@@ -1,0 +1,187 @@
+"""Predicts every published sheet by constants fitted without it, judges that, and writes docs/accuracy.md.
+
+``python -m bench.accuracy`` takes about ten minutes on a core; ``--quick`` uses the constants of the catalog, which saw
+the sheets, prints the same tables and writes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+
+from autotuner.backtest.report import Report, Score, backtest
+from autotuner.backtest.table import Sheet, Table
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import KNOWN, PARTS, Z80, part_shares, time_error
+from bench.fit_memory import fitted_memory, with_memory
+from bench.fit_stacks import FITS, Fit, fitted, sheets_of, with_values
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
+NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
+
+_BY_SHEET = ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep")
+"""Tables whose sheets are left out one by one; of the others, all sheets of a model at once, which is harder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A figure to reach on a table."""
+
+    table: str
+    at_least: float
+    aim: float
+    keep: Callable[[str], bool] = lambda _: True
+
+
+TARGETS = (
+    Target(table="aleph_alpha_layouts_sweep", at_least=0.07, aim=0.035),
+    Target(table="nanotron_ultrascale_sweep", at_least=0.15, aim=0.075),
+    Target(table="megatron_lm_tables", at_least=0.08, aim=0.04),
+    Target(table="llm_foundry_mpt", at_least=0.10, aim=0.05),
+    Target(table="vtrain_validation", at_least=0.10, aim=0.05, keep=lambda name: "multi" in name),
+)
+
+
+def held_out_tables(*, quick: bool) -> dict[str, Table]:
+    """Every table, its sheets' jobs with constants that were fitted without them."""
+    tables: dict[str, list[Sheet]] = defaultdict(list)
+    for one in FITS:
+        everything = None if quick else fitted(one)
+        for table in one.tables:
+            for fold in _folds(table):
+                if everything is None:
+                    tables[table] += fold
+                    continue
+                values = fitted(one, fold, start=everything, rounds=3)
+                tables[table] += [_with_constants(sheet, one, values) for sheet in fold]
+    if not quick:
+        tables["aleph_alpha_layouts_sweep"] = _with_memory_held_out(tables["aleph_alpha_layouts_sweep"])
+    return {name: Table(sheets=tuple(sheets), left_out={}) for name, sheets in tables.items()}
+
+
+def _folds(table: str) -> Iterator[list[Sheet]]:
+    folds: dict[str, list[Sheet]] = defaultdict(list)
+    for sheet in sheets_of(table):
+        folds[sheet.name if table in _BY_SHEET else sheet.job.model.name].append(sheet)
+    yield from folds.values()
+
+
+def _with_constants(sheet: Sheet, one: Fit, values: np.ndarray) -> Sheet:
+    return replace(sheet, job=with_values(sheet.job, one.constants, values))
+
+
+def _with_memory_held_out(sheets: Sequence[Sheet]) -> list[Sheet]:
+    judged = []
+    for sheet in sheets:
+        values = fitted_memory([other for other in sheets if other.name != sheet.name])
+        judged.append(replace(sheet, job=with_memory(sheet.job, values)))
+    return judged
+
+
+# ---------------------------------------------------------------- intervals
+def fitted_scatter(sheets: Sequence[Sheet]) -> float:
+    """The stack's ``scatter`` with which 80 % of the measured rows lie in their intervals."""
+    errors, variances = [], []
+    for sheet in sheets:
+        measured = ~sheet.out_of_memory
+        predicted = predict(sheet.layouts.take(measured), sheet.job).step_time
+        errors.append(np.log(predicted.total_s / sheet.step_time_s[measured]) / Z80)
+        shares = part_shares(predicted, time_error(sheet.job)) * KNOWN * np.array(list(PARTS.values()))
+        variances.append((shares**2).sum(axis=1))
+    beyond = np.sort(np.concatenate(errors) ** 2 - np.concatenate(variances))
+    return float(np.sqrt(max(0.0, beyond[int(0.8 * len(beyond))])))
+
+
+# ---------------------------------------------------------------- tables of the page
+def _error_table(reports: Mapping[str, Report], tables: Mapping[str, Table]) -> Iterator[str]:
+    yield "| table | rows | median | at least | aim | mean | p90 | in 80 % interval |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for target in TARGETS:
+        kept = tuple(sheet for sheet in tables[target.table].sheets if target.keep(sheet.name))
+        score = reports[target.table].all if len(kept) == len(tables[target.table].sheets) else _judged(kept)
+        name = f"`{target.table}`" + ("" if len(kept) == len(tables[target.table].sheets) else " multi-node")
+        yield _error_row(name, score, f"{target.at_least:.0%}", f"{target.aim:.1%}")
+    for table in sorted(set(reports) - {target.table for target in TARGETS if target.table != "vtrain_validation"}):
+        yield _error_row(f"`{table}`", reports[table].all, "", "")
+
+
+def _judged(sheets: tuple[Sheet, ...]) -> Score:
+    return backtest(Table(sheets=sheets, left_out={}), num_seeds=1).all
+
+
+def _error_row(name: str, score: Score, at_least: str, aim: str) -> str:
+    figures = (score.median_abs_error, score.mean_abs_error, score.p90_abs_error)
+    median, mean, p90 = (f"{figure:.1%}" for figure in figures if figure is not None)
+    covered = f"{score.interval_coverage:.0%}"
+    return f"| {name} | {score.rows_used} | **{median}** | {at_least} | {aim} | {mean} | {p90} | {covered} |"
+
+
+def _sheet_table(report: Report) -> Iterator[str]:
+    yield "| sheet | rows | median error | Spearman | let through | refused | regret | trials ours | TPE | random |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for score in report.sheets:
+        if score.regret is not None:
+            trials = " | ".join(_count(score, name) for name in ("ours", "tpe", "random"))
+            yield (
+                f"| {score.name.split(': ')[-1]} | {score.rows_used} | {score.median_abs_error:.1%} | "
+                f"{score.spearman:.3f} | {_share(score.oom_let_through)} | {_share(score.feasible_refused)} | "
+                f"{score.regret:.1%} | {trials} |"
+            )
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _count(score: Score, name: str) -> str:
+    count = score.trials_to_2pct[name]
+    return f"{count.median:g} / {count.p90:g}"
+
+
+def _search_table(reports: Mapping[str, Report]) -> Iterator[str]:
+    scores = [score for report in reports.values() for score in report.sheets if score.regret is not None]
+    regrets = np.array([score.regret for score in scores], dtype=float)
+    yield f"Sheets with 8 measured rows or more: {len(scores)}, over all tables."
+    yield ""
+    yield "| figure | measured | at least | aim |"
+    yield "| --- | --- | --- | --- |"
+    yield (
+        f"| regret of the first choice, median / worst | {np.median(regrets):.1%} / {regrets.max():.1%} "
+        f"(90th percentile {np.quantile(regrets, 0.9):.1%}) | 2 % / 8 % | 0 / 3 % |"
+    )
+    for name, targets in (("ours", "3 / 10 | 1 / 4"), ("tpe", " | "), ("random", " | ")):
+        medians = np.array([score.trials_to_2pct[name].median for score in scores], dtype=float)
+        tails = np.array([score.trials_to_2pct[name].p90 for score in scores], dtype=float)
+        yield (
+            f"| trials to within 2 %, {name}: median sheet, 9th of 10 sheets, worst sheet (medians over seeds; in "
+            f"brackets the 90th percentile over seeds) | {np.median(medians):g}, {np.quantile(medians, 0.9):g}, "
+            f"{medians.max():g} ({np.median(tails):g}, {np.quantile(tails, 0.9):g}, {tails.max():g}) | {targets} |"
+        )
+
+
+def main() -> None:
+    """Fit without, predict, judge, print and write."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    quick = "--quick" in sys.argv
+    tables = held_out_tables(quick=quick)
+    reports = {name: backtest(table, num_seeds=20) for name, table in tables.items()}
+    lines = ["## Step times", "", *_error_table(reports, tables), "", "## The search", "", *_search_table(reports)]
+    for name in ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep", "vtrain_validation"):
+        lines += ["", f"## Sheets of `{name}`", "", *_sheet_table(reports[name])]
+    page = NOTES.read_text(encoding="utf-8").rstrip() + "\n\n" + "\n".join(lines) + "\n"
+    for one in FITS:
+        sheets = [sheet for table in one.tables for sheet in tables[table].sheets]
+        print(f"{one.stack}: scatter = {fitted_scatter(sheets):.3f}")  # noqa: T201
+    if not quick:
+        PAGE.write_text(page, encoding="utf-8")
+    print("\n".join(lines))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.choice import Recompute
+from autotuner.domain.trial import TrialSettings
+from tests.api.service import StoreDriver
+from tests.api.test_predictions import JOB
+from tests.builders import cpu_layout, measurement, sweep_request
+
+LAYOUT: dict[str, Any] = {"tensor_parallel_degree": 8, "recompute": "full"}
+
+
+def test_an_explanation_has_parts_that_sum_and_changes_that_help(client: httpx.Client) -> None:
+    answer = client.post("/explanations", json=JOB | {"layout": LAYOUT}).json()
+    predicted = answer["predicted"]
+    assert sum(part["seconds"] for part in answer["time"]) == pytest.approx(predicted["step_time_s"])
+    assert sum(part["num_bytes"] for part in answer["memory"]) == pytest.approx(predicted["peak_bytes"])
+    assert answer["margin_bytes"] == pytest.approx(answer["limit_bytes"] - predicted["peak_bytes"])
+    assert all(part["limit"] for part in answer["time"])
+    without = next(change for change in answer["helpful"] if change["change"] == "recompute full → none")
+    assert without["layout"]["recompute"] == "none"
+    assert without["predicted"]["step_time_s"] < predicted["step_time_s"]
+
+
+def test_an_explanation_is_of_the_layout_that_a_prediction_is_of(client: httpx.Client) -> None:
+    (row,) = client.post("/predictions", json=JOB | {"layout": LAYOUT}).json()["items"]
+    explained = client.post("/explanations", json=JOB | {"layout": LAYOUT}).json()
+    assert {name: explained[name] for name in ("label", "layout", "predicted")} == {
+        name: row[name] for name in ("label", "layout", "predicted")
+    }
+
+
+def test_every_reason_against_a_layout_is_listed(client: httpx.Client) -> None:
+    layout = {"tensor_parallel_degree": 3, "precision": "fp32", "virtual_stages_per_rank": 2}
+    refused = client.post("/explanations", json=JOB | {"layout": layout})
+    assert refused.status_code == 422
+    fields = {error["field"] for error in refused.json()["errors"]}
+    assert {"layout.tensor_parallel_degree", "layout.virtual_stages_per_rank"} <= fields
+
+
+def test_a_layout_must_be_given(client: httpx.Client) -> None:
+    refused = client.post("/explanations", json=JOB)
+    assert (refused.status_code, refused.json()["field"]) == (422, "layout")
+
+
+def test_an_explanation_stores_nothing(client: httpx.Client) -> None:
+    client.post("/explanations", json=JOB | {"layout": LAYOUT})
+    assert client.get("/sweeps").json()["total"] == 0
+
+
+@pytest.mark.parametrize("route", ["/predictions", "/explanations"])
+def test_an_unknown_stack_is_not_found_and_the_nearest_is_named(client: httpx.Client, route: str) -> None:
+    refused = client.post(route, json=JOB | {"layout": LAYOUT, "stack": "megatrn"})
+    assert (refused.status_code, refused.json()["nearest"]) == (404, "megatron")
+
+
+def test_another_stack_is_predicted_otherwise(client: httpx.Client) -> None:
+    torch, other = (
+        client.post("/explanations", json=JOB | {"layout": LAYOUT, "stack": stack}).json()["predicted"]
+        for stack in ("torch", "aleph-alpha")  # the second gathers the logits
+    )
+    assert torch["step_time_s"] != other["step_time_s"]
+
+
+def test_a_trial_is_explained_within_the_memory_that_it_had(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(trial=TrialSettings(memory_budget_bytes=10**8)))
+    trial = driver.ended(sweep, 0)
+    explained = client.get(f"/trials/{trial.id}/explanation").json()
+    assert explained["limit_bytes"] == 10**8
+    assert explained["layout"] == client.get(f"/trials/{trial.id}").json()["layout"]
+
+
+def test_an_unknown_trial_has_no_explanation(client: httpx.Client) -> None:
+    assert client.get("/trials/sw-none-0000/explanation").status_code == 404
+
+
+def test_the_rules_of_a_sweep_count_pairs_of_measured_trials(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    plain = cpu_layout(tensor_parallel_degree=2)
+    driver.ended(sweep, 0, measurement(step_time_s=0.5), layout=plain)
+    driver.ended(sweep, 1, measurement(step_time_s=0.75), layout=replace(plain, recompute=Recompute.FULL))
+    driver.queued(sweep, 2, replace(plain, micro_batch_size=2))
+    answer = client.get(f"/sweeps/{sweep.id}/rules").json()
+    assert answer["num_measured"] == 2
+    first = answer["items"][0]
+    assert (first["subject"], first["before"], first["after"]) == ("recompute", "full", "none")
+    assert (first["num_pairs"], first["num_faster"], first["median_gain"]) == (1, 1, 0.5)
+    assert [item["num_pairs"] for item in answer["items"][1:]] == [0] * 5
+
+
+def test_a_sweep_without_trials_has_six_rules_without_pairs(client: httpx.Client, driver: StoreDriver) -> None:
+    answer = client.get(f"/sweeps/{driver.sweep().id}/rules").json()
+    assert answer["num_measured"] == 0
+    assert all("no pairs" in item["statement"] for item in answer["items"])
+    assert len(answer["items"]) == 6
+
+
+def test_an_unknown_sweep_has_no_rules(client: httpx.Client) -> None:
+    assert client.get("/sweeps/sw-none/rules").status_code == 404

@@ -1,0 +1,34 @@
+"""The published tables, read and judged once for all tests."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from autotuner.backtest.judgement import Judgement, Rows, judge
+from autotuner.backtest.row import Row
+from autotuner.backtest.table import Sheet, read_table
+
+__all__ = ["judged", "rows", "sheets"]
+
+FOLDER = Path(__file__).parent
+
+
+def rows(table: str) -> list[Row]:
+    """The rows of a table as texts."""
+    return list(csv.DictReader((FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()))
+
+
+@cache
+def sheets(table: str) -> tuple[tuple[Sheet, Judgement], ...]:
+    """The sheets of a table, and what they say of the catalog's constants; nothing is searched."""
+    return tuple(
+        (sheet, judge(sheet, num_seeds=0, num_given=0)) for sheet in read_table(FOLDER / f"{table}.csv").sheets
+    )
+
+
+def judged(table: str, keep: Callable[[Sheet], bool] = lambda _: True) -> Rows:
+    """All judged rows of the sheets kept."""
+    return Rows.joined([judgement.rows for sheet, judgement in sheets(table) if keep(sheet)])

@@ -1,0 +1,136 @@
+"""Memory against the formulas of arXiv 2205.05198 and the peaks that two studies recorded.
+
+GPT of Megatron-LM drops activations out; the cost model's does not. What that keeps is added here, by the formulas of
+section 4: per layer a mask of one byte for each of the two residual dropouts, and of the attention's the mask and the
+output, three bytes for each score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from autotuner.backtest.row import Row, Run, UnusableRow, read_row
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory import MemoryColumns, memory
+from autotuner.domain.choice import PipelineSchedule, Recompute
+from autotuner.units import GIB
+from tests.published.korthikanti import Case, cases
+from tests.published.tables import rows
+
+CASES = tuple(cases("megatron_activation_memory"))
+SIZES = [case for case in CASES if case.row["activation_gib"]]
+SHARES = [case for case in CASES if case.row["activation_pct_of_tp_baseline"]]
+BASELINES = {case.job: case for case in SIZES if case.layout.recompute == Recompute.NONE}
+
+
+def growth_bytes(case: Case, *parts: str) -> float:
+    """What a rank holds more of if it gets its layers twice: of its layers all that is saved, no working memory."""
+    doubled = replace(case.job, model=replace(case.job.model, num_layers=2 * case.job.model.num_layers))
+    before, after = memory(case.columns, case.job), memory(case.columns, doubled)
+    return float(sum(getattr(after, f"{part}_bytes")[0] - getattr(before, f"{part}_bytes")[0] for part in parts))
+
+
+def published_bytes(case: Case) -> float:
+    """Activations as the paper counts them: with dropout, without the sums of attention's rows that we count."""
+    model, layout, workload = case.job.model, case.layout, case.job.workload
+    activations_bytes = growth_bytes(case, "activations")
+    if layout.recompute == Recompute.FULL:
+        return activations_bytes
+    tensor, p, v = layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
+    interleaved = 1 + (p - 1) / (p * v) if v > 1 else 1  # section 4.2.3
+    held = layout.micro_batch_size * workload.seq_len * model.num_layers * interleaved  # tokens times layers
+    kept_scores = model.num_heads * workload.seq_len if layout.recompute == Recompute.NONE else 0
+    hidden = model.hidden_size / (tensor if layout.sequence_parallel else 1)
+    masks_bytes = dropout_bytes(hidden, scores=kept_scores / tensor)
+    sums_bytes = 4 * model.num_heads / tensor
+    return activations_bytes + held * (masks_bytes - sums_bytes)
+
+
+def dropout_bytes(hidden: float, scores: float) -> float:
+    """What dropout keeps of a token in a layer, by the hidden size and the scores of its queries."""
+    return 2 * hidden + 3 * scores
+
+
+@pytest.mark.parametrize("case", SIZES, ids=lambda case: case.name)
+def test_activations_are_those_of_the_formula_with_its_dropout(case: Case) -> None:
+    # arithmetic on both sides
+    assert published_bytes(case) == pytest.approx(float(case.row["activation_gib"]) * GIB, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", SHARES, ids=lambda case: case.name)
+def test_each_technique_leaves_the_published_share_of_the_baseline(case: Case) -> None:
+    percent = 100 * published_bytes(case) / published_bytes(BASELINES[case.job])
+    # read off a plot: the formula that it plots is up to 0.14 points away as well
+    assert percent == pytest.approx(float(case.row["activation_pct_of_tp_baseline"]), abs=0.15)
+
+
+@pytest.mark.parametrize("case", SIZES, ids=lambda case: case.name)
+def test_a_parameter_takes_eighteen_bytes_with_its_gradient_and_optimizer_state(case: Case) -> None:
+    published = float(case.row["params_optimizer_gib"]) * GIB
+    # the paper counts 12 h^2 per layer and leaves the norms out, one part in 3 h
+    assert growth_bytes(case, "parameters", "gradients", "optimizer") == pytest.approx(published, rel=1e-4)
+
+
+# ---------------------------------------------------------------- peaks recorded in runs
+def recorded(table: str) -> Iterator[tuple[Row, Run]]:
+    """Runs that ended, with a peak."""
+    for row in rows(table):
+        try:
+            run = read_row(row)
+        except UnusableRow:
+            continue
+        if row["memory_gb"] and run.step_time_s is not None:
+            yield row, run
+
+
+def peak(run: Run) -> MemoryColumns:
+    return memory(LayoutColumns.from_layouts([run.layout]), run.job)
+
+
+@cache
+def pipelines() -> dict[tuple[int, int], tuple[float, Run]]:
+    """The runs of GPT 1.5B under 1F1B: peak in GB, by sequences in a micro-batch and micro-batches."""
+    return {
+        (run.layout.micro_batch_size, run.job.workload.num_micro_batches(run.layout)): (float(row["memory_gb"]), run)
+        for row, run in recorded("zero_bubble_pp_a100")
+        if run.layout.pipeline_schedule == PipelineSchedule.ONE_F_ONE_B
+    }
+
+
+def held_gb(run: Run) -> float:
+    """Predicted activations of a run on 8 A100 and what dropout adds, GB."""
+    model, num_micro_batches = run.job.model, run.job.workload.num_micro_batches(run.layout)
+    layers = 3 * min(num_micro_batches, run.layout.pipeline_parallel_degree)
+    tokens = run.layout.micro_batch_size * run.job.workload.seq_len
+    dropped = layers * tokens * dropout_bytes(model.hidden_size, model.num_heads * run.job.workload.seq_len)
+    return (float(peak(run).activations_bytes[0]) + dropped) / 1e9
+
+
+ROUNDING_GB = 1.0
+"""Of a difference of peaks that were printed in whole GB."""
+
+
+def test_two_more_micro_batches_in_flight_cost_what_the_pipeline_recorded() -> None:
+    (two_gb, two), (four_gb, four) = pipelines()[6, 2], pipelines()[6, 4]
+    assert held_gb(four) - held_gb(two) == pytest.approx(four_gb - two_gb, abs=ROUNDING_GB)
+
+
+def test_twice_the_micro_batch_costs_what_the_pipeline_recorded() -> None:
+    (single_gb, single), (double_gb, double) = pipelines()[6, 24], pipelines()[12, 24]
+    # the paper takes a layer off the first stage, so that its second is the fullest, with 7 micro-batches; ours has 8
+    predicted_gb = 7 / 8 * (held_gb(double) - held_gb(single))
+    assert predicted_gb == pytest.approx(double_gb - single_gb, abs=ROUNDING_GB)
+
+
+def test_the_peaks_of_a_sweep_on_h100_are_met_in_the_median() -> None:
+    runs = list(recorded("nanotron_ultrascale_sweep"))
+    ratios = np.array([float(peak(run).total_bytes[0]) / 1e9 / float(row["memory_gb"]) for row, run in runs])
+    # 13 % are measured, no constant having seen them. The source says neither whether GB means 10^9, nor of which rank,
+    # nor whether libraries and context are in it, as in the prediction's allowance of 2 GB
+    assert np.median(np.abs(ratios - 1)) < 0.2
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.15)

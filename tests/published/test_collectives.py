@@ -1,0 +1,90 @@
+"""The catalog's links against published benchmarks of collectives; ``bench/fit_links.py`` prints the errors in full.
+
+``nccl_bandwidth.csv`` holds facts only, one row per measured collective: payload in bytes as NCCL counts it (all that a
+rank has in the end, or sends), time in microseconds, derived from the bus bandwidth where the source prints that alone.
+The algorithm is empty where the library chose it; ``no_nvls`` is NVLink SHARP switched off. Sources:
+
+* vtrain: VIA-Research/vTrain, trace/ (MIT), float32 all-reduce, NCCL's version not stated;
+* aiconfigurator: ai-dynamo/aiconfigurator @095f58a51, nccl_perf, NCCL 2.27 and 2.29, 16-bit;
+* galvatron: PKU-DAIR/Hetu-Galvatron @cea12ff, hardware_configs; GPU not named, consistent with A100;
+* ml-engineering, ml-engineering-bench: stas00/ml-engineering @744d01e, network/ (CC BY-SA 4.0); the latter's hardware
+  is not stated, taken for nodes of A100 with eight ports of 100 Gbit/s;
+* ultrascale-playbook: nanotron's Ultra-Scale Playbook (Apache-2.0), means over runs at 256 MB, taken for bus bandwidth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotuner.catalog.load import load_link
+from autotuner.costmodel.columns import Floats
+from bench.fit_links import FITS, Fit, Rows, fitted, load_rows, predicted_on
+
+FIT_OF = {fit.link: fit for fit in FITS}
+
+
+def errors(link: str, at_least_bytes: float = 0, below_bytes: float = np.inf, source: str | None = None) -> Floats:
+    """|predicted / measured - 1| of the rows of a link's fit in a range of sizes."""
+    fit = FIT_OF[link]
+    rows = load_rows(fit.keep)
+    kept = (rows.payload_bytes >= at_least_bytes) & (rows.payload_bytes < below_bytes)
+    rows = rows.where(kept & (rows.source == source) if source else kept)
+    assert len(rows.measured_s) > 2
+    return np.abs(predicted_on(fit, load_link(link), rows) / rows.measured_s - 1)
+
+
+@pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
+def test_collectives_of_100_megabytes_and_more_inside_a_node_are_predicted_within_a_few_percent(link: str) -> None:
+    # 2 % and 3 % now
+    assert np.median(errors(link, at_least_bytes=1e8)) < 0.04
+
+
+@pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
+def test_collectives_of_10_megabytes_inside_a_node_are_predicted_within_a_tenth(link: str) -> None:
+    # what a layer's tensor-parallel all-reduce sends: 9 % and 5 % now
+    assert np.median(errors(link, at_least_bytes=1e7, below_bytes=1e8)) < 0.10
+
+
+@pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
+def test_short_messages_inside_a_node_are_predicted_by_their_latency(link: str) -> None:
+    # up to 1 MB, of the newest NCCL: 10 % and 8 % now; older releases need two to three times as long
+    assert np.median(errors(link, below_bytes=1e6, source="aiconfigurator")) < 0.12
+
+
+def test_nvlink_sharp_explains_why_eight_ranks_all_reduce_faster_than_four() -> None:
+    rows = load_rows(
+        lambda r: r["source"] == "ml-engineering" and r["gpu"] == "h200" and r["payload_bytes"] == str(2**33)
+    )
+    with_and_without = predicted_on(FIT_OF["nvlink4"], load_link("nvlink4"), rows) / rows.measured_s
+    assert set(rows.num_ranks.tolist()) == {4, 5, 6, 7, 8}
+    assert rows.without_multicast.any()
+    # bandwidths differ by 30 %; the worst is 7 % off now, a ring of 5
+    assert np.abs(with_and_without - 1).max() < 0.08
+
+
+@pytest.mark.parametrize("link", ["edr100", "efa400-v4"])
+def test_large_all_reduces_of_four_nodes_reach_the_rate_of_all_ports(link: str) -> None:
+    # a gigabyte and more: 2 % and 8 % now, with one share of the port's rate for both networks
+    assert np.median(errors(link, at_least_bytes=1e9)) < 0.10
+
+
+def test_one_exponent_describes_how_a_shared_network_slows_down_from_2_to_64_nodes() -> None:
+    # bandwidths fall by a factor of 11 to 17; the means' own bands are wider than this
+    assert np.median(errors("efa400")) < 0.15
+
+
+@pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.link)
+def test_the_catalog_has_the_constants_that_the_benchmarks_say(fit: Fit) -> None:
+    link, again = load_link(fit.link), fitted(fit, load_rows(fit.keep))
+    for name in fit.constants:
+        # the catalog rounds to two digits, and an efficiency of 0.99 is a hundredth; 5 % is ten times less than what
+        # leaving out a source moves
+        assert getattr(again, name) == pytest.approx(getattr(link, name), rel=0.05), name
+
+
+def test_the_measured_table_covers_what_the_laws_claim() -> None:
+    everything: Rows = load_rows(lambda _: True)
+    assert set(everything.collective.tolist()) == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert everything.payload_bytes.min() < 1e4
+    assert everything.payload_bytes.max() > 1e10

@@ -1,0 +1,85 @@
+"""Laws of kernels for any accelerator."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+
+import pytest
+
+from autotuner.catalog.kernels import kernels_for
+from autotuner.catalog.load import accelerators, load_accelerator
+from autotuner.costmodel.gemm import gemm_s
+from autotuner.domain.choice import AttentionKernel, Precision
+from tests.builders import h100
+
+TABLES = tomllib.loads(files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", accelerators())
+def test_every_format_and_kernel_of_an_accelerator_has_a_law(name: str) -> None:
+    accelerator = load_accelerator(name)
+    laws = kernels_for(accelerator)
+    assert tuple(laws.gemm) == tuple(laws.attention) == accelerator.precisions
+    for law in laws.attention.values():
+        assert set(accelerator.attention_kernels) <= {*law.fused, *law.unfused}
+        assert not law.fused.keys() & law.unfused.keys()
+
+
+def test_the_catalog_says_which_devices_were_measured() -> None:
+    measured = {name for name in accelerators() if kernels_for(load_accelerator(name)).is_measured}
+    assert measured == {"a100-40gb", "a100-80gb", "h100-sxm", "h200"}
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "cpu"])
+def test_an_accelerator_that_a_user_describes_takes_the_default_of_its_kind(kind: str) -> None:
+    described = h100(name="mine", kind=kind)
+    laws = kernels_for(described)
+    assert not laws.is_measured
+    assert laws.gemm[Precision.BF16].peak_flop_per_s == described.bf16_flop_per_s
+
+
+def test_a_described_accelerator_of_twice_the_rates_takes_half_the_time() -> None:
+    changes = {"bf16_flop_per_s": 2 * 989.4e12, "memory_bandwidth_bytes_per_s": 2 * 3.35e12}
+    once, twice = (kernels_for(a).gemm[Precision.BF16] for a in (h100(name="a"), h100(name="b", **changes)))
+    latency_s = once.latency_s
+    for m in (64, 8192):  # limited by memory, and by the products
+        assert gemm_s(m, 8192, 8192, once) - latency_s == pytest.approx(2 * (gemm_s(m, 8192, 8192, twice) - latency_s))
+
+
+def test_fp8_training_keeps_the_attention_core_in_bf16() -> None:
+    laws = kernels_for(load_accelerator("h100"))
+    assert laws.attention[Precision.FP8].products == laws.gemm[Precision.BF16]
+
+
+def test_a_slower_clock_slows_products_and_not_the_memory() -> None:
+    laws = kernels_for(load_accelerator("h100"))
+    slow = laws.at_clock(0.5)
+    for law, slowed in (
+        (laws.gemm[Precision.BF16], slow.gemm[Precision.BF16]),
+        (laws.attention[Precision.BF16].products, slow.attention[Precision.BF16].products),
+    ):
+        assert slowed.peak_flop_per_s == law.peak_flop_per_s / 2
+        assert slowed.memory_bandwidth_bytes_per_s == law.memory_bandwidth_bytes_per_s
+
+
+def test_a_newer_flash_attention_is_never_slower_on_the_device_it_was_made_for() -> None:
+    h100_law = kernels_for(load_accelerator("h100")).attention[Precision.BF16]
+    order = (AttentionKernel.FLASH_1, AttentionKernel.FLASH, AttentionKernel.FLASH_3)
+    shares = [[one_pass.product_share for one_pass in h100_law.fused[kernel]] for kernel in order]
+    assert shares == sorted(shares)
+
+
+def test_every_table_of_constants_names_sources_that_are_dated() -> None:
+    sources = TABLES["sources"]
+    tables = [
+        TABLES["num_multiprocessors"],
+        *TABLES["unfused"].values(),
+        *(table for device in TABLES["device"].values() for table in device["gemm"].values()),
+        *(table for device in TABLES["device"].values() for table in device.get("attention", {}).values()),
+    ]
+    named = [table["source"] for table in tables] + [
+        s for tiling in TABLES["tiling"].values() for s in tiling["sources"]
+    ]
+    assert set(named) == set(sources)
+    assert all(source["title"] and source["date"] for source in sources.values())

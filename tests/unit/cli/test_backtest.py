@@ -1,0 +1,121 @@
+"""``autotuner backtest`` as a user runs it on a table of their own."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from autotuner.cli import main
+
+Row: TypeAlias = dict[str, Any]
+
+SHAPES = {"model": "small", "layers": 24, "hidden": 2048, "heads": 16, "vocab": 32000}
+RUN = {**SHAPES, "seq_len": 2048, "gpu": "a100-80gb", "num_gpus": 16, "global_batch": 256}
+
+
+def runs() -> list[Row]:
+    """Nine layouts that ended, slower with every tensor rank and micro-batch, and one that ran out of memory."""
+    ended = [
+        {**RUN, "tp": tp, "pp": 1, "micro_batch": b, "step_time_s": 10 + tp + b, "oom": 0}
+        for tp in (1, 2, 4)
+        for b in (1, 2, 4)
+    ]
+    return [*ended, {**RUN, "tp": 1, "pp": 1, "micro_batch": 16, "step_time_s": "", "oom": 1}]
+
+
+class CommandLine:
+    """Writes a table and runs the command on it."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self._path = directory / "runs.csv"
+        self._capture = capture
+        self.error = ""
+
+    def backtest(self, rows: Iterable[Row], *options: str, code: int = 0) -> str:
+        rows = list(rows)
+        with self._path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        return self.run(str(self._path), *options, code=code)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["backtest", *arguments])
+        output, self.error = self._capture.readouterr()
+        assert ended.value.code == code, self.error
+        return output
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_the_json_judges_every_run_of_the_table(cli: CommandLine) -> None:
+    document = json.loads(cli.backtest(runs(), "--json", "--seeds", "2"))
+    (sheet,) = document["sheets"]
+    assert "small" in sheet["name"]
+    assert sheet["rows_used"] == document["all"]["rows_used"] == 10
+    assert 0 < sheet["median_abs_error"] <= sheet["p90_abs_error"]
+    assert -1 <= sheet["spearman"] <= 1
+    assert sheet["oom_let_through"] in (0.0, 1.0)
+    assert 1 <= sheet["trials_to_2pct"]["random"]["median"] <= 10
+
+
+def test_the_text_fits_a_terminal_of_120_columns_and_names_the_sheet_and_every_sampler(cli: CommandLine) -> None:
+    text = cli.backtest(runs(), "--seeds", "2")
+    assert max(len(line) for line in text.splitlines()) <= 120
+    for word in ("small", "median", "regret", "ours", "tpe", "random", "no row was left out"):
+        assert word in text
+
+
+def test_rows_that_cannot_be_judged_are_counted_with_their_reason_and_lose_no_other(cli: CommandLine) -> None:
+    broken = [{**RUN, "tp": 3, "pp": 1, "micro_batch": 1, "step_time_s": 9, "oom": 0}] * 2
+    document = json.loads(cli.backtest([*runs(), *broken], "--json", "--seeds", "1"))
+    assert document["all"]["rows_used"] == 10
+    assert sum(document["all"]["rows_left_out"].values()) == 2
+    (reason,) = document["all"]["rows_left_out"]
+    assert reason in " ".join(cli.backtest([*runs(), *broken], "--seeds", "1").split())
+
+
+def test_layouts_that_the_model_learns_from_are_not_judged(cli: CommandLine) -> None:
+    document = json.loads(cli.backtest(runs(), "--json", "--seeds", "5", "--calibrate", "3"))
+    assert document["all"]["rows_used"] == 7
+    assert document["all"]["rows_left_out"] == {"given to the calibration": 3}
+
+
+def test_many_small_sheets_are_summed_up_in_the_text_and_complete_in_the_json(cli: CommandLine) -> None:
+    small = [{**runs()[0], "global_batch": 256 * n} for n in range(1, 31)]
+    assert len(json.loads(cli.backtest(small, "--json"))["sheets"]) == 30
+    text = cli.backtest(small)
+    assert "30 sheets of fewer than 8 measured runs" in text
+    assert len(text.splitlines()) < 30
+
+
+def test_a_table_of_which_nothing_can_be_judged_says_why_and_ends_with_6(cli: CommandLine) -> None:
+    text = cli.backtest([{**run, "gpu": "abacus"} for run in runs()], code=6)
+    assert "10 rows were left out" in text
+    assert "abacus" in text
+
+
+def test_a_missing_column_is_named(cli: CommandLine) -> None:
+    without = [{name: value for name, value in run.items() if name != "hidden"} for run in runs()]
+    cli.backtest(without, code=2)
+    assert "hidden" in cli.error
+
+
+def test_a_file_that_is_not_there_is_named(cli: CommandLine) -> None:
+    cli.run("nowhere.csv", code=2)
+    assert "nowhere.csv" in cli.error
+
+
+@pytest.mark.parametrize("option", [["--calibrate", "-1"], ["--seeds", "0"]])
+def test_an_option_out_of_range_is_refused(cli: CommandLine, option: list[str]) -> None:
+    cli.backtest(runs(), *option, code=2)
+    assert option[0] in cli.error

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from api import examples, views
+from autotuner.cli.explanation import explanation_view
+from autotuner.cli.render import prediction_table, ranking_table
+from autotuner.domain.choice import PipelineSchedule, Recompute
+from autotuner.domain.layout import Layout
+from autotuner.domain.wire import to_dict
+from tests.builders import prediction
+
+LONG = Layout(
+    tensor_parallel_degree=8,
+    pipeline_parallel_degree=16,
+    virtual_stages_per_rank=5,
+    pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+    sequence_parallel=True,
+    recompute=Recompute.SELECTIVE,
+)
+
+
+def predicted(rank: int, layout: Layout = LONG, **changes: Any) -> dict[str, Any]:
+    likely: dict[str, Any] = {"relative_error": 0.12, "fit_probability": 0.97, "validated": True}
+    item: dict[str, Any] = to_dict(views.predicted_layout(rank, layout, prediction(**likely | changes)))
+    return item
+
+
+def printed(view: RenderableType, width: int) -> str:
+    console = Console(width=width, markup=False)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_number_and_no_word_of_a_layout_is_cut_off(width: int) -> None:
+    views = (
+        prediction_table([predicted(1), predicted(2, Layout())], title="all"),
+        ranking_table(to_dict(examples.ranking_page())["items"]),
+        explanation_view(to_dict(examples.explanation())),
+    )
+    for view in views:
+        text = printed(view, width)
+        assert "…" not in text
+        assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_a_prediction_is_printed_with_its_intervals_and_how_sure_it_is_to_fit() -> None:
+    text = printed(prediction_table([predicted(1)], title="all"), 160)
+    for said in ("40.0 ± 4.8 %", "1.36 s ± 12 %", "5.2 MB", "97 %", "comp 74 %, tp 7 %, dp 15 %, bubble 4 %"):
+        assert said in text
+    assert "not validated" not in text
+
+
+def test_an_error_that_is_an_assumption_is_called_so() -> None:
+    text = printed(prediction_table([predicted(1, validated=False)], title="all"), 120)
+    assert "not validated on this device" in text
+
+
+def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement() -> None:
+    lines = printed(ranking_table(to_dict(examples.ranking_page())["items"]), 100).splitlines()
+    at = next(index for index, line in enumerate(lines) if "43.0 %" in line)
+    assert "(47.0 ± 5.6 %)  (4.65 s ± 12 %)  (40.5 GB)" in lines[at + 1]

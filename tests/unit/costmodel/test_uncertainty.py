@@ -1,0 +1,115 @@
+"""Intervals of step times and probabilities of fitting."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import pairwise
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from autotuner.catalog.load import load_cluster
+from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.costmodel.uncertainty import (
+    MEMORY_DEVIATION,
+    PARTS,
+    Z80,
+    fit_probability,
+    interval_error,
+    is_validated,
+    part_shares,
+    relative_error,
+    time_error,
+)
+from autotuner.domain.prediction import StepTime
+from autotuner.domain.stack import Stack
+from tests.builders import big_job
+
+
+def step(**parts: float) -> StepTimeColumns:
+    """A step of those parts and no others."""
+    return StepTimeColumns(**{f.name: np.array([parts.get(f.name, 0.0)]) for f in fields(StepTimeColumns)})
+
+
+def error_of(**parts: float) -> float:
+    return float(relative_error(step(**parts), big_job())[0])
+
+
+def test_every_part_of_a_step_has_an_error() -> None:
+    assert set(PARTS) == {f.name for f in fields(StepTime)}
+    assert all(0 < deviation < 1 for deviation in PARTS.values())
+
+
+def test_the_interval_holds_80_percent_of_a_normal_distribution() -> None:
+    assert NormalDist().cdf(Z80) - NormalDist().cdf(-Z80) == pytest.approx(0.8, abs=1e-4)  # four digits of it are given
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(name: str) -> None:
+    error = time_error(big_job())
+    deviation = np.hypot(error.parts[name], error.residual)
+    assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
+
+
+def test_independent_errors_of_several_parts_cancel_in_part() -> None:
+    assert error_of(matrix_s=1.0, attention_s=1.0) < max(error_of(matrix_s=1.0), error_of(attention_s=1.0))
+
+
+def test_the_more_of_a_step_is_badly_known_the_wider_its_interval() -> None:
+    errors = [error_of(matrix_s=1.0, tensor_communication_s=share) for share in (0.2, 0.5, 1.0, 5.0)]
+    assert errors == sorted(errors)
+
+
+def test_a_step_that_is_twice_as_long_in_all_parts_is_as_uncertain() -> None:
+    assert error_of(matrix_s=2.0, bubble_s=1.0) == error_of(matrix_s=1.0, bubble_s=0.5)
+
+
+def test_shares_of_a_step_sum_to_one_in_the_order_of_the_parts() -> None:
+    error = time_error(big_job())
+    (shares,) = part_shares(step(matrix_s=3.0, bubble_s=1.0), error)
+    assert dict(zip(error.parts, shares.tolist(), strict=True)) == {
+        **dict.fromkeys(PARTS, 0.0),
+        "matrix_s": 0.75,
+        "bubble_s": 0.25,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cluster", "validated"), [("h100:8", True), ("a100-40gb:8", True), ("h200:8", False), ("cpu", False)]
+)
+def test_only_devices_with_published_runs_are_validated_and_others_are_less_certain(
+    cluster: str, validated: bool
+) -> None:
+    job = replace(big_job(), cluster=load_cluster(cluster))
+    assert is_validated(job) == validated
+    narrow, wide = time_error(big_job()), time_error(job)
+    factor = 1.0 if validated else 2.0
+    assert wide.residual == factor * narrow.residual
+    assert dict(wide.parts) == {name: factor * deviation for name, deviation in narrow.parts.items()}
+
+
+def test_a_stack_says_how_much_its_layouts_scatter() -> None:
+    steady, noisy = (interval_error(replace(big_job(), stack=Stack(scatter=s))).residual for s in (0.05, 0.2))
+    assert (steady, noisy) == (0.05, 0.2)
+
+
+def test_a_peak_at_the_limit_fits_as_often_as_not() -> None:
+    assert fit_probability(np.array([80e9]), 80e9).tolist() == [0.5]
+
+
+def test_the_more_a_layout_needs_the_less_likely_it_fits() -> None:
+    probabilities = fit_probability(np.geomspace(40e9, 160e9, 50), 80e9)
+    assert all(more > less for more, less in pairwise(probabilities))
+    assert np.all((probabilities > 0) & (probabilities < 1))
+
+
+def test_a_peak_that_is_no_longer_near_the_limit_is_certain_and_finite() -> None:
+    assert fit_probability(np.array([1.0, 1e30]), 80e9) == pytest.approx([1.0, 0.0], abs=1e-20)
+
+
+def test_the_curve_is_that_of_a_normal_distribution() -> None:
+    deviations = np.linspace(-3, 3, 61)
+    probabilities = fit_probability(80e9 * np.exp(-MEMORY_DEVIATION * deviations), 80e9)
+    # 0.0095: how far the logistic curve lies from the normal distribution at most
+    assert probabilities == pytest.approx([NormalDist().cdf(d) for d in deviations], abs=0.0096)
