@@ -254,7 +254,6 @@ def reason(**cells: str) -> str:
         ({"dp": "4"}, "the degrees do not multiply to the accelerators"),
         ({"global_batch": "63"}, "the batch does not split into whole micro-batches"),
         ({"gpu": "TPU v5"}, "no accelerator 'TPU v5' in the catalog"),
-        ({"gpu": "GH200"}, "gh200"),
         ({"gpu": "V100"}, "v100 does not multiply in bf16"),
         ({"precision": "fp8"}, "a100-80gb does not multiply in fp8"),
         ({"precision": "int4"}, "precision 'int4' is none of the layout's"),

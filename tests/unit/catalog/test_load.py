@@ -25,7 +25,7 @@ LINK_ENDS = ("intra_node_link", "inter_node_link")
 
 
 def test_the_promised_accelerators_are_there() -> None:
-    promised = "a100-40gb a100-80gb h100-sxm h100-pcie h200 b200 gb200 mi300x l40s v100 cpu"
+    promised = "a100-40gb a100-80gb h100-sxm gh200 h800 h100-pcie h200 b200 gb200 mi300x l40s v100 cpu"
     assert accelerators() == tuple(promised.split())
 
 
