@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from api.schemas import (
 )
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import Budget, Sweep
 from autotuner.domain.trial import Trial
@@ -33,7 +31,7 @@ from autotuner.ports import Page, Store
 from autotuner.search.explain import Change, Explanation, explain
 from autotuner.search.history import all_trials
 from autotuner.search.insight import insights
-from autotuner.search.sweep import memory_limit_bytes
+from autotuner.search.sweep import trial_job
 
 __all__ = [
     "explanation",
@@ -119,10 +117,7 @@ def trial_explanation(store: Store, trial: Trial) -> LayoutExplanation:
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    request = store.get_sweep(trial.sweep_id).request
-    accelerator = replace(request.job.cluster.accelerator, memory_bytes=int(memory_limit_bytes(request)))
-    job: Job = replace(request.job, cluster=replace(request.job.cluster, accelerator=accelerator))
-    return explanation(explain(trial.layout, job))
+    return explanation(explain(trial.layout, trial_job(store.get_sweep(trial.sweep_id).request)))
 
 
 def _change(change: Change) -> LayoutChange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, reasons
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, Rule, reasons
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
@@ -65,8 +66,15 @@ class App:
 
     # ------------------------------------------------------------------ predictions
     def predictions(self, job: Job, space: SearchSpace, *, limit: int) -> PredictionTable:
-        """The best predicted layouts of the space, and how many are legal and fit."""
-        return best_predicted(job, space, limit=limit)
+        """The best predicted layouts of the space, and how many are legal and fit.
+
+        Raises:
+            InvalidInput: The space holds no legal layout.
+        """
+        table = best_predicted(job, space, limit=limit)
+        if not table.num_legal:
+            raise _empty(job, space, RULES, "holds no legal layout")
+        return table
 
     def predict_one(self, job: Job, layout: Layout) -> Prediction | tuple[Reason, ...]:
         """The prediction of one layout, or every reason why it cannot run."""
@@ -83,11 +91,7 @@ class App:
         """
         rules = (*RULES, *TRIAL_RULES)
         if len(legal_layouts(request.job, request.space, rules)) == 0:
-            broken = explain_empty(request.job, request.space, rules)
-            rule = "holds no layout that a trial can run: " + "; ".join(
-                reason.message for reason in broken[:_NUM_REASONS]
-            )
-            raise InvalidInput("space", "as given", rule)
+            raise _empty(request.job, request.space, rules, "holds no layout that a trial can run")
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster)):
             raise InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")
         return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
@@ -128,6 +132,11 @@ class App:
         """Stop the workers and release the store."""
         self.stop_workers()
         self.store.close()
+
+
+def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
+    broken = explain_empty(job, space, rules)[:_NUM_REASONS]
+    return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
 def build(

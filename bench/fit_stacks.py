@@ -4,7 +4,7 @@
 ``backtest/sources.toml``. Each stack's constants are fitted to the published runs on that stack, together with the
 clock that the device sustains, on which all stacks of a device agree within a prior. Errors are those of
 log(predicted / measured), with a loss that grows like a logarithm, so that faults of the network bend nothing.
-``held_out`` fits without some sheets and predicts them; bench/accuracy.py prints those errors.
+``fitted`` can leave sheets out; bench/accuracy.py does, and prints how far their predictions are off.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.costmodel.columns import Floats
-from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.predict import predict
 from autotuner.domain.legality import Job
 from autotuner.domain.stack import Stack
 from autotuner.domain.wire import from_dict, to_dict
 
-__all__ = ["FITS", "Constant", "Fit", "Values", "fit", "fitted", "held_out", "sheets_of", "with_values"]
+__all__ = ["FITS", "Constant", "Fit", "Values", "fit", "fitted", "sheets_of", "with_values"]
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
@@ -197,12 +197,6 @@ def fitted(one: Fit, without: Sequence[Sheet] = (), start: Floats | None = None,
     left_out = {sheet.name for sheet in without}
     sheets = [sheet for table in one.tables for sheet in sheets_of(table) if sheet.name not in left_out]
     return fit(sheets, one.constants, start, rounds)
-
-
-def held_out(one: Fit, sheets: Sequence[Sheet], start: Floats | None = None) -> list[PredictionColumns]:
-    """Predictions of sheets by constants that were fitted without them."""
-    values = fitted(one, sheets, start, rounds=3 if start is not None else 15)
-    return [predict(sheet.layouts, with_values(sheet.job, one.constants, values)) for sheet in sheets]
 
 
 def main() -> None:

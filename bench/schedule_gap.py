@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.passes import Passes
 from autotuner.costmodel.schedule import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zbv
 from autotuner.costmodel.simulate import PassTimes, simulate
-from autotuner.costmodel.waiting import Passes, waiting_s
+from autotuner.costmodel.waiting import waiting_s
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 

@@ -23,7 +23,7 @@ async def health() -> Any:
     return to_dict(Health())
 
 
-@router.get("/ready", response_model=schema_of(Readiness), responses=answers(Readiness(schema_revision="0001")))
+@router.get("/ready", response_model=schema_of(Readiness), responses=answers(Readiness(schema_revision="0002")))
 def ready(app: AppOf) -> Any:
     """Say that the database answers and is migrated. Send no requests while this fails."""
     return to_dict(Readiness(schema_revision=app.store.check()))

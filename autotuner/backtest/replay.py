@@ -46,12 +46,14 @@ class Replay:
         every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in LAYOUT_FIELDS], axis=1)
         codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
         layouts = sheet.layouts.take(first)
+        by_layout = sheet.step_time_s[np.argsort(layout_of_row, kind="stable")]
+        runs = np.split(by_layout, np.cumsum(np.bincount(layout_of_row))[:-1])
         return cls(
             job=sheet.job,
             layouts=layouts,
             codes=codes,
             predictions=predict(layouts, sheet.job),
-            step_time_s=np.array([_median(sheet.step_time_s[layout_of_row == index]) for index in range(first.size)]),
+            step_time_s=np.array([_median(step_time_s) for step_time_s in runs]),
             known=np.array([], dtype=np.int64),
             layout_of_row=layout_of_row,
         )

@@ -26,13 +26,13 @@ Row = Mapping[str, str]
 
 REQUIRED_COLUMNS = ("model", "layers", "hidden", "heads", "seq_len", "gpu", "num_gpus", "micro_batch", "tp", "pp")
 
-_USUAL_TOLERANCE = 0.12
-"""The same, for the kind of block that width or family suggest: learned positions make up to a tenth of the count."""
-
 _GATED_FAMILIES = ("llama", "mistral", "qwen", "gemma", "deepseek")
 
 _COUNT_TOLERANCE = 0.2
 """How far a stated parameter count may lie from that of the shapes: tables round, and some leave embeddings out."""
+
+_USUAL_TOLERANCE = 0.12
+"""The same, for the kind of block that width or family suggest: learned positions make up to a tenth of the count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +222,9 @@ def _global_batch(row: Row, layout: Layout) -> int:
 
 
 # ---------------------------------------------------------------- cells
+_MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand
+
+
 def _is_true(text: str, blank: bool = False) -> bool:
     return text.strip().lower() in ("1", "1.0", "true", "yes", "on") if text.strip() else blank
 
@@ -232,7 +235,7 @@ def _count(row: Row, name: str, blank: int | None = None) -> int:
             raise UnusableRow(f"{name} is not given")
         return blank
     value = _number(row, name)
-    if value < 1 or not value.is_integer():
+    if not (1 <= value <= _MAX_COUNT and value.is_integer()):
         raise UnusableRow(f"{name} is no count")
     return int(value)
 

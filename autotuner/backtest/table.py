@@ -34,11 +34,15 @@ class Sheet:
     job: Job
     layouts: LayoutColumns
     step_time_s: Floats
-    out_of_memory: Booleans
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.step_time_s)
+
+    @property
+    def out_of_memory(self) -> Booleans:
+        """Which runs did."""
+        return np.isnan(self.step_time_s)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,7 +97,6 @@ def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str,
                 job=job,
                 layouts=LayoutColumns.from_layouts(run.layout for run in same),
                 step_time_s=seconds,
-                out_of_memory=np.isnan(seconds),
                 left_out=dict(left_out[key]) if number == 0 else {},
             )
 

@@ -28,11 +28,7 @@ def kernels_for(accelerator: Accelerator) -> KernelLaws:
     device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
     gemm = {precision: _gemm_law(accelerator, precision, device) for precision in accelerator.precisions}
     attention = {p: _attention_law(gemm[_core_precision(p, accelerator)], device) for p in accelerator.precisions}
-    return KernelLaws(
-        gemm=MappingProxyType(gemm),
-        attention=MappingProxyType(attention),
-        is_measured=accelerator.name in device["is_measured"],
-    )
+    return KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention))
 
 
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:

@@ -30,7 +30,12 @@ __all__ = ["explain", "rules"]
 
 
 def explain(
-    trial: Annotated[str | None, typer.Argument(help="A stored trial's id; or describe a layout by options.")] = None,
+    trial: Annotated[
+        str | None,
+        typer.Argument(
+            help="A trial's id: its sweep's, a dash and its number, four digits. Or describe a layout by options."
+        ),
+    ] = None,
     model: OptionalModel = None,
     cluster: OptionalCluster = None,
     global_batch: OptionalGlobalBatch = None,

@@ -25,7 +25,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     validated = "" if predicted["validated"] else ", not validated on this device"
     return Group(
         Text(explained["label"], style="bold"),
-        Text(f"predicted, nothing measured: step {step}, MFU {mfu}{validated}"),
+        Text(f"predicted, not measured: step {step}, MFU {mfu}{validated}"),
         _time_table(explained["time"]),
         Text(_memory(explained)),
         _memory_table(explained["memory"]),

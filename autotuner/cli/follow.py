@@ -67,7 +67,7 @@ def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str
 def _line(trial: dict[str, Any], sweep: dict[str, Any]) -> str:
     seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
     head = f"trial {trial['number'] + 1:>2}/{sweep['budget']['num_trials']} {trial['state']:<9}"
-    tail = f"  [{seconds:.1f} s]"
+    tail = f"  [{seconds:.1f} s, {trial['id']}]"
     if measured := trial["measured"]:
         predicted = expected_mfu(trial["predicted"]["mfu"], trial["predicted"]["relative_error"])
         mfu = f"MFU {expected_mfu(measured['mfu'], None)} measured, {predicted} predicted"

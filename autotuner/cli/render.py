@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from rich import box
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -36,8 +37,13 @@ _WRAPPED = ("layout", "why", "source", "limited by", "time goes to")
 """Columns that give way where the terminal is narrow; a number is never cut."""
 
 
+_NOTHING_FITS = "nothing fits: take more accelerators; `autotuner explain --layout …` says by how much one is too large"
+
+
 def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> RenderableType:
     """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory."""
+    if not items:
+        return Group(Text(title, style="bold"), Text(_NOTHING_FITS))
     labels, common = _without_common_words([item["label"] for item in items])
     table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
     for item, label in zip(items, labels, strict=True):
@@ -51,12 +57,13 @@ def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> Renderab
 def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
     """Measured above predicted, best measured MFU first."""
     labels, common = _without_common_words([item["label"] for item in items])
-    table = plain_table("#", "layout", "MFU", "step", "memory")
+    table = plain_table("#", "trial", "layout", "MFU", "step", "memory")
     for item, label in zip(items, labels, strict=True):
         measured, predicted = item["measured"], item["predicted"]
         step = f"{format_seconds(measured['step_time_s'])} ± {_spread(measured)}"
         table.add_row(
             str(item["rank"]),
+            _number(item["id"]),
             label,
             f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted)})",
             f"{step}\n({_step(predicted)})",
@@ -75,7 +82,8 @@ def sweep_view(
     """One sweep: progress, trials by state, ranking, and what has no rank."""
     parts: list[RenderableType] = [_headline(sweep)]
     if sweep["state"] in ("queued", "running"):
-        parts.append(ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60))
+        bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
+        parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
         parts.append(ranking_table(ranking))
     others = [trial for trial in trials if trial["state"] != "complete"]
@@ -106,8 +114,13 @@ def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
     for trial in trials:
         failure = trial["failure"]
         why = f"{failure['kind']}: {failure['message']}" if failure else ""
-        table.add_row(str(trial["number"]), trial["label"], trial["state"], why)
+        table.add_row(_number(trial["id"]), trial["label"], trial["state"], why)
     return table
+
+
+def _number(trial_id: str) -> str:
+    """The end of a trial's id, which it alone has in its sweep: ``0003`` of ``sw-k3v7q2mxn5-0003``."""
+    return trial_id.rsplit("-", 1)[-1]
 
 
 def plain_table(*columns: str) -> Table:

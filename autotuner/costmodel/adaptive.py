@@ -10,7 +10,7 @@ from autotuner.costmodel.schedule import Action, Kind, Schedule
 from autotuner.costmodel.simulate import Dataflow, PassTimes
 from autotuner.errors import InvalidInput
 
-__all__ = ["absorbed_delay_s", "adaptive", "spread_warm_up", "warm_up"]
+__all__ = ["absorbed_delay_s", "adaptive", "warm_up"]
 
 _PRIORITY = (Kind.INPUT, Kind.FORWARD, Kind.WEIGHT)
 
@@ -46,20 +46,6 @@ def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
     if forward_s >= input_s:
         return (slack - 1) * (forward_s + input_s) / 2
     return (slack - 1) * forward_s - (input_s - forward_s)
-
-
-def spread_warm_up(num_stages: int, num_activations: int) -> tuple[int, ...]:
-    """Warm-up when the first stage may keep ``num_activations`` micro-batches: the slack spread evenly over the links.
-
-    Source: the memory-limited start of the same planner.
-    """
-    if num_activations < num_stages:
-        raise InvalidInput("num_activations", num_activations, "must be one per stage or more", num_stages)
-    slack, extra = divmod(num_activations - 1, max(1, num_stages - 1))
-    counts = [num_activations]
-    for link in range(1, num_stages):
-        counts.append(counts[-1] - slack - (link <= extra))
-    return tuple(counts)
 
 
 def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int]) -> Schedule:

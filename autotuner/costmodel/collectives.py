@@ -14,32 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
-from autotuner.costmodel.groups import (
-    Group,
-    context_group,
-    expert_group,
-    group_of,
-    pipeline_group,
-    replicate_group,
-    shard_group,
-    tensor_group,
-)
+from autotuner.costmodel.groups import Group
 
-__all__ = [
-    "Group",
-    "all_gather_s",
-    "all_reduce_s",
-    "all_to_all_s",
-    "context_group",
-    "expert_group",
-    "group_of",
-    "pipeline_group",
-    "reduce_scatter_s",
-    "replicate_group",
-    "send_s",
-    "shard_group",
-    "tensor_group",
-]
+__all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "send_s"]
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel import collectives
+from autotuner.costmodel.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.costmodel.memory import Weights, communicates_once, gradient_bytes
+from autotuner.costmodel.groups import replicate_group, shard_group
 from autotuner.costmodel.overlap import exposed_s, overlap_share
 from autotuner.costmodel.pipeline import num_micro_batches
 from autotuner.costmodel.rank_step import RankStep
+from autotuner.costmodel.sharding import communicates_once, gradient_bytes
+from autotuner.costmodel.weights import Weights
 from autotuner.domain.choice import ShardLevel
 from autotuner.domain.legality import Job
 
@@ -54,11 +56,11 @@ def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, num_layers: 
     """Wire time to gather a rank's parameters once, and to reduce its gradients once."""
     parts = num_layers + 1  # one collective per layer and one for the tables
     unit_bytes = x.element_bytes * (held.dense + held.expert) / parts
-    shard, replicate = collectives.shard_group(x, job.cluster), collectives.replicate_group(x, job.cluster)
+    shard, replicate = shard_group(x, job.cluster), replicate_group(x, job.cluster)
     sharded = x.shard_level != ShardLevel.NONE
-    gather_s = np.where(sharded, collectives.all_gather_s(unit_bytes, shard), 0.0)
+    gather_s = np.where(sharded, all_gather_s(unit_bytes, shard), 0.0)
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
-    scatter_s = np.where(sharded, collectives.reduce_scatter_s(summed_bytes, shard), 0.0)
-    all_reduce_s = collectives.all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
-    reduce_s: Floats = parts * (scatter_s + all_reduce_s)
+    scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
+    replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
+    reduce_s: Floats = parts * (scatter_s + replicas_s)
     return gather_s * parts, reduce_s

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
+from operator import add
+from typing import Generic, TypeVar
 
-from autotuner.costmodel import collectives
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.compute import input_work, layer_work, output_work
+from autotuner.costmodel.groups import pipeline_group
+from autotuner.costmodel.passes import Passes
 from autotuner.costmodel.pipeline import RankLoad
 from autotuner.costmodel.work import Work
 from autotuner.domain.legality import Job
@@ -28,9 +31,14 @@ WORK_FIELDS = (
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 
 
+Told = TypeVar("Told", Work, Passes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelWork:
+class ModelWork(Generic[Told]):
     """Work of one micro-batch by part of the model, one column per combination, and each layout's combination.
+
+    It is told in full (``Work``), or as schedules see it (``Passes``).
 
     Attributes:
         parts: Dense layer, input, output, and sparse layer where the model has any.
@@ -38,27 +46,27 @@ class ModelWork:
         job: The job.
     """
 
-    parts: tuple[Work, ...]
+    parts: tuple[Told, ...]
     which: Integers
     job: Job
 
-    @classmethod
-    def of(cls, x: LayoutColumns, job: Job) -> ModelWork:
+    @staticmethod
+    def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
         """Time the parts for every combination in the table."""
         few, which = x.distinct(*WORK_FIELDS)
         parts = _parts(few, job, sends_cross=False)
         if job.stack.tensor_wait_s:  # layers depend on one thing more: whether pipeline sends cross nodes
-            crosses = collectives.pipeline_group(x, job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
+            crosses = pipeline_group(x, job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
             slowed = _parts(few, job, sends_cross=True)
             parts = tuple(part.beside(slow) for part, slow in zip(parts, slowed, strict=True))
             which = which + len(few) * crosses
-        return cls(parts=parts, which=which, job=job)
+        return ModelWork(parts=parts, which=which, job=job)
 
-    def passes(self) -> ModelWork:
-        """The same in three rows: forward, input gradients, weight gradients, with their collectives."""
-        return replace(self, parts=tuple(part.passes() for part in self.parts))
+    def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
+        """The same as schedules see it."""
+        return ModelWork(parts=tuple(part.passes() for part in self.parts), which=self.which, job=self.job)
 
-    def on(self, load: RankLoad) -> Work:
+    def on(self, load: RankLoad) -> Told:
         """What a pipeline rank does of it for a micro-batch."""
         counts: tuple[Integers | Booleans, ...]
         counts = (load.num_dense_layers, load.has_input, load.has_output, load.num_sparse_layers)
@@ -67,11 +75,11 @@ class ModelWork:
             total = total + part.take(self.which) * count
         return total
 
-    def whole(self) -> Work:
+    def whole(self) -> Told:
         """What all pipeline ranks together do of it for a micro-batch."""
         model = self.job.model
         counts = (model.num_layers - model.num_sparse_layers, 1, 1, model.num_sparse_layers)
-        total = reduce(Work.__add__, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
+        total: Told = reduce(add, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
         return total.take(self.which)
 
 

@@ -1,22 +1,13 @@
-"""What of a collective's wire time computation hides, and what hiding it costs."""
+"""What of a collective's wire time computation hides."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.domain.cluster import Accelerator
 
-__all__ = ["CONTENTION", "exposed_s", "overlap_share"]
-
-CONTENTION: Mapping[str, float] = {"cuda": 0.19, "rocm": 0.19, "cpu": 0.0}
-"""By how much computation slows down while a collective runs beside it: both want multiprocessors and memory bandwidth.
-
-Mean of 18.9 %, at most 40 %, over GPT and LLaMA training on A100, H100, MI210 and MI250 (arXiv 2507.03114, abstract;
-no value by accelerator there). A core that communicates does not compute at all, which is ``overlap_share``.
-"""
+__all__ = ["exposed_s", "overlap_share"]
 
 
 def overlap_share(accelerator: Accelerator) -> float:
@@ -28,19 +19,17 @@ def overlap_share(accelerator: Accelerator) -> float:
     return 0.0 if accelerator.kind == "cpu" else 1.0
 
 
-def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats, contention: float = 0.0) -> Floats:
+def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
     """Seconds by which a collective in equal parts, one after the other, lengthens a computation in as many parts.
 
     Exact for both usual pipelines, which mirror each other: a bucketed reduction, whose part i starts when part i of
     the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs under part
     i of the computation (arXiv 2304.11277, section 3.3). The last reduction and the first gather meet no computation;
-    each other part sticks out by what it is longer than its computation, or costs what the contention takes.
+    each other part sticks out by what it is longer than its computation.
 
     Args:
         wire_s: Of all parts together.
         window_s: The computation, of all parts together, undisturbed.
         num_parts: 1 or more.
-        contention: Relative slowdown of computation while a collective runs; see ``CONTENTION``.
     """
-    stolen_s = wire_s * (contention / (1 + contention))
-    return (wire_s + (num_parts - 1) * np.maximum(wire_s - window_s, stolen_s)) / num_parts
+    return (wire_s + (num_parts - 1) * np.maximum(wire_s - window_s, 0.0)) / num_parts

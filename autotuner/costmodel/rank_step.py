@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.costmodel.compute import stream_rate
-from autotuner.costmodel.memory import Weights, gradient_bytes, weights
 from autotuner.costmodel.model_work import WORK_FIELDS, ModelWork
 from autotuner.costmodel.pipeline import num_micro_batches
 from autotuner.costmodel.rank_time import slowest_rank
+from autotuner.costmodel.sharding import gradient_bytes
 from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.costmodel.traffic import stream_rate
+from autotuner.costmodel.weights import Weights, weights
 from autotuner.domain.legality import Job
 
 __all__ = ["STEP_FIELDS", "RankStep"]

@@ -6,13 +6,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autotuner.costmodel import collectives
+from autotuner.costmodel.collectives import send_s
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.costmodel.compute import tokens_per_pass
+from autotuner.costmodel.groups import pipeline_group
+from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.model_work import ModelWork
+from autotuner.costmodel.passes import Passes
 from autotuner.costmodel.pipeline import RankLoad, critical_ranks, num_micro_batches
-from autotuner.costmodel.waiting import Passes, waiting_s
-from autotuner.costmodel.work import Work
+from autotuner.costmodel.waiting import waiting_s
 from autotuner.domain.legality import Job
 
 __all__ = ["RankTime", "slowest_rank"]
@@ -49,39 +50,34 @@ class RankTime:
         )
 
 
-def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork) -> RankTime:
+def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> RankTime:
     """The rank that a step waits for."""
-    m, send_s = num_micro_batches(x, job), _stage_send_s(x, job)
+    m, stage_send_s = num_micro_batches(x, job), _stage_send_s(x, job)
     whole = passes.whole()
-    first, *others = (_on(x, job, load, passes.on(load), whole, m, send_s) for load in critical_ranks(x, job))
+    first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in critical_ranks(x, job))
     for other in others:
         first = first.where_slower(other)
     return first
 
 
-def _on(x: LayoutColumns, job: Job, load: RankLoad, work: Work, whole: Work, m: Integers, send_s: Floats) -> RankTime:
+def _on(
+    x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, m: Integers, stage_send_s: Floats
+) -> RankTime:
     """One rank beside all others; sends overlap with computation, or stand in its way where the stack lets them."""
-    own, others = _passes(work), _passes(whole - work)
-    nothing = np.zeros(len(x))
+    others, nothing = whole - own, np.zeros(len(x))
     bubble_s = waiting_s(x, m, load.rank, own, others, nothing)
     if job.stack.blocks_sends:
-        sent_s = x.virtual_stages_per_rank * send_s
+        sent_s = x.virtual_stages_per_rank * stage_send_s
         neighbours = 2.0 - (load.rank == 0) - (load.rank == x.pipeline_parallel_degree - 1)
-        slowed = others + (x.pipeline_parallel_degree - 1) * sent_s
-        sends_s = waiting_s(x, m, load.rank, own + sent_s, slowed, nothing) - bubble_s + m * neighbours * sent_s
+        slowed = others.with_sends((x.pipeline_parallel_degree - 1) * sent_s)
+        waited_s = waiting_s(x, m, load.rank, own.with_sends(sent_s), slowed, nothing)
+        sends_s = waited_s - bubble_s + m * neighbours * sent_s
     else:
-        sends_s = waiting_s(x, m, load.rank, own, others, send_s) - bubble_s
+        sends_s = waiting_s(x, m, load.rank, own, others, stage_send_s) - bubble_s
     return RankTime(load=load, bubble_s=bubble_s, sends_s=sends_s, total_s=m * own.total_s + bubble_s + sends_s)
-
-
-def _passes(work: Work) -> Passes:
-    forward_s, input_s, weight_s = work.seconds
-    return Passes(forward_s=forward_s, input_s=input_s, weight_s=weight_s)
 
 
 def _stage_send_s(x: LayoutColumns, job: Job) -> Floats:
     """Hidden states of one micro-batch from one stage to the next."""
-    split = np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
-    hidden_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size / split
     wait_s = job.stack.send_wait_s * (x.pipeline_parallel_degree > 1)
-    return collectives.send_s(hidden_bytes, collectives.pipeline_group(x, job.cluster)) + wait_s
+    return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s

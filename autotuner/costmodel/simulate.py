@@ -79,20 +79,6 @@ class Timeline:
         """From the first start to the last end of any rank."""
         return max(ends[-1] for ends in self.end_s)
 
-    @property
-    def idle_s(self) -> tuple[float, ...]:
-        """Seconds of the makespan in which each rank does not compute."""
-        return tuple(self.makespan_s - busy for busy in self.busy_s)
-
-    @property
-    def longest_rank_s(self) -> float:
-        """The longest time a rank takes from its own first start to its own last end.
-
-        A step takes that long where ranks go on to the next step without waiting for one another, as with the
-        post-validated optimizer of arXiv 2401.10241, section 4, whose bubble rates count so.
-        """
-        return max(ends[-1] - starts[0] for starts, ends in zip(self.start_s, self.end_s, strict=True))
-
 
 def simulate(schedule: Schedule, times: PassTimes, *, blocking_sends: bool = False) -> Timeline:
     """Start and end of every action when each rank works off its list as early as it can.

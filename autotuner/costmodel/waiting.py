@@ -8,50 +8,15 @@ off for unequal ones and for slow links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.passes import Passes
 from autotuner.domain.choice import PipelineSchedule
 
-__all__ = ["Passes", "waiting_s"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Seconds of one micro-batch's passes through some stages, for many layouts.
-
-    Attributes:
-        forward_s: Forward.
-        input_s: Gradients of inputs, with what is computed again for them.
-        weight_s: Gradients of weights, the part that zero-bubble schedules defer.
-    """
-
-    forward_s: Floats
-    input_s: Floats
-    weight_s: Floats
-
-    @property
-    def backward_s(self) -> Floats:
-        """Both gradients."""
-        return self.input_s + self.weight_s
-
-    @property
-    def total_s(self) -> Floats:
-        """Forward and backward."""
-        return self.forward_s + self.input_s + self.weight_s
-
-    def __add__(self, send_s: Floats) -> Passes:
-        """With a send that stands in the way of computation after each forward and each input gradient."""
-        return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
-
-    def __mul__(self, factor: Floats | float) -> Passes:
-        return Passes(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
-
-    def take(self, rows: Integers) -> Passes:
-        """The passes of some layouts."""
-        return Passes(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+__all__ = ["waiting_s"]
 
 
 def waiting_s(

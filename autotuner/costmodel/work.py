@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.passes import Passes
 
 __all__ = ["Work"]
 
@@ -85,10 +86,10 @@ class Work:
     def __mul__(self, count: npt.NDArray[Any] | float) -> Work:
         return Work(self.seconds * count)
 
-    def passes(self) -> Work:
-        """Three rows instead of the parts: forward, gradients of inputs with recomputation, gradients of weights."""
+    def passes(self) -> Passes:
+        """The same seconds, collectives included, as a schedule sees them."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
-        return Work(np.stack([self.forward_s, rest_s, self.weight_gradient_s]))
+        return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)
 
     def beside(self, other: Work) -> Work:
         """The works of both, one after the other."""

@@ -7,7 +7,7 @@ of the stated memory bandwidth, so a law moves to a device that nobody has measu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from autotuner.domain import check
@@ -55,10 +55,6 @@ class GemmLaw:
         check.positive(self, "peak_flop_per_s", "peak_share", "memory_bandwidth_bytes_per_s", "num_multiprocessors")
         check.fraction(self, "peak_share", "wave_loss", "small_tile_share")
         check.non_negative(self, "prologue", "latency_s", "quantise_s_per_element")
-
-    def at_clock(self, share: float) -> GemmLaw:
-        """The law with multiprocessors at that share of their clock; the memory keeps its own."""
-        return replace(self, peak_flop_per_s=self.peak_flop_per_s * share)
 
     def rate_share(self, tile: tuple[int, int]) -> float:
         """Rate with that tile over the rate with the largest."""
@@ -124,17 +120,7 @@ class KernelLaws:
     Attributes:
         gemm: By precision; formats that the hardware lacks are missing, here and in ``attention``.
         attention: By precision of the matrix products; with fp8 the core computes in bf16.
-        is_measured: Products of this very device gave the constants; else they are those of another, scaled.
     """
 
     gemm: Mapping[Precision, GemmLaw]
     attention: Mapping[Precision, AttentionLaw]
-    is_measured: bool = False
-
-    def at_clock(self, share: float) -> KernelLaws:
-        """The laws with multiprocessors at that share of their clock; the memory keeps its own."""
-        gemm = {precision: law.at_clock(share) for precision, law in self.gemm.items()}
-        attention = {
-            precision: replace(law, products=law.products.at_clock(share)) for precision, law in self.attention.items()
-        }
-        return replace(self, gemm=gemm, attention=attention)

@@ -96,10 +96,3 @@ class Prediction:
     fit_probability: float | None = None
     relative_error: float | None = None
     validated: bool = False
-
-    @property
-    def step_time_interval_s(self) -> tuple[float, float] | None:
-        """Seconds between which the measured step time lies in 80 of 100 cases."""
-        if self.relative_error is None:
-            return None
-        return self.step_time.total_s / (1 + self.relative_error), self.step_time.total_s * (1 + self.relative_error)

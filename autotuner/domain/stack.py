@@ -49,8 +49,8 @@ class Stack:
     gathers_logits: bool = False
     fuses_loss: bool = False
     overlaps_data_parallel: float = 0.2
-    matrix_slowdown: float = 1.0
-    pointwise_traffic: float = 1.5
+    matrix_slowdown: float = 1.16
+    pointwise_traffic: float = 1.9
     unfused_norm_traffic: float = 13.0
     kernel_launch_s: float = 40e-6
     tensor_wait_s: float = 0.0
@@ -65,6 +65,8 @@ class Stack:
 
     def __post_init__(self) -> None:
         check.fraction(self, "overlaps_data_parallel")
+        if self.scatter is not None:
+            check.non_negative(self, "scatter")
         check.positive(self, "matrix_slowdown", "pointwise_traffic")
         check.non_negative(
             self,

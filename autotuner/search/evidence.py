@@ -62,8 +62,12 @@ class EvidenceReader:
         self._allowance_bytes = allowance_bytes
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
-    def read(self, trials: Iterable[FrozenTrial]) -> Evidence:
+    def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
         """What the trials tell; one whose parameters are no row of the table tells nothing.
+
+        Args:
+            trials: Of one study.
+            promised: Parameters by trial number, for trials that Optuna has not yet stored all parameters of.
 
         Raises:
             InvalidInput: A trial's value is no MFU and its step time is not given; a step time or peak is not positive.
@@ -71,7 +75,7 @@ class EvidenceReader:
         tried: set[int] = set()
         pending, seconds, memory, completed = [], {}, {}, []
         for trial in trials:
-            rows = self._rows_of(trial)
+            rows = self._rows_of(_params(trial, promised or {}))
             if not rows.size:
                 continue
             row = int(rows[0])
@@ -92,9 +96,8 @@ class EvidenceReader:
             best_mfu=max(completed, default=None),
         )
 
-    def _rows_of(self, trial: FrozenTrial) -> Integers:
-        """Every row that is the trial's layout; an enqueued trial has its parameters as fixed ones."""
-        params = trial.params or trial.system_attrs.get("fixed_params", {})
+    def _rows_of(self, params: Mapping[str, Any]) -> Integers:
+        """Every row that is this layout."""
         if set(params) != set(LAYOUT_FIELDS):
             return np.empty(0, dtype=np.int64)
         key = tuple(params[name] for name in LAYOUT_FIELDS)
@@ -128,6 +131,14 @@ def params_of(layout: Layout) -> dict[str, Any]:
     """The layout as Optuna parameters: integers, booleans and words."""
     values = ((name, getattr(layout, name)) for name in LAYOUT_FIELDS)
     return {name: value.label if isinstance(value, Choice) else value for name, value in values}
+
+
+def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The trial's layout; an enqueued trial has it as fixed parameters, and one just asked for has it in parts."""
+    if len(trial.params) == len(LAYOUT_FIELDS):
+        return trial.params
+    asked = {} if trial.state.is_finished() else promised.get(trial.number, {})
+    return asked or trial.system_attrs.get("fixed_params", {})
 
 
 def _value(name: str, param: Any) -> int:

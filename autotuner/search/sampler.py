@@ -6,8 +6,9 @@ construction. How it picks, and how to use it alone, is told in docs/sampler.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 __all__ = ["OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "LayoutSampler", "params_of"]
+
+
+_ASKING = Lock()
+"""Held while a row is chosen and promised, by one thread of the process at a time. No sampler owns it, since samplers
+are pickled."""
 
 
 class LayoutSampler(BaseSampler):
@@ -83,6 +89,7 @@ class LayoutSampler(BaseSampler):
             mfu_seconds=mfu_seconds,
         )
         self._last: tuple[Evidence, Proposal | None] | None = None
+        self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field
 
     # ------------------------------------------------------------------ what Optuna calls
     @cached_property
@@ -110,8 +117,14 @@ class LayoutSampler(BaseSampler):
         del search_space
         if study.direction != StudyDirection.MAXIMIZE:
             raise InvalidInput("direction", "minimize", "the value of a trial is its MFU", "maximize")
-        proposal = self.propose(t for t in study.get_trials(deepcopy=False) if t.number != trial.number)
-        return {} if proposal is None else params_of(self._layouts.row(proposal.row))
+        with _ASKING:
+            promised = self._promised.setdefault(study.study_name, {})
+            others = (t for t in study.get_trials(deepcopy=False) if t.number != trial.number)
+            proposal = self.propose(others, promised)
+            if proposal is None:
+                return {}
+            promised[trial.number] = params_of(self._layouts.row(proposal.row))
+            return dict(promised[trial.number])
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -146,11 +159,19 @@ class LayoutSampler(BaseSampler):
             study.stop()
 
     # ------------------------------------------------------------------ the choice
-    def propose(self, trials: Iterable[FrozenTrial]) -> Proposal | None:
-        """What to try after these trials; None when every row was tried or is not likely to fit."""
-        evidence = self._reader.read(trials)
-        if self._last is None or self._last[0] != evidence:
-            tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
-            proposal = propose(self._beliefs, evidence, cost_exponent=self._cost_exponent, tie_breaker=tie_breaker)
-            self._last = evidence, proposal
-        return self._last[1]
+    def propose(
+        self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
+    ) -> Proposal | None:
+        """What to try after these trials; None when every row was tried or is not likely to fit.
+
+        Args:
+            trials: Of one study.
+            promised: Layouts by trial number, for trials whose parameters are not stored yet.
+        """
+        evidence, last = self._reader.read(trials, promised), self._last
+        if last is not None and last[0] == evidence:
+            return last[1]
+        tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
+        proposal = propose(self._beliefs, evidence, cost_exponent=self._cost_exponent, tie_breaker=tie_breaker)
+        self._last = evidence, proposal
+        return proposal

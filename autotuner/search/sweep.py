@@ -6,16 +6,17 @@ finished ones are added as they ended, an interrupted one is enqueued again unde
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, StepReport, Trial, TrialState
@@ -25,7 +26,7 @@ from autotuner.search.sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, Lay
 from autotuner.search.space import legal_layouts
 from autotuner.units import format_seconds
 
-__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "memory_limit_bytes"]
+__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "trial_job"]
 
 _MAX_ATTEMPTS = 3
 """Starts of one trial before it is taken to be what kills the service."""
@@ -59,10 +60,12 @@ class Finish:
 Instruction = RunTrial | Finish
 
 
-def memory_limit_bytes(request: SweepRequest) -> float:
-    """What one rank may allocate: the accelerator's memory, or the trial's own budget if that is less."""
-    memory_bytes = request.job.cluster.accelerator.memory_bytes
-    return float(min(memory_bytes, request.trial.memory_budget_bytes or memory_bytes))
+def trial_job(request: SweepRequest) -> Job:
+    """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if that is less."""
+    cluster = request.job.cluster
+    memory_bytes = min(cluster.accelerator.memory_bytes, request.trial.memory_budget_bytes or math.inf)
+    accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
+    return replace(request.job, cluster=replace(cluster, accelerator=accelerator))
 
 
 class SweepPlan:
@@ -78,13 +81,13 @@ class SweepPlan:
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
-        layouts = legal_layouts(request.job, request.space, (*RULES, *TRIAL_RULES))
+        self._job = trial_job(request)
+        layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
         self._num_layouts = len(layouts)
         self._sampler = LayoutSampler(
             layouts,
-            predict(layouts, request.job),
-            job=request.job,
-            limit_bytes=memory_limit_bytes(request),
+            predict(layouts, self._job),
+            job=self._job,
             seed=request.seed,
         )
         self._study = optuna.create_study(
@@ -103,7 +106,7 @@ class SweepPlan:
         self._current = self._study.ask(self._sampler.distributions)
         layout = from_dict(Layout, {name: self._current.params[name] for name in LAYOUT_FIELDS})
         stored = self._trials.get(self._current.number)
-        prediction = stored.prediction if stored else predict_one(layout, self._request.job)
+        prediction = stored.prediction if stored else predict_one(layout, self._job)
         return RunTrial(number=self._current.number, layout=layout, prediction=prediction, stored=stored)
 
     def may_run(self, trial: Trial) -> bool:
@@ -173,12 +176,14 @@ class SweepPlan:
     def _nothing_to_gain(self, num_ended: int) -> Finish | None:
         """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
         tried, min_gain = f"{num_ended} of {self._num_layouts} legal layouts were tried", self._request.budget.min_gain
+        rest = "" if num_ended >= self._num_layouts else "; no other is likely to fit in memory"
         proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
         if proposal is None:
-            return self._end(StopReason.SPACE_EXHAUSTED, f"{tried}; no other is predicted to fit")
+            return self._end(StopReason.SPACE_EXHAUSTED, f"{tried}{rest}")
         if proposal.expected_gain < min_gain:
-            gain = f"expected to rise by {proposal.expected_gain:.2%} with another trial, less than {min_gain:.2%}"
-            return self._end(StopReason.NOTHING_TO_GAIN, f"{tried}; the best MFU is {gain}")
+            gain = f"{_percent(proposal.expected_gain)} of it, less than the {_percent(min_gain)} asked for"
+            detail = f"{tried}; another is expected to raise the best MFU by {gain}"
+            return self._end(StopReason.NOTHING_TO_GAIN, detail)
         return None
 
     def _spent(self, now: float) -> Finish | None:
@@ -197,7 +202,9 @@ class SweepPlan:
         """A sweep that measured nothing has failed, whatever ended it."""
         if any(trial.measurement for trial in self._trials.values()):
             return Finish(state=SweepState.COMPLETE, reason=reason, detail=detail)
-        return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured")
+        deaths = [trial.failure.kind for trial in self._trials.values() if trial.failure]
+        memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
+        return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
 
     def _trials_since_best(self, ended: Sequence[Trial]) -> int:
         best_mfu, since = 0.0, 0
@@ -223,6 +230,10 @@ def _last_faults(ended: Sequence[Trial]) -> int:
         is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
         faults = faults + 1 if is_fault else 0
     return faults
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def _value(trial: Trial) -> float | None:

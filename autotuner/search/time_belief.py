@@ -14,11 +14,6 @@ from autotuner.search.posterior import Posterior, Prior, condition
 
 __all__ = ["learn_times", "time_prior", "widening"]
 
-_COMMON = 0.2
-"""Standard deviation of the log factor that all layouts share beyond the stated errors: clocks, versions, a cluster
-that is slower as a whole. It says nothing of which layout is better, so that the first measurement is not blamed on the
-parts of its step alone. It saves a seventh of the trials (docs/sampler.md)."""
-
 _KINSHIP = 0.7
 """Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/sampler.md)."""
 
@@ -38,7 +33,7 @@ def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: Ti
         layouts=layouts,
         log_predicted=np.log(predictions.step_time.total_s),
         shares=np.concatenate([shares, np.ones((len(shares), 1))], axis=1),
-        deviations=np.array([*error.parts.values(), _COMMON]),
+        deviations=np.array([*error.parts.values(), error.common]),
         residual=error.residual,
         kinship=_KINSHIP,
     )

@@ -41,6 +41,19 @@ def test_a_space_restricts_the_table(client: httpx.Client) -> None:
     assert {row["layout"]["tensor_parallel_degree"] for row in answer["items"]} == {4}
 
 
+def test_a_space_without_a_legal_layout_is_refused_with_the_rule_that_empties_it(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"space": {"tensor_parallel_degree": [3]}})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "space"
+    assert "the degrees multiply to 6 ranks, the cluster has 8" in answer.json()["detail"]
+
+
+def test_where_no_layout_fits_the_table_is_empty_and_says_how_many_are_legal(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"model": "llama-3.1-405b"}).json()
+    assert (answer["items"], answer["num_fitting"]) == ([], 0)
+    assert answer["num_legal"] > 0
+
+
 def test_a_prediction_carries_its_interval_and_how_sure_it_is_to_fit(client: httpx.Client) -> None:
     (row,) = client.post("/predictions", json=JOB | {"layout": {"tensor_parallel_degree": 8}}).json()["items"]
     assert row["predicted"]["relative_error"] > 0

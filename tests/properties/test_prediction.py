@@ -10,9 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory import memory, owned_elements, weights
+from autotuner.costmodel.memory import memory
 from autotuner.costmodel.pipeline import critical_ranks
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.sharding import owned_elements
+from autotuner.costmodel.weights import weights
 from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.layout import LAYOUT_FIELDS
 from autotuner.domain.legality import Job

@@ -26,7 +26,7 @@ PREDICTED_S: Floats = predict(LAYOUTS, JOB).step_time.total_s
 def sheet(measured_s: Floats = PREDICTED_S, layouts: LayoutColumns = LAYOUTS, **changes: Any) -> Sheet:
     """One run per layout; NaN is a run that ran out of memory."""
     values: dict[str, Any] = {"name": "tiny", "job": JOB, "left_out": {}, **changes}
-    return Sheet(layouts=layouts, step_time_s=measured_s, out_of_memory=np.isnan(measured_s), **values)
+    return Sheet(layouts=layouts, step_time_s=measured_s, **values)
 
 
 def with_values(values: Floats, changes: dict[int, float]) -> Floats:

@@ -245,6 +245,7 @@ def reason(**cells: str) -> str:
         ({"layers": "many"}, "layers is no number"),
         ({"layers": "inf"}, "layers is no number"),
         ({"layers": "2.5"}, "layers is no count"),
+        ({"hidden": "1e18"}, "hidden is no count"),
         ({"micro_batch": "0"}, "micro_batch is no count"),
         ({"vocab": ""}, "vocab is not given"),
         ({"heads": "12"}, "12 heads do not split a hidden size of 1024, and head_dim is not given"),

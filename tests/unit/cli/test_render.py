@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from rich.console import Console, RenderableType
 
 from api import examples, views
 from autotuner.cli.explanation import explanation_view
-from autotuner.cli.render import prediction_table, ranking_table
+from autotuner.cli.render import prediction_table, ranking_table, sweep_view
 from autotuner.domain.choice import PipelineSchedule, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.wire import to_dict
@@ -59,6 +60,24 @@ def test_a_prediction_is_printed_with_its_intervals_and_how_sure_it_is_to_fit() 
 def test_an_error_that_is_an_assumption_is_called_so() -> None:
     text = printed(prediction_table([predicted(1, validated=False)], title="all"), 120)
     assert "not validated on this device" in text
+
+
+def test_where_nothing_fits_that_is_said_in_place_of_an_empty_table() -> None:
+    text = printed(prediction_table([], title="0 of 12 legal layouts fit"), 100)
+    assert "0 of 12 legal layouts fit\nnothing fits" in text
+    assert "MFU" not in text
+
+
+def test_the_ranking_names_each_trial_by_the_end_of_its_id() -> None:
+    (item,) = to_dict(examples.ranking_page())["items"]
+    text = printed(ranking_table([item]), 100)
+    assert re.search(rf"^ 1 +{item['id'].split('-')[-1]} ", text, re.MULTILINE)
+
+
+def test_the_ranking_of_a_running_sweep_begins_below_its_progress() -> None:
+    sweep = to_dict(examples.sweep_detail()) | {"state": "running"}
+    lines = printed(sweep_view(sweep, to_dict(examples.ranking_page())["items"], []), 100).splitlines()
+    assert any(line.startswith("ranking by measured MFU") for line in lines)
 
 
 def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement() -> None:

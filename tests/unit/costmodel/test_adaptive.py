@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.costmodel.adaptive import adaptive, spread_warm_up, warm_up
+from autotuner.costmodel.adaptive import adaptive, warm_up
 from autotuner.costmodel.schedule import Action, Kind
 from autotuner.costmodel.simulate import PassTimes, simulate
 from autotuner.errors import InvalidInput
@@ -23,19 +22,6 @@ def test_without_delays_every_stage_runs_two_forwards_further_ahead_than_the_nex
 
 def test_a_slow_link_sets_all_stages_before_it_further_ahead() -> None:
     assert warm_up(replace(EQUAL, send_s=(0.0, 11.0, 0.0))) == (9, 7, 3, 1)
-
-
-@given(stages=st.integers(2, 12), activations=st.integers(2, 40))
-def test_limited_memory_spreads_the_slack_evenly(stages: int, activations: int) -> None:
-    counts = spread_warm_up(stages, stages + activations)
-    slack = [before - behind for before, behind in pairwise(counts)]
-    assert (counts[0], counts[-1]) == (stages + activations, 1)
-    assert max(slack) - min(slack) <= 1
-
-
-def test_a_pipeline_needs_one_activation_per_stage() -> None:
-    with pytest.raises(InvalidInput, match="nearest legal value: 4"):
-        spread_warm_up(4, 3)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 
 from autotuner.costmodel import collectives
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.groups import MULTICAST_S, OWN_SHARE, Group, group_of
-from autotuner.domain.choice import ShardLevel
 from autotuner.domain.cluster import Cluster, Link
-from autotuner.domain.layout import Layout
 from tests.builders import h100_cluster
 
 NVLINK = 400e9
@@ -157,13 +153,6 @@ def test_a_congested_network_slows_down_with_the_number_of_nodes() -> None:
         assert seconds(congested_s) == rounded(num_nodes**0.5 * seconds(free_s))
 
 
-@pytest.mark.parametrize(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))
-def test_a_group_crosses_nodes_exactly_where_the_cluster_says_so(group_size: int, stride: int) -> None:
-    cluster = h100_cluster()
-    crosses = cluster.link_for(group_size, stride) == cluster.inter_node_link
-    assert bool(group(group_size, stride, cluster).crosses_nodes[0]) == crosses
-
-
 def test_an_all_to_all_across_nodes_is_limited_by_each_ranks_own_port() -> None:
     # of 16 equal shares 8 go to the other node
     assert seconds(collectives.all_to_all_s(ONE_GB, group(16))) == rounded(0.5e9 / PORT)
@@ -172,44 +161,3 @@ def test_an_all_to_all_across_nodes_is_limited_by_each_ranks_own_port() -> None:
 def test_an_all_to_all_inside_a_node_sends_every_share_once() -> None:
     shares = 8 - 1 + OWN_SHARE
     assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)
-
-
-def test_groups_follow_the_rank_order_of_a_layout() -> None:
-    x = LayoutColumns.from_layouts(
-        [
-            Layout(
-                tensor_parallel_degree=4,
-                context_parallel_degree=2,
-                data_parallel_shard_degree=2,
-                data_parallel_replicate_degree=2,
-                pipeline_parallel_degree=2,
-                expert_parallel_degree=8,
-                shard_level=ShardLevel.PARAMETERS,
-            )
-        ]
-    )
-    cluster = silent()
-    sizes_and_ports = {
-        name: (int(g.num_ranks[0]), int(g.ranks_per_node[0]), bool(g.crosses_nodes[0]))
-        for name, g in {
-            "tensor": collectives.tensor_group(x, cluster),
-            "context": collectives.context_group(x, cluster),
-            "shard": collectives.shard_group(x, cluster),
-            "replicate": collectives.replicate_group(x, cluster),
-            "expert": collectives.expert_group(x, cluster),
-            "pipeline": collectives.pipeline_group(x, cluster),
-        }.items()
-    }
-    assert sizes_and_ports == {
-        "tensor": (4, 4, False),
-        "context": (2, 2, False),
-        "shard": (4, 2, True),  # shard and context ranks, 4 apart
-        "replicate": (2, 1, True),
-        "expert": (8, 8, False),
-        "pipeline": (2, 1, True),
-    }
-
-
-def test_context_ranks_are_replicas_where_nothing_is_sharded() -> None:
-    x = LayoutColumns.from_layouts([Layout(context_parallel_degree=4, data_parallel_replicate_degree=2)])
-    assert collectives.replicate_group(x, silent()).num_ranks.tolist() == [8]

@@ -48,8 +48,13 @@ def test_the_interval_holds_80_percent_of_a_normal_distribution() -> None:
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(name: str) -> None:
     error = time_error(big_job())
-    deviation = np.hypot(error.parts[name], error.residual)
+    deviation = np.sqrt(error.parts[name] ** 2 + error.residual**2 + error.common**2)
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
+
+
+def test_a_search_knows_more_of_software_that_was_fitted() -> None:
+    unknown, known = (time_error(replace(big_job(), stack=Stack(scatter=s))) for s in (None, 0.05))
+    assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
 
 
 def test_independent_errors_of_several_parts_cancel_in_part() -> None:

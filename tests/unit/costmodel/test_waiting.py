@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.passes import Passes
 from autotuner.costmodel.simulate import PassTimes
-from autotuner.costmodel.waiting import Passes, waiting_s
+from autotuner.costmodel.waiting import waiting_s
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s

@@ -33,6 +33,7 @@ def test_a_stack_survives_the_journey_through_json() -> None:
         ("kernel_launch_s", -1e-6, 0),
         ("logits_copies", float("nan"), 0),
         ("allowance_bytes", -1, 0),
+        ("scatter", -0.1, 0),
     ],
 )
 def test_an_impossible_number_is_refused_with_the_nearest(field: str, value: float, nearest: float | None) -> None:

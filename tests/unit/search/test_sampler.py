@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import optuna
@@ -112,6 +115,35 @@ def test_proposals_asked_for_at_the_same_time_differ() -> None:
     proposer = sampler()
     study = study_of(proposer)
     assert len({layout_of(study.ask(proposer.distributions)) for _ in range(6)}) == 6
+
+
+def test_a_layout_proposed_to_a_trial_that_optuna_has_not_stored_yet_is_not_proposed_to_another() -> None:
+    proposer = sampler()
+    study = study_of(proposer)
+    first, second = (study.ask() for _ in range(2))
+    assert first.relative_params != second.relative_params
+
+
+def test_threads_that_ask_at_the_same_moment_are_given_different_layouts() -> None:
+    proposer = sampler()
+    study = study_of(proposer)
+    ready = Barrier(8)
+
+    def ask(trial: optuna.Trial) -> Layout:
+        ready.wait()
+        return proposer.suggest(trial)
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = list(pool.map(ask, [study.ask() for _ in range(8)]))
+    assert len(set(asked)) == 8
+
+
+def test_a_sampler_can_be_saved_and_goes_on_where_it_was() -> None:
+    proposer = sampler()
+    study = study_of(proposer)
+    run(study, proposer, 3, as_predicted)
+    restored: LayoutSampler = pickle.loads(pickle.dumps(proposer))
+    assert restored.propose(study.get_trials()) == proposer.propose(study.get_trials())
 
 
 def test_a_proposal_is_worked_out_once_for_the_same_trials() -> None:

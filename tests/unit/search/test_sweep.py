@@ -12,8 +12,12 @@ from autotuner.domain.legality import Job
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.domain.workload import Workload
-from autotuner.search.sweep import Finish, RunTrial, SweepPlan, memory_limit_bytes
-from tests.builders import failure, measurement, step_report, sweep_request
+from autotuner.search.sweep import Finish, RunTrial, SweepPlan, trial_job
+from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
+
+ONE_LAYOUT = tiny_space(
+    tensor_parallel_degree=(2,), micro_batch_size=(2,), sequence_parallel=(False,), recompute=(Recompute.NONE,)
+)
 
 
 def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepPlan:
@@ -108,10 +112,44 @@ def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much
         plan.finished(trial(order, measurement=measured_as_predicted(order)))
         tried += 1
     assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
-    found = re.fullmatch(r"(\d+) of \d+ .* rise by ([\d.]+)% .*, less than 2.00%", order.detail)
+    found = re.fullmatch(
+        r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) % of it, less than the 2.00 % asked for", order.detail
+    )
     assert found, order.detail
     assert int(found[1]) == tried
     assert 0 <= float(found[2]) < 2
+
+
+def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0)))
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, measurement=measured_as_predicted(order)))
+    found = re.fullmatch(r"(\d+) of (\d+) legal layouts were tried", order.detail)
+    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert found, order.detail
+    assert found[1] == found[2]
+
+
+def test_a_space_of_one_layout_is_tried_once() -> None:
+    plan = plan_for(sweep_request(space=ONE_LAYOUT))
+    run(plan, 1)
+    finish = stopped(plan)
+    assert (finish.state, finish.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert finish.detail == "1 of 1 legal layouts were tried"
+
+
+def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out_of_memory() -> None:
+    request = sweep_request(budget=Budget(num_trials=1000))
+    least_bytes = ordered(plan_for(replace(request, space=ONE_LAYOUT))).prediction.memory.total_bytes
+    plan = plan_for(replace(request, trial=replace(request.trial, memory_budget_bytes=int(least_bytes))))
+    tried = 0
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, state=TrialState.FAILED, failure=failure(FailureKind.OOM)))
+        tried += 1
+    assert (order.state, order.reason) == (SweepState.FAILED, StopReason.SPACE_EXHAUSTED)
+    assert "nothing was measured" in order.detail
+    assert tried > 0
+    assert order.detail.endswith(f"{tried} ran out of memory")
 
 
 def test_a_sweep_does_not_end_for_lack_of_gain_before_anything_was_measured() -> None:
@@ -226,7 +264,14 @@ def test_steps_of_the_warm_up_are_not_judged() -> None:
 def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: int | None, limit_bytes: float) -> None:
     request = sweep_request()
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=budget_bytes))
-    assert memory_limit_bytes(request) == limit_bytes
+    assert trial_job(request).cluster.accelerator.memory_bytes == limit_bytes
+
+
+def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget() -> None:
+    request = sweep_request(space=ONE_LAYOUT)
+    needed_bytes = ordered(plan_for(request)).prediction.memory.total_bytes
+    request = replace(request, trial=replace(request.trial, memory_budget_bytes=int(0.99 * needed_bytes)))
+    assert not ordered(plan_for(request)).prediction.fits
 
 
 def test_optuna_sees_the_trials_under_the_numbers_we_store() -> None:

@@ -1,0 +1,30 @@
+"""What of a micro-batch one rank sees: its tokens, its hidden states, its logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.domain.legality import Job
+
+__all__ = ["hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
+
+
+def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
+    """Tokens of one micro-batch on one rank: the context group splits them, the tensor group sees them all."""
+    return x.micro_batch_size * (float(job.workload.seq_len) / x.context_parallel_degree)
+
+
+def hidden_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """The hidden states of all these tokens, between two blocks."""
+    return x.element_bytes * tokens_per_pass(x, job) * job.model.hidden_size
+
+
+def hidden_split(x: LayoutColumns) -> Integers:
+    """Ways in which hidden states are split, where norms and residual sums work on them."""
+    return np.where(x.sequence_parallel, x.tensor_parallel_degree, 1)
+
+
+def logits_split(x: LayoutColumns, job: Job) -> Integers:
+    """Ways in which logits are split."""
+    return np.where(job.stack.gathers_logits, 1, x.tensor_parallel_degree)

@@ -1,0 +1,85 @@
+"""Jobs and layouts whose memory is known, and what the model says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotuner.catalog.load import load_model
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory import MemoryColumns, memory
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stack import Stack
+from autotuner.domain.workload import Workload
+from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
+
+
+def of(layout: Layout, job: Job) -> MemoryColumns:
+    return memory(LayoutColumns.from_layouts([layout]), job)
+
+
+def total(layout: Layout, job: Job) -> float:
+    return float(of(layout, job).total_bytes[0])
+
+
+def activations(layout: Layout, job: Job) -> float:
+    return float(of(layout, job).activations_bytes[0])
+
+
+def without_working_memory(layout: Layout, job: Job) -> float:
+    """Saved activations alone: twice the layers save twice as much and work with the same."""
+    doubled = replace(job, model=replace(job.model, num_layers=2 * job.model.num_layers))
+    return activations(layout, doubled) - activations(layout, job)
+
+
+def gpt_22b(num_layers: int = 48) -> Job:
+    """The 22B model of arXiv 2205.05198, table 3: tensor ranks 8, micro-batch 4."""
+    model = TransformerSpec(
+        name="gpt-22b",
+        num_layers=num_layers,
+        hidden_size=6144,
+        num_heads=64,
+        num_kv_heads=64,
+        head_dim=96,
+        ffn_size=4 * 6144,
+        vocab_size=51200,
+        gated_mlp=False,
+        norm="layernorm",
+    )
+    cluster = h100_cluster(num_nodes=1)
+    return Job(model=model, cluster=cluster, workload=Workload(seq_len=2048, global_batch_size=4))
+
+
+KORTHIKANTI = Layout(tensor_parallel_degree=8, micro_batch_size=4, attention_kernel=AttentionKernel.MATH)
+TOKENS_TIMES_HIDDEN = 2048 * 4 * 6144
+
+
+def one_core(precision: Precision = Precision.FP32, **workload: object) -> tuple[Job, Layout]:
+    job = Job(
+        model=tiny_model(),
+        cluster=cpu_cluster(1),
+        workload=replace(Workload(seq_len=64, global_batch_size=8), **workload),  # type: ignore[arg-type]
+    )
+    return job, Layout(precision=precision, attention_kernel=AttentionKernel.MATH)
+
+
+def eight_gpus(batch: int = 16) -> Job:
+    workload = Workload(seq_len=64, global_batch_size=batch)
+    return Job(model=llama_70b(num_layers=8), cluster=h100_cluster(num_nodes=1), workload=workload)
+
+
+def demo(layout: Layout, num_micro_batches: int) -> Job:
+    """Sequences of 128 tokens, one per micro-batch, on as many cores as the layout has ranks."""
+    workload = Workload(seq_len=128, global_batch_size=num_micro_batches * layout.data_parallel_degree)
+    return Job(model=load_model("llama-demo"), cluster=cpu_cluster(layout.world_size), workload=workload)
+
+
+ONE_F_ONE_B = cpu_layout(pipeline_parallel_degree=2, attention_kernel=AttentionKernel.FLASH)
+GPIPE = replace(ONE_F_ONE_B, pipeline_schedule=PipelineSchedule.GPIPE)
+
+
+def on_stack(job: Job, **fields: Any) -> Job:
+    return replace(job, stack=Stack(**fields))

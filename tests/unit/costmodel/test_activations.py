@@ -1,0 +1,146 @@
+"""Activations and logits: published sizes, and what kernels, recomputation and stacks do to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.layout import Layout
+from autotuner.units import GIB
+from tests.builders import h100_cluster
+from tests.unit.costmodel.memory_jobs import (
+    GPIPE,
+    KORTHIKANTI,
+    TOKENS_TIMES_HIDDEN,
+    activations,
+    demo,
+    eight_gpus,
+    gpt_22b,
+    of,
+    on_stack,
+    one_core,
+    without_working_memory,
+)
+
+VOCABULARY = 128 * 2048
+
+
+@pytest.mark.parametrize(
+    ("layout", "published_gib", "dropout_per_sbh"),
+    [
+        # masks of the two residual dropouts, one byte each; of the attention dropout, mask and output, three
+        (KORTHIKANTI, 59.25, 2 + 3 * 64 * 2048 / 6144 / 8),
+        (replace(KORTHIKANTI, sequence_parallel=True, recompute=Recompute.SELECTIVE), 9.5625, 2 / 8),
+    ],
+)
+def test_activations_of_gpt_22b_are_those_of_korthikanti_less_their_dropout(
+    layout: Layout, published_gib: float, dropout_per_sbh: float
+) -> None:
+    dropout_bytes = dropout_per_sbh * TOKENS_TIMES_HIDDEN * 48
+    # 1 %: the log-sum-exp statistics, which the paper leaves out
+    assert without_working_memory(layout, gpt_22b()) + dropout_bytes == pytest.approx(published_gib * GIB, rel=0.01)
+
+
+def test_full_recomputation_keeps_two_bytes_per_hidden_state_of_each_layer() -> None:
+    # arXiv 2205.05198, section 5: 2 s b h per layer
+    layout = replace(KORTHIKANTI, recompute=Recompute.FULL)
+    assert without_working_memory(layout, gpt_22b()) == 2 * TOKENS_TIMES_HIDDEN * 48
+
+
+def test_sequence_parallelism_splits_the_rest_of_the_activations() -> None:
+    plain = Layout(tensor_parallel_degree=8)
+    split = replace(plain, sequence_parallel=True)
+    job = eight_gpus()
+    assert without_working_memory(split, job) < without_working_memory(plain, job)
+
+
+@pytest.mark.parametrize("kernel", [AttentionKernel.MATH, AttentionKernel.FLASH])
+def test_recomputing_more_keeps_less(kernel: AttentionKernel) -> None:
+    none, selective, full = (
+        activations(replace(KORTHIKANTI, attention_kernel=kernel, recompute=r), gpt_22b()) for r in Recompute
+    )
+    assert none >= selective > full
+
+
+def test_only_the_math_kernel_keeps_scores() -> None:
+    math = activations(KORTHIKANTI, gpt_22b())
+    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
+    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
+
+
+def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
+    job = replace(eight_gpus(batch=32), cluster=h100_cluster(num_nodes=1, accelerators_per_node=4))
+    steady = Layout(pipeline_parallel_degree=4)
+    all_first = replace(steady, pipeline_schedule=PipelineSchedule.GPIPE)
+    assert without_working_memory(all_first, job) == 8 * without_working_memory(steady, job)
+
+
+def test_logits_cost_their_own_bytes_and_three_times_fp32() -> None:
+    job, layout = one_core(Precision.BF16)
+    assert float(of(layout, job).logits_bytes[0]) == 64 * 256 * (2 + 3 * 4)
+
+
+def test_gpipe_keeps_the_logits_of_every_micro_batch_until_its_backward() -> None:
+    # logits and log-softmax of all 16, and two gradients of one, all in fp32
+    assert float(of(GPIPE, demo(GPIPE, 16)).logits_bytes[0]) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
+
+
+def test_without_a_pipeline_the_schedule_keeps_the_logits_of_one_micro_batch() -> None:
+    lone = replace(GPIPE, pipeline_parallel_degree=1)
+    assert float(of(lone, demo(lone, 16)).logits_bytes[0]) == VOCABULARY * (4 + 3 * 4)
+
+
+def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> None:
+    layout = Layout(tensor_parallel_degree=8, recompute=Recompute.FULL)
+    split, whole = (of(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
+    # bf16 and log-softmax, two gradients; joined, the fp32 parts and the whole beside them
+    per_logit = 64 * 128256
+    assert float(split.logits_bytes[0]) == per_logit / 8 * (2 + 4 + 2 * 4)
+    assert float(whole.logits_bytes[0]) == per_logit * (2 + 4 + 2 * 4 + 2 * 4)
+
+
+def test_a_lone_tensor_rank_has_nothing_to_gather() -> None:
+    split, whole = (of(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
+    assert float(split.logits_bytes[0]) == float(whole.logits_bytes[0])
+
+
+def test_a_stack_says_how_many_copies_of_the_logits_its_loss_makes() -> None:
+    few, many = (float(of(Layout(), on_stack(eight_gpus(), logits_copies=n)).logits_bytes[0]) for n in (1.0, 3.5))
+    assert many - few == 2.5 * 4 * 64 * 128256
+
+
+def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
+    fused, plain = (
+        without_working_memory(replace(KORTHIKANTI, fused_norm=f), on_stack(gpt_22b(), unfused_norm_bytes=5.0))
+        for f in (True, False)
+    )
+    assert plain - fused == 2 * 5 * TOKENS_TIMES_HIDDEN * 48  # two norms in each layer
+
+
+@pytest.mark.parametrize(
+    ("kernel", "has_scores"),
+    [
+        (AttentionKernel.MATH, True),
+        (AttentionKernel.FUSED_SOFTMAX, True),
+        (AttentionKernel.EFFICIENT, False),
+        (AttentionKernel.FLASH, False),
+        (AttentionKernel.FLASH_1, False),
+        (AttentionKernel.FLASH_3, False),
+    ],
+)
+def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any(
+    kernel: AttentionKernel, has_scores: bool
+) -> None:
+    layout = replace(KORTHIKANTI, attention_kernel=kernel)
+    none, two = (activations(layout, on_stack(gpt_22b(), scores_alive=n)) for n in (0.0, 2.0))
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8  # bytes, micro-batch, heads, square, tensor ranks
+    assert two - none == pytest.approx(2 * scores * has_scores, rel=1e-9)  # rounding of sums a hundred times as large
+
+
+def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
+    steps, fused = (of(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
+    assert float(steps.logits_bytes[0]) == 64 * 128256 * (2 + 4 + 2 * 4)
+    assert float(fused.logits_bytes[0]) == 64 * 128256 * (2 + 2)

@@ -1,0 +1,35 @@
+"""Matrix products of a layer and of the output."""
+
+from __future__ import annotations
+
+from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.layout import Layout
+from tests.builders import big_job
+from tests.unit.costmodel.works import first, layer, output, sparse_job
+
+
+def test_a_large_layer_runs_near_the_rate_of_its_products() -> None:
+    job, work = big_job(), layer(Layout())
+    model_flop = 3 * (2 * 8192 * (job.model.attention_matrix_parameters + job.model.mlp_matrix_parameters))
+    at_peak_s = model_flop / 989.4e12
+    # products reach 70 to 80 % of the peak on an H100 that keeps 85 % or more of its clock
+    assert at_peak_s / 0.8 < first(work.matrix_s) < at_peak_s / 0.55
+    assert first(work.compute_s) < at_peak_s / 0.4  # with attention and norms
+
+
+def test_fewer_bits_multiply_faster() -> None:
+    fp32, bf16, fp8 = (
+        first(layer(Layout(precision=p, attention_kernel=AttentionKernel.MATH)).matrix_s) for p in Precision
+    )
+    assert fp32 > bf16 > fp8
+
+
+def test_the_output_projection_stays_in_bf16_where_layers_multiply_in_fp8() -> None:
+    bf16, fp8 = (output(Layout(precision=p)) for p in (Precision.BF16, Precision.FP8))
+    assert first(bf16.matrix_s) == first(fp8.matrix_s)
+
+
+def test_expert_ranks_multiply_as_much_as_ranks_that_hold_every_expert() -> None:
+    lone, apart = (layer(Layout(expert_parallel_degree=e), sparse_job(), sparse=True) for e in (1, 8))
+    # the same tokens in fewer, larger products: a little faster
+    assert 0.8 * first(lone.matrix_s) < first(apart.matrix_s) <= first(lone.matrix_s)

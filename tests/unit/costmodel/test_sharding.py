@@ -1,0 +1,74 @@
+"""What data-parallel ranks hold of the weights, gradients and optimizer state, by level of sharding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import MixtureOfExperts
+from tests.builders import llama_70b
+from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, total
+
+NONE, OPTIMIZER, GRADIENTS, PARAMETERS = ShardLevel
+
+
+def sharded(level: ShardLevel, *, reshard: bool = False) -> Layout:
+    return Layout(
+        data_parallel_shard_degree=1 if level == NONE else 8,
+        data_parallel_replicate_degree=8 if level == NONE else 1,
+        shard_level=level,
+        reshard_after_forward=reshard,
+    )
+
+
+def test_each_level_of_sharding_needs_less_memory_than_the_one_before() -> None:
+    peaks = [total(sharded(level, reshard=level == PARAMETERS), eight_gpus()) for level in ShardLevel]
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(set(peaks)) == len(peaks)
+
+
+def test_eight_ranks_share_the_state_they_shard() -> None:
+    whole, split = of(sharded(NONE), eight_gpus()), of(sharded(PARAMETERS, reshard=True), eight_gpus())
+    assert float(split.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 8
+    assert float(split.gradients_bytes[0]) == float(whole.gradients_bytes[0]) / 8
+
+
+def test_without_resharding_all_gathered_parameters_stay() -> None:
+    kept, dropped = (of(sharded(PARAMETERS, reshard=r), eight_gpus()) for r in (False, True))
+    assert float(kept.buffers_bytes[0]) > 2 * float(dropped.buffers_bytes[0])
+    assert float(kept.gradients_bytes[0]) == float(dropped.gradients_bytes[0])
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(16, True), (4, False)])
+def test_a_sharded_pipeline_sums_whole_gradients_over_its_micro_batches(batch: int, whole: bool) -> None:
+    steady = replace(sharded(PARAMETERS), data_parallel_shard_degree=4, pipeline_parallel_degree=2)
+    kept, dropped = (of(replace(steady, reshard_after_forward=r), eight_gpus(batch)) for r in (False, True))
+    assert float(kept.gradients_bytes[0]) == (4 if whole else 1) * float(dropped.gradients_bytes[0])
+
+
+def test_context_ranks_join_the_shard_group() -> None:
+    job = eight_gpus()
+    alone = Layout(data_parallel_shard_degree=4, data_parallel_replicate_degree=2, shard_level=OPTIMIZER)
+    joined = Layout(data_parallel_shard_degree=4, context_parallel_degree=2, shard_level=OPTIMIZER)
+    assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 2
+
+
+EXPERTS = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=8192)
+
+
+def test_splitting_experts_does_not_change_the_share_of_the_optimizer() -> None:
+    # 8 ranks own everything once, whether experts are sharded over all of them or dealt out whole
+    job = replace(eight_gpus(), model=llama_70b(num_layers=8, experts=EXPERTS))
+    together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
+    apart = replace(together, expert_parallel_degree=8)
+    assert of(apart, job).optimizer_bytes[0] == pytest.approx(of(together, job).optimizer_bytes[0], rel=1e-12)
+
+
+def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
+    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
+    # without them, the step widens the 16-bit gradients beside nothing that is larger
+    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])

@@ -1,0 +1,46 @@
+"""Works of one layout, and a stack that adds nothing to what kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.compute import layer_work, output_work
+from autotuner.costmodel.work import Work
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
+from autotuner.domain.model import MixtureOfExperts
+from autotuner.domain.stack import Stack
+from tests.builders import big_job, llama_70b
+
+TENSOR = Layout(tensor_parallel_degree=8)
+
+
+def columns(*layouts: Layout) -> LayoutColumns:
+    return LayoutColumns.from_layouts(layouts)
+
+
+def layer(layout: Layout, job: Job | None = None, **where: bool) -> Work:
+    return layer_work(columns(layout), job or big_job(), **{"sparse": False, **where})
+
+
+def output(layout: Layout, job: Job | None = None) -> Work:
+    return output_work(columns(layout), job or big_job())
+
+
+def first(values: Floats) -> float:
+    return float(values[0])
+
+
+PLAIN = Stack(kernel_launch_s=0.0, matrix_slowdown=1.0, pointwise_traffic=1.0, step_overhead_s=0.0)
+"""Launches at once and is as fast as benchmarks of kernels."""
+
+
+def with_stack(job: Job | None = None, **fields: Any) -> Job:
+    return replace(job or big_job(), stack=replace(PLAIN, **fields))
+
+
+def sparse_job() -> Job:
+    experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=14336)
+    return replace(big_job(), model=llama_70b(experts=experts))
