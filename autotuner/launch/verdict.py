@@ -18,6 +18,10 @@ _TAIL_LINES = 40
 _DEAD_RANK = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 """How torchrun's agent logs the first rank it found dead."""
 
+_ALSO_DEAD = re.compile(r"^ *rank +: (\d+) \(local_rank: \d+\)\n *exitcode +: (-?\d+)", re.MULTILINE)
+"""How its closing summary lists every rank it found dead at once: a rank that was killed may stand behind a peer that
+wrote why it failed, since only that one knows when."""
+
 _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
 """What faulthandler writes when a rank is asked for its stack."""
 
@@ -75,11 +79,9 @@ def _killed(rank: int, exit_code: int, logs: dict[int, str], *, oom_killed: bool
 
 def _killed_rank(agent_text: str, *, reported: set[int]) -> tuple[int, int] | None:
     """The first rank that torchrun found dead and that had not said why, with its exit code."""
-    for match in _DEAD_RANK.finditer(agent_text):
-        rank = int(match[2])
-        if rank not in reported:
-            return rank, int(match[1])
-    return None
+    found = [(int(rank), int(exit_code)) for exit_code, rank in _DEAD_RANK.findall(agent_text)]
+    found += [(int(rank), int(exit_code)) for rank, exit_code in _ALSO_DEAD.findall(agent_text)]
+    return next(((rank, exit_code) for rank, exit_code in found if rank not in reported), None)
 
 
 def _stuck_rank(logs: dict[int, str]) -> int | None:

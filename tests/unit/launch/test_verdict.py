@@ -18,6 +18,14 @@ SPEC = TrialSpec(
     settings=TrialSettings(timeout_s=60.0),
 )
 
+SUMMARY = """Failures:
+[1]:
+  time      : 2026-11-20_21:07:06
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 77)  (SIGKILL)
+  error_file: <N/A>
+"""
 AGENT_LOG = "E1120 api.py:984] failed (exitcode: -9) local_rank: 1 (pid: 77) of binary: python\n"
 
 WAITING = 'Current thread 0x1 (most recent call first):\n  File "torch/distributed/c10d.py", line 1 in wait\n'
@@ -83,6 +91,14 @@ def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -
     judged = case.failure()
     assert (judged.kind, judged.rank, judged.log_tail) == (FailureKind.CRASH, 1, "last words")
     assert "SIGKILL" in judged.message
+
+
+def test_a_killed_rank_is_named_though_torchrun_blames_the_peer_that_wrote_why_it_failed(case: Case) -> None:
+    case.fails(0, FailureKind.COMMUNICATION)
+    case.agent_log.write_text(AGENT_LOG.replace("-9", "1").replace("local_rank: 1", "local_rank: 0") + SUMMARY)
+    failure = case.failure()
+    assert (failure.kind, failure.rank) == (FailureKind.CRASH, 1)
+    assert "SIGKILL" in failure.message
 
 
 def test_a_rank_killed_by_the_kernel_for_memory_ran_out_of_memory(case: Case) -> None:
