@@ -79,11 +79,11 @@ def expected_seconds(seconds: float, relative_error: float | None) -> str:
 def expected_mfu(mfu: float, relative_error: float | None) -> str:
     """A predicted MFU with the same half-width in points: ``41.0 ± 4.5 %``, that is 37 to 45 %.
 
-    An interval so wide that points would mislead is given by its ends: ``61.2 % (31 to 100 %)``.
+    An interval so wide that points would mislead is given by its ends: ``61.2 %, 30 to 100 %``.
     """
     if relative_error is not None and relative_error > _WIDE:
         low, high = mfu / (1 + relative_error), min(1.0, mfu * (1 + relative_error))
-        return f"{100 * mfu:.1f} % ({100 * low:.0f} to {percent(high)})"
+        return f"{100 * mfu:.1f} %, {100 * low:.0f} to {percent(high)}"
     error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
     return f"{100 * mfu:.1f}{error} %"
 

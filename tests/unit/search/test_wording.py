@@ -34,8 +34,8 @@ def test_a_prediction_is_said_with_the_half_width_of_its_interval() -> None:
 
 
 def test_an_interval_whose_sides_differ_much_is_given_by_its_ends_and_no_mfu_is_above_one() -> None:
-    assert expected_mfu(0.3, 0.5) == "30.0 % (20 to 45 %)"
-    assert expected_mfu(0.612, 1.02) == "61.2 % (30 to 100 %)"
+    assert expected_mfu(0.3, 0.5) == "30.0 %, 20 to 45 %"
+    assert expected_mfu(0.612, 1.02) == "61.2 %, 30 to 100 %"
 
 
 @pytest.mark.parametrize(
