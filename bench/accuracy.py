@@ -18,7 +18,7 @@ import optuna
 from autotuner.backtest.report import Report, Score, backtest
 from autotuner.backtest.table import Sheet, Table
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.uncertainty import KNOWN, PARTS, Z80, part_shares, time_error
+from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
 from bench.fit_memory import fitted_memory, with_memory
 from bench.fit_stacks import FITS, Fit, fitted, sheets_of, with_values
 
@@ -92,8 +92,8 @@ def fitted_scatter(sheets: Sequence[Sheet]) -> float:
         measured = ~sheet.out_of_memory
         predicted = predict(sheet.layouts.take(measured), sheet.job).step_time
         errors.append(np.log(predicted.total_s / sheet.step_time_s[measured]) / Z80)
-        shares = part_shares(predicted, time_error(sheet.job)) * KNOWN * np.array(list(PARTS.values()))
-        variances.append((shares**2).sum(axis=1))
+        without = replace(sheet.job, stack=replace(sheet.job.stack, scatter=0.0))
+        variances.append(log_variance(predicted, interval_error(without)))
     beyond = np.sort(np.concatenate(errors) ** 2 - np.concatenate(variances))
     return float(np.sqrt(max(0.0, beyond[int(0.8 * len(beyond))])))
 

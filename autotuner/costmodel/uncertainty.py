@@ -28,6 +28,7 @@ __all__ = [
     "fit_probability",
     "interval_error",
     "is_validated",
+    "log_variance",
     "part_shares",
     "relative_error",
     "time_error",
@@ -132,11 +133,15 @@ def part_shares(step_time: StepTimeColumns, error: TimeError) -> Floats:
 
 def relative_error(step_time: StepTimeColumns, job: Job) -> Floats:
     """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
-    error = interval_error(job)
-    squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
-    variance = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
-    half_width: Floats = np.exp(Z80 * np.sqrt(variance)) - 1
+    half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(job)))) - 1
     return half_width
+
+
+def log_variance(step_time: StepTimeColumns, error: TimeError) -> Floats:
+    """Variance of log(measured / predicted) of each step."""
+    squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
+    variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
+    return variance
 
 
 def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:
