@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test check format serve migrate revision container bench clean
+.PHONY: help setup browser demo test oracle check format serve migrate revision container bench clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -28,7 +28,10 @@ demo: setup  ## Sweep a small Llama over this machine's own devices and rank the
 	@BIN=$(BIN) sh scripts/demo.sh
 
 test: setup browser  ## Run the tests.
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not oracle" --ignore tests/oracle
+
+oracle: setup  ## Train every option and every pair of options beside one process; takes a quarter of an hour.
+	$(BIN)/pytest -m oracle --timeout 300 tests/oracle tests/trials
 
 check: setup  ## Lint, types, import arrows, compose file.
 	$(BIN)/ruff check .

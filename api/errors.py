@@ -74,7 +74,7 @@ class IllegalLayout(AutotunerError):
             Violation(field=f"layout.{r.field}", value=layout[r.field], rule=r.message, nearest=r.nearest)
             for r in reasons
         )
-        super().__init__("; ".join(r.message for r in reasons))
+        super().__init__("; ".join(str(InvalidInput(v.field, v.value, v.rule, v.nearest)) for v in self.violations))
 
 
 def add_error_handlers(api: FastAPI) -> None:

@@ -31,7 +31,7 @@ from autotuner.domain.legality import Job, Reason
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Memory, Prediction, StepTime
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, Trial, TrialState
+from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
 from autotuner.domain.wire import to_dict
 from autotuner.domain.workload import Workload
 from autotuner.ports import Page
@@ -312,12 +312,30 @@ def _prediction() -> Prediction:
     )
 
 
+def _breakdown() -> Breakdown:
+    return Breakdown(
+        rank=3,
+        forward_s=1.4,
+        backward_s=2.9,
+        all_reduce_s=0.01,
+        all_gather_s=0.3,
+        reduce_scatter_s=0.3,
+        all_to_all_s=0.0,
+        send_receive_s=0.0,
+        pipeline_idle_s=0.0,
+        optimizer_s=0.1,
+        other_s=0.05,
+    )
+
+
 def _trial() -> Trial:
     step = StepReport(step=2, is_warmup=False, step_time_s=5.0, loss=8.1, tokens_per_s=104e3, mfu=0.43)
     measurement = Measurement(
         step_time_s=5.0,
         step_time_spread_s=0.04,
-        num_steps=5,
+        step_time_interval_s=0.03,
+        num_steps=7,
+        num_warmup_steps=4,
         tokens_per_s=104e3,
         model_flop_per_s=3.4e15,
         mfu=0.43,
@@ -325,10 +343,14 @@ def _trial() -> Trial:
         peak_flop_per_s=7.9e15,
         peak_source="data sheet",
         peak_bytes=(39_000_000_000,) * 8,
+        reserved_bytes=(42_000_000_000,) * 8,
         phases=PhaseTimes(forward_backward_s=4.9, gradient_sync_s=0.0, optimizer_s=0.1),
         losses=(11.8, 9.6, 8.1),
         foreign_cpu_share=0.01,
-        environment={"torch": "2.13.0"},
+        environment={"torch": "2.13.0", "nccl": "2.27.5", "host": "5891b5b522d5", "NCCL_ALGO": "Ring"},
+        breakdown=_breakdown(),
+        power_w=612.0,
+        noise_floor=0.004,
     )
     return Trial(
         id=f"{_SWEEP_ID}-0000",

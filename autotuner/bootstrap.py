@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from autotuner.catalog.load import load_cluster, load_model
@@ -17,10 +17,14 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, Rule, reasons
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
+from autotuner.domain.profile import profiled
 from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.careful import CarefulLauncher
+from autotuner.launch.detect import detect_cluster, host_hash
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.torchrun import Torchrun
 from autotuner.logs import configure_logs
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.ranking import PredictionTable, best_predicted
@@ -31,6 +35,9 @@ from autotuner.store.sql import open_store
 
 __all__ = ["App", "build"]
 
+
+_PROFILE = "profile:"
+"""Before the name of a profile, where a cluster's is expected."""
 
 _NUM_REASONS = 3
 """Of an empty space; the rules that remove most come first, the others rarely matter."""
@@ -56,13 +63,27 @@ class App:
             return load_model(name)
 
     def cluster(self, name: str) -> Cluster:
-        """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``)."""
+        """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
+
+        This machine is described by its profile, if it has one; ``profile:NAME`` insists on that of another name.
+        """
         if name == "local":
-            return detect_cluster()
+            return self._as_profiled(detect_cluster())
+        if name.startswith(_PROFILE):
+            profile = self.store.get_profile(name.removeprefix(_PROFILE))
+            return replace(profiled(detect_cluster(), profile), name=name)
         try:
             return self.store.get_cluster(name)
         except NotFound:
             return load_cluster(name)
+
+    def _as_profiled(self, cluster: Cluster) -> Cluster:
+        """With the constants of the profile of that name, where it was taken on this host."""
+        try:
+            profile = self.store.get_profile(cluster.name)
+        except NotFound:
+            return cluster
+        return profiled(cluster, profile) if profile.host == host_hash() else cluster
 
     # ------------------------------------------------------------------ predictions
     def predictions(self, job: Job, space: SearchSpace, *, limit: int) -> PredictionTable:
@@ -129,14 +150,20 @@ class App:
         self._workers.clear()
 
     def close(self) -> None:
-        """Stop the workers and release the store."""
+        """Stop the workers and release launcher and store."""
         self.stop_workers()
+        self.launcher.close()
         self.store.close()
 
 
 def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
     broken = explain_empty(job, space, rules)[:_NUM_REASONS]
     return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
+
+
+def _local_launcher(settings: Settings) -> Launcher:
+    starter = Torchrun() if settings.launch == "torchrun" else Forks()
+    return CarefulLauncher(LocalLauncher(settings.work_dir, starter))
 
 
 def build(
@@ -151,6 +178,6 @@ def build(
     return App(
         settings=settings,
         store=store or open_store(settings.database_url),
-        launcher=launcher or LocalLauncher(settings.work_dir),
+        launcher=launcher or _local_launcher(settings),
         clock=clock or SystemClock(),
     )

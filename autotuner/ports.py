@@ -10,6 +10,7 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
+from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec, TrialState
 
@@ -171,6 +172,18 @@ class Store(Protocol):
         """By name."""
         ...
 
+    def save_profile(self, profile: DeviceProfile) -> None:
+        """Store under its name, in the place of an older one of that name: a machine is what it was last measured."""
+        ...
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        """The profile saved last under that name."""
+        ...
+
+    def list_profiles(self) -> Sequence[DeviceProfile]:
+        """By name."""
+        ...
+
     # ------------------------------------------------------------------ health
     def check(self) -> str:
         """The schema revision; raises ``StoreUnavailable`` when the database cannot answer or is not migrated."""
@@ -206,4 +219,8 @@ class Launcher(Protocol):
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Start the trial, pass its reports on, and say how it ended."""
+        ...
+
+    def close(self) -> None:
+        """Release what is kept from one trial to the next; the launcher is not used afterwards."""
         ...

@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=15.0, gt=0, description="A worker silent for so long loses its sweep to another.")
     poll_s: float = Field(default=1.0, gt=0, description="How often an idle worker looks for a sweep.")
     work_dir: Path = Field(default=Path("var/trials"), description="Where running trials keep their files.")
+    launch: Literal["zygote", "torchrun"] = Field(
+        default="zygote", description="zygote: trials are forked from a process that has imported torch; torchrun: not."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

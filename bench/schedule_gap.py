@@ -15,11 +15,13 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.passes import Passes
-from autotuner.costmodel.schedule import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zbv
+from autotuner.costmodel.schedule import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
 from autotuner.costmodel.simulate import PassTimes, simulate
 from autotuner.costmodel.waiting import waiting_s
+from autotuner.costmodel.zero_bubble import dualpipev, zb_interleaved
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
+from autotuner.domain.stages import V_SCHEDULES
 
 __all__ = ["BUILDERS", "Case", "draw", "predicted_s", "simulated_s"]
 
@@ -29,8 +31,9 @@ BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
     PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
     PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
     PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
-    PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: zb_h1(p, m),
+    PipelineSchedule.ZERO_BUBBLE: zb_interleaved,
     PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
+    PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
 }
 
 
@@ -53,10 +56,10 @@ class Case:
 def draw(schedule: PipelineSchedule, source: random.Random) -> Case:
     """A random legal pipeline; the time unit is the forward of one layer."""
     ranks = source.choice((2, 4, 8) if schedule == PipelineSchedule.INTERLEAVED_1F1B else (2, 4, 8, 16))
-    stages_per_rank = {PipelineSchedule.INTERLEAVED_1F1B: source.choice((2, 3, 4)), PipelineSchedule.ZBV: 2}.get(
-        schedule, 1
-    )
-    rounds = source.choice((1, 2, 4, 8))
+    stages_per_rank = source.choice((2, 3, 4))
+    if schedule != PipelineSchedule.INTERLEAVED_1F1B:
+        stages_per_rank = 2 if schedule in V_SCHEDULES else 1
+    rounds = max(source.choice((1, 2, 4, 8)), 2 if schedule == PipelineSchedule.DUALPIPEV else 1)
     num_stages = ranks * stages_per_rank
     per_stage = source.choice((1, 2, 4, 6))
     rest = source.choice((0, 0, 0, source.randrange(num_stages))) if stages_per_rank == 1 else 0

@@ -30,11 +30,11 @@ kill -0 "$service" 2>/dev/null || { echo "another service answers at $url; try P
 
 # A space in which any ten layouts of two cores show every kind of parallelism, and no end before the ten are tried.
 space='{"micro_batch_size": [2, 4, 8], "pipeline_schedule": ["1f1b"], "sequence_parallel": [false],
-  "reshard_after_forward": [false], "recompute": ["none"]}'
+  "reshard_after_forward": [false], "recompute": ["none"], "shard_level": ["none", "parameters"]}'
 
 say "sweep: a small Llama on this machine's devices, 10 real trials"
 "$BIN/autotuner" sweep --server "$url" --model llama-demo --cluster local --global-batch 16 --seq-len 128 \
-  --trials 10 --warmup-steps 1 --measured-steps 4 --prune-below 0 --min-gain 0 --space "$space" --name demo
+  --trials 10 --warmup-steps 1 --measured-steps 4 --measuring-seconds 2 --prune-below 0 --min-gain 0 --space "$space" --name demo
 
 if [ -t 0 ]; then
   say "the dashboard is at $url/ until you press Ctrl-C"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from autotuner.domain.choice import AttentionKernel, Precision, Recompute
@@ -11,9 +11,18 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Memory, Prediction, StepTime
+from autotuner.domain.profile import (
+    AttentionPoint,
+    CollectivePoint,
+    DeviceProfile,
+    GemmPoint,
+    Measurements,
+    TrafficPoint,
+)
+from autotuner.domain.profile_fit import fit_profile
 from autotuner.domain.sweep import Budget, SearchSpace, SweepRequest
+from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
 from autotuner.domain.trial import FailureKind as Kind
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
 from autotuner.domain.workload import Workload
 
 
@@ -171,6 +180,12 @@ def prediction(**changes: Any) -> Prediction:
     return replace(value, **changes)
 
 
+def breakdown(**parts: float) -> Breakdown:
+    """Of rank 0; parts that are not said take no time."""
+    nothing = {field.name: 0.0 for field in fields(Breakdown) if field.name != "rank"}
+    return Breakdown(rank=0, **nothing | parts)
+
+
 def measurement(**changes: Any) -> Measurement:
     value = Measurement(
         step_time_s=0.5,
@@ -198,3 +213,37 @@ def failure(kind: Kind = Kind.OOM, **changes: Any) -> TrialFailure:
 def step_report(step: int = 0, **changes: Any) -> StepReport:
     value = StepReport(step=step, is_warmup=False, step_time_s=0.5, loss=5.5, tokens_per_s=1024.0, mfu=0.25)
     return replace(value, **changes)
+
+
+def measurements(**changes: Any) -> Measurements:
+    """Two cores that multiply at 80 and 160 GFLOP/s, with a message of 1 MB in 1 ms."""
+    value = Measurements(
+        launch_s=3e-6,
+        gemm=(
+            GemmPoint(precision=Precision.FP32, m=1000, n=1000, k=1000, seconds=2e9 / 80e9),
+            GemmPoint(precision=Precision.BF16, m=1000, n=1000, k=1000, seconds=2e9 / 160e9),
+        ),
+        attention=(
+            AttentionPoint(
+                kernel=AttentionKernel.MATH,
+                precision=Precision.FP32,
+                batch=1,
+                num_heads=4,
+                head_dim=50,
+                seq_len=500,
+                forward_s=10e-3,
+                backward_s=20e-3,
+            ),
+        ),
+        traffic=(TrafficPoint(operation="copy", num_bytes=2 * 10**8, seconds=0.01),),
+        collectives=(
+            CollectivePoint(kind="all_gather", num_ranks=2, num_bytes=2000, seconds=1e-4),
+            CollectivePoint(kind="all_gather", num_ranks=2, num_bytes=2_002_000, seconds=1.1e-3),
+        ),
+        environment={"torch": "2.13.0", "device": "a core", "host": "0123456789ab"},
+    )
+    return replace(value, **changes)
+
+
+def profile(name: str = "local", *, measured_at: float = 1.0) -> DeviceProfile:
+    return fit_profile(measurements(), name=name, measured_at=measured_at, num_ranks=2, peaks={})

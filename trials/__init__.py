@@ -1,9 +1,10 @@
 """The torch.distributed job that a sweep launches to try one layout.
 
-One process per rank starts in ``__main__`` and hands a ``TrialSpec`` to ``job``. That asks ``admission`` whether the
-layout can run here, takes its ``place`` among the ranks, and makes a ``model`` that knows no parallelism parallel
-(``mesh``, ``weights``, ``parallelize``, ``pipeline``). It feeds ``data`` to one optimizer ``step`` after another
-(``build``, ``loss``, ``optimizer``) and turns what ``stopwatch``, ``memory``, ``gemm`` and ``cores`` saw into a
-``Measurement`` (``measure``).
-``report`` writes it down line by line; ``failure`` says what kind of death an exception was.
+One process per rank starts in ``__main__``, under torchrun, or is forked by the ``zygote`` and sent on an ``errand``.
+It hands a ``TrialSpec`` to ``job``. That asks ``admission`` whether the layout can run here and takes its ``place``
+among the ranks; ``run`` builds the step, repeats it and puts together what the ranks saw. ``report`` writes it down
+line by line; ``failure`` says what kind of death an exception was.
+
+``model`` is the decoder and the options inside its layers, ``parallel`` what splits it over ranks, ``training`` one
+optimizer step, ``measuring`` what is measured of it, ``dry`` the same step on tensors that hold nothing.
 """

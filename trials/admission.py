@@ -26,7 +26,10 @@ def admit(spec: TrialSpec, place: Place) -> None:
 
 
 def _job(spec: TrialSpec, place: Place) -> Job:
-    """The ranks as a cluster; rates and sizes are 1 because no rule compares them."""
+    """The ranks as a cluster; rates and sizes are 1 because no rule compares them, and 0 says that there is none.
+
+    What a GPU offers is known to whoever chose the layout for it, so here it offers all.
+    """
     kernels = (AttentionKernel.MATH, AttentionKernel.FLASH)
     accelerator = Accelerator(
         name=spec.device,
@@ -35,7 +38,7 @@ def _job(spec: TrialSpec, place: Place) -> Job:
         memory_bandwidth_bytes_per_s=1.0,
         fp32_flop_per_s=1.0,
         bf16_flop_per_s=1.0,
-        fp8_flop_per_s=0.0,
+        fp8_flop_per_s=0.0 if spec.device == "cpu" else 1.0,
         peak_source="",
         power_w=0.0,
         attention_kernels=kernels if spec.device == "cpu" else tuple(AttentionKernel),

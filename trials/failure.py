@@ -22,8 +22,8 @@ _OUT_OF_MEMORY = (
     "not enough memory",  # the same on other platforms
     "std::bad_alloc",
     "Cannot allocate memory",  # strerror(ENOMEM), from libraries that allocate for themselves
-    "CUDA out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
+    "out of memory",  # CUDA's allocator, its runtime (a context, pinned memory), NCCL and Triton
+    "_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN
 )
 
 _COMMUNICATION = (
@@ -32,6 +32,7 @@ _COMMUNICATION = (
     "Connection refused",
     "Broken pipe",
     "Timed out waiting",  # gloo
+    "Unable to find address for",  # gloo, of a network interface that is not there
     "Socket Timeout",
     "wait timeout",  # the rendezvous store
     "NCCL error",

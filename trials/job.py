@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import time
 import traceback
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain import wire
-from autotuner.domain.trial import StepReport, TrialSpec
+from autotuner.domain.trial import TrialSpec
 from autotuner.errors import InvalidInput
-from trials import gemm
 from trials.admission import admit
-from trials.build import build_step
-from trials.cores import CpuTime, num_cores_used, own_core, pin
-from trials.data import batch
 from trials.failure import classify, headline
-from trials.measure import Peak, RankRecord, measurement, phases_of, step_report
-from trials.memory import MemoryWatch, lift_limit, limit
-from trials.mesh import Grid
-from trials.parallelize import parallel_decoder
+from trials.measuring import gemm
+from trials.measuring.cores import num_cores_used, own_core, pin
+from trials.measuring.measure import Peak
+from trials.measuring.memory import lift_limit, limit
+from trials.model.weights import parameter_dtype
+from trials.parallel.mesh import Grid
 from trials.place import Place, device_of, join, meet
 from trials.report import Reporter
-from trials.step import Step
-from trials.stopwatch import Stopwatch
-from trials.weights import parameter_dtype
+from trials.run import run_steps
 
 __all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
 
@@ -65,13 +59,13 @@ def _run(spec: TrialSpec, reporter: Reporter, place: Place, store: Store | None)
     if device.type == "cpu":
         pin(own_core(place))
         torch.set_num_threads(1)
-    join(device, place, timeout_s=spec.settings.timeout_s, store=store)
+    join(device, place, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
     reporter.started(spec, world_size=place.world_size)
     grid = Grid(spec.layout, device)
     peak = _peak(spec, device, place, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)
-    _Trial(spec=spec, reporter=reporter, device=device, grid=grid, peak=peak).run()
+    reporter.measurement(run_steps(spec, reporter, device, grid, peak))
 
 
 def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -> Peak:
@@ -93,51 +87,3 @@ def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -
     if device.type == "cuda":
         measured = f"measured GEMM rate of {place.world_size} devices"
     return Peak(flop_per_s=total.item(), source=measured)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
-    """The steps of a trial on one rank."""
-
-    spec: TrialSpec
-    reporter: Reporter
-    device: torch.device
-    grid: Grid
-    peak: Peak
-
-    def run(self) -> None:
-        """Build, warm up, measure and report."""
-        settings, stopwatch, watch = self.spec.settings, Stopwatch(self.device), MemoryWatch(self.device)
-        reports, phases, start = [], [], CpuTime.now()
-        watch.start()
-        model = parallel_decoder(self.spec, self.grid, self.device)
-        step = build_step(self.spec, model, self.grid, self.device, stopwatch)
-        for number in range(settings.warmup_steps + settings.measured_steps):
-            if number == settings.warmup_steps:
-                start = CpuTime.now()
-            reports.append(self._timed(step, number))
-            phases.append(phases_of(stopwatch))
-            if number == 0:
-                watch.stop()
-        records = RankRecord.of_this_rank(
-            cpu=CpuTime.now().since(start), peak_bytes=watch.peak_bytes, phases=phases[settings.warmup_steps :]
-        ).gathered()
-        self.reporter.measurement(measurement(self.spec, self.peak, reports, records))
-
-    def _timed(self, step: Step, number: int) -> StepReport:
-        """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
-        share = batch(
-            self.spec.workload,
-            vocab_size=self.spec.model.vocab_size,
-            seed=self.spec.seed,
-            step=number,
-            replica=self.grid.replica,
-            num_replicas=self.spec.layout.data_parallel_degree,
-            device=self.device,
-        )
-        meet(self.device)
-        start = time.perf_counter()
-        loss = step(share, number=number)
-        report = step_report(self.spec, self.peak, step=number, step_time_s=time.perf_counter() - start, loss=loss)
-        self.reporter.step(report)
-        return report

@@ -15,7 +15,8 @@ from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # 
 __all__ = ["Place", "device_of", "host_name", "join", "meet"]
 
 _LONGEST_SILENCE_S = 120.0
-"""No collective of a short trial waits this long for a living peer; NCCL's first one takes tens of seconds at most."""
+"""No collective of a short trial waits this long for a peer that is alive and does not compile; NCCL's first one takes
+tens of seconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +44,27 @@ class Place:
             local_world_size=int(environment["LOCAL_WORLD_SIZE"]),
         )
 
+    def environment(self) -> dict[str, str]:
+        """What torchrun would have told this process: libraries ask the environment too."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+        }
+
 
 def device_of(kind: Literal["cpu", "cuda"], place: Place) -> torch.device:
     """The device of this rank: the CPU, or the GPU with its local rank's number."""
     return torch.device("cpu") if kind == "cpu" else torch.device("cuda", place.local_rank)
 
 
-def join(device: torch.device, place: Place, *, timeout_s: float, store: Store | None = None) -> None:
+def join(
+    device: torch.device, place: Place, *, timeout_s: float, store: Store | None = None, compiles: bool = False
+) -> None:
     """Initialise the default process group, gloo or nccl; a dead peer ends every collective within the timeout.
+
+    Ranks that compile are silent for longer, in a pipeline one after the other: then only ``timeout_s`` counts.
 
     The ranks meet at ``store``; None is the address in the environment (torchrun's), or nowhere for a process alone.
     """
@@ -64,7 +78,7 @@ def join(device: torch.device, place: Place, *, timeout_s: float, store: Store |
         store=store,
         rank=place.rank,
         world_size=place.world_size,
-        timeout=timedelta(seconds=min(timeout_s, _LONGEST_SILENCE_S)),
+        timeout=timedelta(seconds=timeout_s if compiles else min(timeout_s, _LONGEST_SILENCE_S)),
     )
 
 

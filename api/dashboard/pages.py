@@ -16,6 +16,7 @@ from autotuner.domain.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page, Store
 from autotuner.search.history import all_trials
+from autotuner.search.wording import EMULATED
 
 __all__ = ["add_dashboard"]
 
@@ -23,6 +24,8 @@ _router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _SWEEPS_PER_PAGE = 50
 _RANKS_SHOWN = 100
+
+_UNRANKED = (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)
 
 _Part = Annotated[Literal["live"] | None, Query()]
 
@@ -67,9 +70,10 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         ranking=views.ranked(ranking, window),
         num_ranked=num_ranked,
         running=running,
+        emulated=EMULATED,
         queued=[trial for trial in trials if trial.state is TrialState.QUEUED],
-        ended=[t for t in trials if t.state in (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)],
-        scatter=scatter(trials),
+        ended=[t for t in trials if t.state in _UNRANKED or (t.layout.is_emulated and t.measured)],
+        scatter=scatter([t for t in trials if not t.layout.is_emulated]),
         rules=[rule for rule in views.sweep_rules(stored).items if rule.num_pairs],
     )
 
@@ -83,6 +87,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         "_trial.html" if part else "trial.html",
         sweep=app.store.get_sweep(trial.sweep_id),
         trial=views.trial_view(trial),
+        emulated=EMULATED if trial.layout.is_emulated else "",
         explanation=_explanation(app.store, trial),
     )
 

@@ -7,22 +7,26 @@ from datetime import UTC, datetime
 from typing import TypeGuard
 
 from api.schemas import Predicted
-from autotuner.domain.choice import Recompute, ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Recompute, ShardLevel
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.search.limits import PART_WORDS
+from autotuner.search.measured import certainty, facts, phases
 from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words
 from autotuner.search.wording import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
+    "certainty",
     "date",
     "duration",
+    "facts",
     "fit",
     "gain",
     "in_words",
     "num_bytes",
     "part_name",
     "percent",
+    "phases",
     "plain",
     "predicted_mfu",
     "predicted_seconds",
@@ -117,14 +121,37 @@ def in_words(layout: Layout) -> str:
     if layout.pipeline_parallel_degree > 1:
         parts.append(f"schedule {plain(layout.pipeline_schedule)}")
     parts.append(f"micro-batch {layout.micro_batch_size}")
-    if layout.sequence_parallel:
-        parts.append("sequence parallel")
-    if layout.reshard_after_forward:
-        parts.append("reshard after forward")
-    if layout.recompute != Recompute.NONE:
-        parts.append(f"recompute {layout.recompute}")
+    parts += [words for words, is_said in _choices(layout) if is_said]
     prefix = "one rank · " if layout.world_size == 1 else ""
-    return prefix + " · ".join([*parts, str(layout.precision), f"{layout.attention_kernel} attention"])
+    return prefix + " · ".join([*parts, _precision(layout), f"{plain(layout.attention_kernel)} attention"])
+
+
+def _choices(layout: Layout) -> tuple[tuple[str, bool], ...]:
+    """Words of choices, and whether the layout differs from plain in them."""
+    first, last, every = layout.first_stage_less_layers, layout.last_stage_less_layers, layout.recompute_every
+    recompute = f"recompute {layout.recompute}" + (f" every {every} layers" if every > 1 else "")
+    bucket = layout.gradient_bucket_bytes
+    return (
+        (f"{first} layers fewer on the first stage", first > 0),
+        (f"{last} layers fewer on the last stage", last > 0),
+        ("sequence parallel", layout.sequence_parallel),
+        ("async tensor parallel", layout.async_tensor_parallel),
+        ("gathered logits", not layout.loss_parallel),
+        (f"context by {plain(layout.context_exchange)}", layout.context_exchange != ContextExchange.RING),
+        ("reshard after forward", layout.reshard_after_forward),
+        (f"buckets of {format_bytes(bucket)}", bucket != DEFAULT_BUCKET_BYTES),
+        ("gradients summed in fp32", layout.fp32_gradient_reduce),
+        (recompute, layout.recompute != Recompute.NONE),
+        ("activations offloaded", layout.offload_activations),
+        ("unfused norm", not layout.fused_norm),
+        ("compiled", layout.compiled),
+        (f"{layout.optimizer_kernel} optimizer", layout.optimizer_kernel != OptimizerKernel.FUSED),
+    )
+
+
+def _precision(layout: Layout) -> str:
+    recipe = "" if layout.fp8_recipe == Fp8Recipe.TENSORWISE else f" {layout.fp8_recipe}"
+    return f"{plain(layout.precision)}{recipe}"
 
 
 def _degrees(layout: Layout) -> tuple[tuple[str, int], ...]:

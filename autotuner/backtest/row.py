@@ -17,6 +17,7 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.stages import V_SCHEDULES
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput, NotFound
 
@@ -212,7 +213,7 @@ def _schedule(row: Row, pipeline: int) -> tuple[PipelineSchedule, int]:
         return PipelineSchedule.ONE_F_ONE_B, 1
     virtual = _count(row, "vpp", 1)
     schedule = words.schedule(row.get("schedule", ""), virtual)
-    return schedule, 2 if schedule == PipelineSchedule.ZBV else virtual
+    return schedule, 2 if schedule in V_SCHEDULES else virtual
 
 
 def _global_batch(row: Row, layout: Layout) -> int:

@@ -48,10 +48,14 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
             return PipelineSchedule.ONE_F_ONE_B
         case (("" | "1f1b" | "1f1b-i" | "interleaved" | "interleaved_1f1b"), several) if several > 1:
             return PipelineSchedule.INTERLEAVED_1F1B
-        case (("zb-1p" | "zb-h1" | "zero_bubble"), 1):  # ZB-1p: searched for within ZB-H1's memory
+        case "zero_bubble", _:
+            return PipelineSchedule.ZERO_BUBBLE
+        case (("zb-1p" | "zb-h1"), 1):  # ZB-1p: searched for within ZB-H1's memory
             return PipelineSchedule.ZERO_BUBBLE
         case (("zbv" | "zb-v"), (1 | 2)):  # two stages per rank by construction, whether or not the table counts them
             return PipelineSchedule.ZBV
+        case "dualpipev", (1 | 2):
+            return PipelineSchedule.DUALPIPEV
         case "gpipe", 1:
             return PipelineSchedule.GPIPE
     raise UnusableRow(f"schedule {text} with {virtual_stages_per_rank} stage(s) per rank is none of the layout's")
@@ -82,7 +86,7 @@ def attention_kernel(text: str, flash: str) -> AttentionKernel:
         return AttentionKernel.MATH
     if "fused" in word:
         return AttentionKernel.FUSED_SOFTMAX
-    if word in ("", "sdpa", "cudnn", "te"):
+    if word in ("", "sdpa", "te"):
         return AttentionKernel.FLASH
     raise UnusableRow(f"attention {text!r} is none of the layout's")
 
@@ -90,6 +94,8 @@ def attention_kernel(text: str, flash: str) -> AttentionKernel:
 def precision(text: str) -> Precision:
     """The format of matrix products; fp16 is told as bf16, whose rates and sizes it has."""
     word = text.lower()
+    if word in Precision.labels():
+        return Precision.from_label(word)
     if "fp8" in word or "float8" in word:
         return Precision.FP8
     if re.search(r"(bf|fp|float)16|half", word):

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
-from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.catalog.measured import with_measured
+from autotuner.domain.choice import FP8_PRECISIONS, AttentionKernel, Precision
 from autotuner.domain.cluster import Accelerator
 from autotuner.domain.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
 
 __all__ = ["kernels_for"]
 
-_OPERAND_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP8: 1}
+_OPERAND_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP8: 1, Precision.FP8_EMULATED: 2}
+
+_ROUND_TRIP_BYTES = 2 + (2 + 1) + (1 + 2)
+"""Moved per operand element that is rounded to fp8 and widened again, in kernels of their own: read for the largest
+value; read and written narrow; read and written wide."""
 
 
 @lru_cache(maxsize=256)
@@ -28,12 +34,13 @@ def kernels_for(accelerator: Accelerator) -> KernelLaws:
     device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
     gemm = {precision: _gemm_law(accelerator, precision, device) for precision in accelerator.precisions}
     attention = {p: _attention_law(gemm[_core_precision(p, accelerator)], device) for p in accelerator.precisions}
-    return KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention))
+    return with_measured(KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention)), accelerator)
 
 
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
     """That of the attention core: training in fp8 keeps it in bf16 where the hardware has that."""
-    keeps_bf16 = precision == Precision.FP8 and Precision.BF16 in accelerator.precisions
+    in_fp8 = precision in FP8_PRECISIONS
+    keeps_bf16 = in_fp8 and Precision.BF16 in accelerator.precisions
     return Precision.BF16 if keeps_bf16 else precision
 
 
@@ -41,10 +48,12 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
     """Formats that were not measured on the device take the constants of its bf16."""
     fitted = device["gemm"].get(precision.label, device["gemm"]["bf16"])
     tiling = _tables()["tiling"][device["tiling"]]
+    bandwidth = accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"]
+    emulated_s = _ROUND_TRIP_BYTES / bandwidth if precision == Precision.FP8_EMULATED else 0.0
     return GemmLaw(
         peak_flop_per_s=accelerator.peak_flop_per_s(precision),
         peak_share=fitted["peak_share"],
-        memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"],
+        memory_bandwidth_bytes_per_s=bandwidth,
         num_multiprocessors=_tables()["num_multiprocessors"].get(accelerator.name, device["num_multiprocessors"]),
         operand_bytes=_OPERAND_BYTES[precision],
         product_bytes=max(_OPERAND_BYTES[precision], 2),
@@ -55,7 +64,7 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
         small_tile_share=fitted["small_tile_share"],
         splits=tuple(tiling["splits"]),
         unaligned_shares=tuple(tiling["unaligned_shares"]),
-        quantise_s_per_element=fitted.get("quantise_s_per_element", 0.0),
+        quantise_s_per_element=fitted.get("quantise_s_per_element", emulated_s),
     )
 
 
@@ -63,6 +72,7 @@ def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw
     """Kernels that the device's table does not have as fused ones are unfused, or not there at all."""
     owner = _tables()["device"][device["attention_of"]] if "attention_of" in device else device
     fused = {AttentionKernel.from_label(label): _fused(table) for label, table in owner["attention"].items()}
+    fused |= {AttentionKernel.from_label(label): _like(table, fused) for label, table in owner.get("like", {}).items()}
     unfused = {AttentionKernel.from_label(label): _unfused(table) for label, table in _tables()["unfused"].items()}
     return AttentionLaw(
         products=products,
@@ -71,8 +81,26 @@ def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw
     )
 
 
-def _fused(table: Mapping[str, Any]) -> tuple[FusedPass, FusedPass]:
+_Passes: TypeAlias = tuple[FusedPass, FusedPass]
+"""Forward and backward."""
+
+
+def _fused(table: Mapping[str, Any]) -> _Passes:
     return FusedPass(**table["forward"]), FusedPass(**table["backward"])
+
+
+def _like(table: Mapping[str, Any], fused: Mapping[AttentionKernel, _Passes]) -> _Passes:
+    """A kernel that nobody fitted: another's passes, at a share of their rate."""
+    forward, backward = fused[AttentionKernel.from_label(table["kernel"])]
+    return _slower(forward, table["forward_share"]), _slower(backward, table["backward_share"])
+
+
+def _slower(one_pass: FusedPass, share: float) -> FusedPass:
+    return replace(
+        one_pass,
+        product_share=one_pass.product_share * share,
+        softmax_flop_per_score=one_pass.softmax_flop_per_score / share,
+    )
 
 
 def _unfused(table: Mapping[str, Any]) -> UnfusedAttention:

@@ -85,6 +85,7 @@ def load_accelerator(name: str) -> Accelerator:
         bf16_flop_per_s=float(peak.value),
         fp8_flop_per_s=float(facts["fp8_flop_per_s"].value),
         peak_source=f"{peak.source}, {peak.date}",
+        host_bandwidth_bytes_per_s=float(facts["host_bandwidth_bytes_per_s"].value),
         power_w=float(facts["power_w"].value),
         sustained_share=facts["sustained_share"].value,
         kernel_launch_s=facts["kernel_launch_s"].value,

@@ -1,4 +1,4 @@
-"""The command line: predict, explain, sweep, show, rules, backtest, serve, worker, migrate, catalog."""
+"""The command line; ``main`` puts its commands together."""
 
 from autotuner.cli.main import main
 

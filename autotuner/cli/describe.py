@@ -11,11 +11,12 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.detect import detect_cluster
 
-__all__ = ["for_service", "job_body", "read_cluster", "read_model", "read_space"]
+__all__ = ["for_service", "is_measured", "job_body", "read_cluster", "read_model", "read_space", "read_trial_settings"]
 
 
 def read_model(text: str) -> TransformerSpec:
@@ -35,13 +36,19 @@ def read_cluster(text: str) -> Cluster:
     return from_dict(Cluster, _document(text, "cluster"), "cluster") if _is_file(text) else load_cluster(text)
 
 
+def is_measured(cluster: str) -> bool:
+    """Whether a stored profile may describe the cluster, so that the question needs the database."""
+    return cluster == "local" or cluster.startswith("profile:")
+
+
 def read_space(text: str | None) -> dict[str, Any]:
     """Axes of the search space, from JSON on the command line or in a file; none when left out."""
-    if text is None:
-        return {}
-    document = _document(text, "space") if _is_file(text) else _parsed(text, "space")
-    from_dict(SearchSpace, document, "space")
-    return document
+    return _read(SearchSpace, text, "space")
+
+
+def read_trial_settings(text: str | None) -> dict[str, Any]:
+    """Settings of every trial, the same way."""
+    return _read(TrialSettings, text, "trial")
 
 
 def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[str, Any]:
@@ -58,6 +65,14 @@ def for_service(text: str, *, kind: str) -> Any:
     if not _is_file(text):
         return text
     return to_dict(read_model(text) if kind == "model" else read_cluster(text))
+
+
+def _read(kind: type[SearchSpace | TrialSettings], text: str | None, field: str) -> dict[str, Any]:
+    if text is None:
+        return {}
+    document = _document(text, field) if _is_file(text) else _parsed(text, field)
+    from_dict(kind, document, field)
+    return document
 
 
 def _is_file(text: str) -> bool:

@@ -9,9 +9,10 @@ import typer
 
 from autotuner.backtest.table import read_table
 from autotuner.cli.client import connect
-from autotuner.cli.describe import job_body
+from autotuner.cli.describe import is_measured, job_body
 from autotuner.cli.explanation import explanation_view, rules_view
 from autotuner.cli.layout_text import read_layout
+from autotuner.cli.measurement import measurement_view
 from autotuner.cli.options import (
     Json,
     OptionalCluster,
@@ -47,19 +48,26 @@ def explain(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Explain a layout: where its time and memory go, what limits it, and which change would help."""
+    """Explain a layout: where its time and memory go, what limits it, and which change would help.
+
+    Of a trial that was measured, what was measured comes first.
+    """
     if trial is not None:
         _refuse_options(
             model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout, stack=stack
         )
         with connect(server) as client:
             answer = client.get(f"/trials/{trial}/explanation")
+            measured = client.get(f"/trials/{trial}")["measured"]
     else:
+        measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
-        with connect(server, keep=False) as client:
+        with connect(server, keep=is_measured(cluster or "")) as client:
             answer = client.post("/explanations", body if stack is None else body | {"stack": stack})
     if as_json:
         return print_json(answer)
+    if measured is not None:
+        console().print(measurement_view(measured))
     console().print(explanation_view(answer))
     return None
 

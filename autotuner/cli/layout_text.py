@@ -9,7 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+)
 from autotuner.domain.layout import Layout
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
@@ -26,6 +34,10 @@ _DEGREES: Mapping[str, Mapping[str, Any]] = {
     "pp": {"pipeline_parallel_degree": int},
     "v": {"virtual_stages_per_rank": int},
     "mb": {"micro_batch_size": int},
+    "lessfirst": {"first_stage_less_layers": int},
+    "lesslast": {"last_stage_less_layers": int},
+    "every": {"recompute_every": int},
+    "bucket": {"gradient_bucket_bytes": int},
 }
 """Words with a number: the fields they set, ``int`` standing for the number."""
 
@@ -33,10 +45,18 @@ _SWITCHES: Mapping[str, Mapping[str, Any]] = {
     "sp": {"sequence_parallel": True},
     "reshard": {"reshard_after_forward": True},
     "unfused-norm": {"fused_norm": False},
+    "async-tp": {"async_tensor_parallel": True},
+    "gathered-logits": {"loss_parallel": False},
+    "fp32-reduce": {"fp32_gradient_reduce": True},
+    "offload": {"offload_activations": True},
+    "compiled": {"compiled": True},
+    **{f"cp-{choice.label}": {"context_exchange": choice.label} for choice in ContextExchange},
     **{f"recompute-{choice}": {"recompute": choice.label} for choice in Recompute},
     **{choice.label: {"pipeline_schedule": choice.label} for choice in PipelineSchedule},
     **{choice.label: {"attention_kernel": choice.label} for choice in AttentionKernel},
     **{choice.label: {"precision": choice.label} for choice in Precision},
+    **{choice.label: {"fp8_recipe": choice.label} for choice in Fp8Recipe},
+    **{choice.label: {"optimizer_kernel": choice.label} for choice in OptimizerKernel},
 }
 """Words without one."""
 
@@ -44,8 +64,8 @@ _SWITCHES: Mapping[str, Mapping[str, Any]] = {
 def read_layout(text: str) -> dict[str, Any]:
     """The fields of a layout that the text names, as the service takes them; others take their defaults.
 
-    The words are those of ``Layout``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full flash bf16``. ``zero8`` shards the
-    optimizer over 8 ranks; other shard levels are written as JSON.
+    The words are those of ``Layout``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16``. ``zero8`` shards
+    the optimizer over 8 ranks; other shard levels are written as JSON.
 
     Raises:
         InvalidInput: A word or a field is unknown; with the nearest that is known. Or one is given twice.
@@ -65,7 +85,7 @@ def read_layout(text: str) -> dict[str, Any]:
 def _fields(word: str) -> dict[str, Any]:
     if word in _SWITCHES:
         return dict(_SWITCHES[word])
-    found = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,8})", word)
+    found = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,11})", word)
     if found is None or found[1] not in _DEGREES:
         known = ", ".join((*(f"{name}N" for name in _DEGREES), *_SWITCHES))
         raise InvalidInput("layout", word, f"is no word of a layout; it has {known}", _nearest(word))

@@ -22,7 +22,8 @@ from autotuner.backtest.table import read_table
 from autotuner.bootstrap import build
 from autotuner.cli.backtest import backtest_view
 from autotuner.cli.client import GRACE_S, Client, ServiceError, connect, create_api, migrate_if_embedded
-from autotuner.cli.describe import job_body, read_space
+from autotuner.cli.describe import is_measured, job_body, read_space, read_trial_settings
+from autotuner.cli.dry_run import dry_run
 from autotuner.cli.explain import explain, rules
 from autotuner.cli.follow import follow
 from autotuner.cli.interrupt import interruptible
@@ -36,8 +37,10 @@ from autotuner.cli.options import (
     Space,
     StackName,
     SweepId,
+    TrialOption,
 )
 from autotuner.cli.output import console, print_json
+from autotuner.cli.profile import profile
 from autotuner.cli.render import catalog_table, prediction_table, sweep_view
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 from autotuner.logs import configure_logs
@@ -74,7 +77,7 @@ def predict(
     """Predict every legal layout and print the best, with where the time goes. Measures nothing."""
     body = job_body(model, cluster, global_batch, seq_len)
     body |= {"space": read_space(space), "limit": limit, "stack": stack}
-    with connect(server, keep=False) as client:
+    with connect(server, keep=is_measured(cluster)) as client:
         answer = client.post("/predictions", body)
     if as_json:
         return print_json(answer)
@@ -84,6 +87,8 @@ def predict(
     return None
 
 
+app.command("dry-run")(dry_run)
+app.command()(profile)
 app.command()(explain)
 app.command()(rules)
 
@@ -104,9 +109,16 @@ def sweep(
     prune_below: Annotated[
         float, typer.Option("--prune-below", help="End trials below this fraction of the best MFU; 0: never.")
     ] = 0.5,
-    warmup_steps: Annotated[int, typer.Option("--warmup-steps", help="Steps before timing starts.")] = 2,
-    measured_steps: Annotated[int, typer.Option("--measured-steps", help="Steps that are timed.")] = 5,
+    warmup_steps: Annotated[int, typer.Option("--warmup-steps", help="Fewest steps before timing starts.")] = 2,
+    measured_steps: Annotated[int, typer.Option("--measured-steps", help="Fewest steps that are timed.")] = 5,
+    target_interval: Annotated[
+        float, typer.Option("--target-interval", help="Half the 95 % interval of the median to reach, as a fraction.")
+    ] = 0.01,
+    measuring_seconds: Annotated[
+        float, typer.Option("--measuring-seconds", help="Seconds of steps to reach it in.")
+    ] = 5.0,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a trial may take.")] = 300.0,
+    trial: TrialOption = None,
     space: Space = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
     name: Annotated[str, typer.Option("--name", help="For people; need not be unique.")] = "",
@@ -127,7 +139,14 @@ def sweep(
         **job_body(model, cluster, global_batch, seq_len),
         "space": read_space(space),
         "budget": budget,
-        "trial": {"warmup_steps": warmup_steps, "measured_steps": measured_steps, "timeout_s": timeout},
+        "trial": {
+            "warmup_steps": warmup_steps,
+            "measured_steps": measured_steps,
+            "target_interval": target_interval,
+            "measuring_budget_s": measuring_seconds,
+            "timeout_s": timeout,
+            **read_trial_settings(trial),
+        },
         "seed": seed,
         "name": name,
     }

@@ -21,6 +21,7 @@ __all__ = [
     "Space",
     "StackName",
     "SweepId",
+    "TrialOption",
 ]
 
 _MODEL = typer.Option("--model", help="Catalog name, or a JSON file: ours or a config.json.")
@@ -40,6 +41,9 @@ OptionalSeqLen = Annotated[int | None, _SEQ_LEN]
 
 Space = Annotated[
     str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
+]
+TrialOption = Annotated[
+    str | None, typer.Option("--trial", help='Further settings of trials, as JSON or a file: {"num_runs": 2}.')
 ]
 StackName = Annotated[str, _STACK]
 OptionalStack = Annotated[str | None, _STACK]

@@ -12,7 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.domain.choice import Precision
+from autotuner.search.wording import EMULATED, expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["catalog_table", "plain_table", "prediction_table", "ranking_table", "sweep_view"]
@@ -60,7 +61,7 @@ def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
     table = plain_table("#", "trial", "layout", "MFU", "step", "memory")
     for item, label in zip(items, labels, strict=True):
         measured, predicted = item["measured"], item["predicted"]
-        step = f"{format_seconds(measured['step_time_s'])} ± {_spread(measured)}"
+        step = f"{format_seconds(measured['step_time_s'])}{_interval(measured)}"
         table.add_row(
             str(item["rank"]),
             _number(item["id"]),
@@ -69,9 +70,7 @@ def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
             f"{step}\n({_step(predicted)})",
             f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
         )
-    notes = (
-        f"Measured, ± half the distance between the quartiles of its steps; (in brackets): predicted, {_error(items)}."
-    )
+    notes = f"Measured, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
     head = Text.assemble(("ranking by measured MFU", "bold"), f", all layouts: {common}")
     return Group(head, table, Text(notes, style="dim"))
 
@@ -86,7 +85,7 @@ def sweep_view(
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
         parts.append(ranking_table(ranking))
-    others = [trial for trial in trials if trial["state"] != "complete"]
+    others = [trial for trial in trials if trial["state"] != "complete" or _is_emulated(trial)]
     if others:
         parts.append(_others_table(others))
     return Group(*parts)
@@ -113,9 +112,13 @@ def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
     table = plain_table("trial", "layout", "state", "why")
     for trial in trials:
         failure = trial["failure"]
-        why = f"{failure['kind']}: {failure['message']}" if failure else ""
+        why = f"{failure['kind']}: {failure['message']}" if failure else EMULATED if _is_emulated(trial) else ""
         table.add_row(_number(trial["id"]), trial["label"], trial["state"], why)
     return table
+
+
+def _is_emulated(trial: dict[str, Any]) -> bool:
+    return bool(trial["layout"]["precision"] == Precision.FP8_EMULATED.label)
 
 
 def _number(trial_id: str) -> str:
@@ -161,8 +164,24 @@ def _fit(predicted: dict[str, Any]) -> str:
     return fit_in_words(predicted["fits"], predicted["fit_probability"]).removeprefix("fits, ")
 
 
-def _spread(measured: dict[str, Any]) -> str:
-    return format_seconds(measured["step_time_spread_s"] / 2)
+def _interval(measured: dict[str, Any]) -> str:
+    """Fewer than six steps have none."""
+    interval_s = measured["step_time_interval_s"]
+    return "" if interval_s is None else f" ± {format_seconds(interval_s)}"
+
+
+def _caveats(items: Sequence[dict[str, Any]]) -> str:
+    """What a reader of measured numbers should know about how they came about."""
+    measured = [item["measured"] for item in items]
+    floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
+    num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
+    num_disturbed = sum(m["num_disturbed"] for m in measured)
+    said = [
+        f"Equal runs differ by up to {percent(max(floors))}." if floors else "",
+        f"{num_extrapolated} extrapolated from fewer layers." if num_extrapolated else "",
+        f"{num_disturbed} disturbed runs thrown away." if num_disturbed else "",
+    ]
+    return "".join(f" {sentence}" for sentence in said if sentence)
 
 
 def _error(items: Sequence[dict[str, Any]]) -> str:

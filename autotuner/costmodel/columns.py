@@ -48,6 +48,18 @@ class LayoutColumns:
     attention_kernel: Choices
     precision: Choices
     fused_norm: Booleans
+    first_stage_less_layers: Integers
+    last_stage_less_layers: Integers
+    loss_parallel: Booleans
+    async_tensor_parallel: Booleans
+    context_exchange: Choices
+    recompute_every: Integers
+    gradient_bucket_bytes: Integers
+    fp32_gradient_reduce: Booleans
+    fp8_recipe: Choices
+    compiled: Booleans
+    optimizer_kernel: Choices
+    offload_activations: Booleans
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:
@@ -122,6 +134,8 @@ _MAX_COUNTED = 1 << 24
 
 def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
     """How many different values there are, none below zero, and the place of each value among them."""
+    if len(values) and (values == values[0]).all():  # most fields of a table never vary
+        return 1, np.zeros(len(values), dtype=np.int64)
     highest = int(values.max(initial=0))
     if highest >= _MAX_COUNTED:
         present, ranks = np.unique(values, return_inverse=True)

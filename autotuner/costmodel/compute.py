@@ -2,7 +2,7 @@
 
 Matrix products and attention cores take what the laws of ``gemm`` and ``attention`` say of their shapes, slowed by the
 clock that the device sustains; what lies between them moves memory; kernels shorter than a launch wait for the host.
-Collectives inside the passes count here too, since they sit between the products and nothing hides them.
+Collectives inside the passes count here too, since they sit between the products; so do copies to the host.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
+from autotuner.costmodel.activations import has_scores
 from autotuner.costmodel.attention import AttentionShape, attention_s
 from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.context_exchange import exchange_times
 from autotuner.costmodel.host import launches_s, waiting_for_host_s
+from autotuner.costmodel.offload import copies_s
 from autotuner.costmodel.pass_collectives import (
     dispatch_s,
     end_of_model_s,
-    key_value_gather_s,
+    exposed_tensor_s,
     layer_tensor_s,
     logits_gather_s,
 )
 from autotuner.costmodel.products import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.traffic import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.work import Work
-from autotuner.domain.choice import Recompute
+from autotuner.domain.choice import ContextExchange, Recompute
 from autotuner.domain.legality import Job
 
 __all__ = ["input_work", "layer_work", "output_work"]
@@ -47,11 +50,15 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     host = waiting_for_host_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
     host_backward = waiting_for_host_s(job, launching_s, backward + tensor_s)
     forward_s = products.forward_s + attention + pointwise + host
-    full = x.recompute == Recompute.FULL
-    recompute_s = np.where(full, forward_s, np.where(x.recompute == Recompute.SELECTIVE, attention, 0.0))
-    passes = 2.0 + full  # of the collectives: forward, backward, forward again
-    hidden_s = np.minimum(tensor_s, products.weight_gradient_s) if job.stack.hides_tensor_backward else 0.0
-    gather_s, sent_s = key_value_gather_s(x, job), dispatch_s(x, job) if sparse else 0.0
+    again = 1.0 + (x.recompute == Recompute.FULL)  # forward passes, collectives included
+    recompute_s = _recompute_s(x, job, forward_s, attention, pointwise)
+    tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s)
+    tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s)
+    if job.stack.hides_tensor_backward:
+        tensor_backward_s = np.maximum(tensor_backward_s - products.weight_gradient_s, 0.0)
+    exchange = exchange_times(x, job, attention, attention_backward)
+    sent_s = dispatch_s(x, job) if sparse else 0.0
+    out_s, back_s = copies_s(x, job, forward_s, backward + host_backward, sparse=sparse)
     return Work.of(
         len(x),
         matrix_s=products.forward_s + products.backward_s,
@@ -59,13 +66,24 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
         pointwise_s=3 * pointwise,
         host_s=host + host_backward,
         recompute_s=recompute_s,
-        tensor_s=passes * tensor_s - hidden_s,
-        context_s=(1 + passes) * gather_s,
-        expert_s=passes * sent_s,
-        forward_s=forward_s + tensor_s + gather_s + sent_s,
+        offload_s=out_s + back_s,
+        tensor_s=again * tensor_forward_s + tensor_backward_s,
+        context_s=again * exchange.forward_s + exchange.backward_s,
+        expert_s=(1.0 + again) * sent_s,
+        forward_s=forward_s + tensor_forward_s + exchange.forward_s + sent_s + out_s,
         weight_gradient_s=products.weight_gradient_s,
         backward_s=backward + host_backward + recompute_s,
     )
+
+
+def _recompute_s(x: LayoutColumns, job: Job, forward_s: Floats, attention: Floats, pointwise: Floats) -> Floats:
+    """What the backward pass computes again: the whole forward, the attention core, or all but products.
+
+    A stack that keeps products also keeps the output of a fused attention core; an unfused one it computes again.
+    """
+    core = np.where(has_scores(x), attention, 0.0) + pointwise if job.stack.keeps_products else attention
+    selective = np.where(x.recompute == Recompute.SELECTIVE, core, 0.0)
+    return np.where(x.recompute == Recompute.FULL, forward_s, selective)
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:
@@ -89,17 +107,18 @@ def output_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of the attention core."""
+    """Forward and backward seconds of the attention core; context ranks split its heads, or its queries."""
     model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
     sustained = job.cluster.accelerator.sustained_share
+    head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
     for rows, law in by_precision(x, kernels_for(job.cluster.accelerator).attention):
         shape = AttentionShape(
             batch=x.micro_batch_size[rows],
-            num_heads=model.num_heads / tensor[rows],
-            num_kv_heads=model.num_kv_heads / tensor[rows],
+            num_heads=model.num_heads / (tensor * head_ranks)[rows],
+            num_kv_heads=model.num_kv_heads / (tensor * head_ranks)[rows],
             head_dim=model.query_size / model.num_heads,
-            query_len=seq_len / x.context_parallel_degree[rows],
+            query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
             key_len=seq_len,
         )
         forward, backward = attention_s(shape, x.attention_kernel[rows], law)

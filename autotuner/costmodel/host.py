@@ -12,6 +12,10 @@ __all__ = ["launches_s", "waiting_for_host_s"]
 KERNELS_PER_LAYER = 16
 """Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
 
+COMPILED_KERNELS_PER_LAYER = 12
+"""The same where the compiler fuses what lies between: 7 products, attention, and before each product that follows
+another one kernel: norm, rotations, sum and norm, gate; the second sum goes with the next layer's norm."""
+
 KERNELS_PER_ROUTING = 12
 """More of them in a sparse layer: router, softmax, top-k, sort, counts, permute and back, scale, sum."""
 
@@ -21,9 +25,10 @@ LAUNCHES_PER_COLLECTIVE = 3
 
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
     """What launching a layer's forward pass costs the host; its backward, which starts in C++, costs as much."""
-    kernels = KERNELS_PER_LAYER + (KERNELS_PER_ROUTING if sparse else 0)
+    per_layer = np.where(x.compiled, COMPILED_KERNELS_PER_LAYER, KERNELS_PER_LAYER)
+    kernels = per_layer + (KERNELS_PER_ROUTING if sparse else 0)
     if job.cluster.accelerator.kind == "cpu":
-        return np.full(len(x), kernels * job.cluster.accelerator.kernel_launch_s)
+        return kernels * job.cluster.accelerator.kernel_launch_s
     collectives_per_pass = np.where(x.sequence_parallel, 4, 2) * (x.tensor_parallel_degree > 1)
     seconds: Floats = (kernels + LAUNCHES_PER_COLLECTIVE * collectives_per_pass) * job.stack.kernel_launch_s
     if sends_cross:  # two all-reduces, each twice around the ring

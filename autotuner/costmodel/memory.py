@@ -14,13 +14,13 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.costmodel.activations import kept_bytes, layer_saved_bytes, logits_bytes, working_bytes
+from autotuner.costmodel.activations import LayerBytes, kept_bytes, logits_bytes, working_bytes
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline import fullest_ranks, num_micro_batches
 from autotuner.costmodel.sharding import Sharing, gradient_bytes
 from autotuner.costmodel.weights import Weights, weights
-from autotuner.domain.choice import Precision, ShardLevel
+from autotuner.domain.choice import OptimizerKernel, Precision, ShardLevel
 from autotuner.domain.legality import Job
 
 __all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "rank_memories"]
@@ -78,14 +78,14 @@ def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
 def rank_memories(x: LayoutColumns, job: Job) -> list[RankMemory]:
     """The ranks among which the fullest is found; they depend on ``rank_step.STEP_FIELDS`` alone."""
     kinds = (False, True) if job.model.num_sparse_layers else (False,)
-    layers = {sparse: layer_saved_bytes(x, job, sparse=sparse) for sparse in kinds}
+    layers = {sparse: LayerBytes.of(x, job, sparse=sparse) for sparse in kinds}
     working, logits, received = working_bytes(x, job), logits_bytes(x, job), _received_bytes(x, job)
     joined = _joined_bytes(x, job)
     return [
         RankMemory(
             rank=load.rank,
             held=weights(x, job, load),
-            activations_bytes=kept_bytes(x, job, load, layers) + working,
+            activations_bytes=kept_bytes(x, load, layers) + working,
             logits_bytes=logits * load.has_output,
             received_bytes=received * (2 * x.virtual_stages_per_rank - load.has_input - load.has_output),
             joined_bytes=joined,
@@ -115,7 +115,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharing: Sharing, rank: RankMemory) -> 
     activations, beyond_counted = rank.activations_bytes, _beyond_counted(job)
     moving = _moving_bytes(x, held) + rank.joined_bytes
     gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharing.keeps_buckets * gradients_bytes
-    beyond_backward = np.maximum(0.0, _widened_bytes(x, job, owned) - gone)
+    beyond_backward = np.maximum(0.0, _stepping_bytes(x, job, owned) - gone)
     return MemoryColumns(
         parameters_bytes=x.element_bytes * np.where(sharing.shards_parameters, owned, elements),
         gradients_bytes=gradients_bytes,
@@ -162,6 +162,11 @@ def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
     return np.where((x.pipeline_parallel_degree > 1) & job.stack.keeps_receive_buffers, buffers, 0.0)
 
 
-def _widened_bytes(x: LayoutColumns, job: Job, owned: Floats) -> Floats:
-    """The fp32 gradients that AdamW steps with, all at once; where gradients are fp32, these are they."""
-    return np.where(gradient_bytes(x, job) == 4.0, 0.0, 4.0) * owned
+def _stepping_bytes(x: LayoutColumns, job: Job, owned: Floats) -> Floats:
+    """What AdamW steps with, of all elements at once: fp32 gradients, unless they are fp32 already; and the roots.
+
+    The roots of the second moments are there with the kernels that visit lists of tensors operation by operation
+    (``_multi_tensor_adam`` of torch/optim/adam.py).
+    """
+    widened = np.where(gradient_bytes(x, job) == 4.0, 0.0, 4.0)
+    return (widened + np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)) * owned

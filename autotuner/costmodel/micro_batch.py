@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.domain.legality import Job
 
-__all__ = ["hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
+__all__ = ["gathers_logits", "hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
@@ -27,4 +27,10 @@ def hidden_split(x: LayoutColumns) -> Integers:
 
 def logits_split(x: LayoutColumns, job: Job) -> Integers:
     """Ways in which logits are split."""
-    return np.where(job.stack.gathers_logits, 1, x.tensor_parallel_degree)
+    return np.where(gathers_logits(x, job), 1, x.tensor_parallel_degree)
+
+
+def gathers_logits(x: LayoutColumns, job: Job) -> Booleans:
+    """Whether every tensor rank gets all logits, because the layout or the stack wants them whole."""
+    gathers: Booleans = (~x.loss_parallel | job.stack.gathers_logits) & (x.tensor_parallel_degree > 1)
+    return gathers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.layer_shares import LayerCounts, held_layers, is_folded, spared_layers
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import Job
 
@@ -17,13 +18,14 @@ __all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
 class RankLoad:
     """What one pipeline rank of each layout holds.
 
-    Layers are dealt in order, evenly or, where the stack balances stages, by cost; where they do not divide, the first
-    stages get one more.
+    Which layers, ``layer_shares`` says.
 
     Attributes:
         rank: Its place in the pipeline, from 0.
         num_dense_layers: Layers with an ordinary feed-forward block, over all its stages.
         num_sparse_layers: Layers with experts, over all its stages.
+        num_spared_dense_layers: Of the former, those that do not recompute although the layout recomputes.
+        num_spared_sparse_layers: The same of the latter.
         has_input: It looks tokens up.
         has_output: It computes logits and loss.
         micro_batches_in_flight: Most micro-batches whose activations it keeps at once; where it holds several
@@ -33,6 +35,8 @@ class RankLoad:
     rank: Integers
     num_dense_layers: Integers
     num_sparse_layers: Integers
+    num_spared_dense_layers: Integers
+    num_spared_sparse_layers: Integers
     has_input: Booleans
     has_output: Booleans
     micro_batches_in_flight: Floats
@@ -51,15 +55,19 @@ def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
 def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     """The pipeline ranks among which the slowest and the fullest are found.
 
-    The first (input table, most micro-batches in flight, one layer more), the last (output projection, logits) and,
-    in a model whose leading layers are dense, the first rank that starts behind them. A rank between holds no
-    more of anything than one of these, receive buffers apart (``fullest_ranks``).
+    The first (input table, most micro-batches in flight, one layer more), the last (output projection, logits),
+    in a model whose leading layers are dense the first rank that starts behind them, and the second where the ends
+    have fewer layers. A rank between holds no more of anything than one of these, receive buffers apart
+    (``fullest_ranks``).
     """
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
     num_leading = job.model.num_layers - job.model.num_sparse_layers
     if 0 < num_leading < job.model.num_layers:
         ranks.append(np.minimum(-(-num_leading // np.maximum(1, job.model.num_layers // x.num_stages)), last))
+    has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
+    if has_smaller_ends.any():
+        ranks.append(np.where(has_smaller_ends, np.minimum(1, last), 0))
     return tuple(_load(x, job, rank) for rank in ranks)
 
 
@@ -70,63 +78,27 @@ def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
 
 def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
-    dense, sparse = _layers(x, job, rank)
-    folded = x.pipeline_schedule == PipelineSchedule.ZBV  # a V: the first rank also holds the last stage
+    held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
+    spared = spared_layers(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
     return RankLoad(
         rank=rank,
-        num_dense_layers=dense,
-        num_sparse_layers=sparse,
+        num_dense_layers=held.dense,
+        num_sparse_layers=held.sparse,
+        num_spared_dense_layers=spared.dense,
+        num_spared_sparse_layers=spared.sparse,
         has_input=rank == 0,
-        has_output=np.where(folded, rank == 0, rank == x.pipeline_parallel_degree - 1),
+        has_output=np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1),
         micro_batches_in_flight=_in_flight(x, job, rank),
     )
-
-
-def _layers(x: LayoutColumns, job: Job, rank: Integers) -> tuple[Integers, Integers]:
-    """Dense and sparse layers of a rank, summed over its stages."""
-    num_sparse = job.model.num_sparse_layers
-    num_leading = job.model.num_layers - num_sparse
-    if num_sparse and num_leading:
-        return _layers_behind(x, job, rank, num_leading)
-    held, nothing = _layers_held(x, job, rank), np.zeros_like(rank)
-    return (nothing, held) if num_sparse else (held, nothing)
-
-
-def _layers_held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
-    """Layers of a rank of any kind; more than one stage per rank have equally many (``equal-virtual-stages``)."""
-    alone = _first_layer(x, job, rank + 1) - _first_layer(x, job, rank)
-    several = job.model.num_layers // x.num_stages * x.virtual_stages_per_rank
-    return np.where(x.virtual_stages_per_rank == 1, alone, several)
-
-
-def _layers_behind(x: LayoutColumns, job: Job, rank: Integers, num_leading: int) -> tuple[Integers, Integers]:
-    """Dense and sparse layers of a rank where the first ``num_leading`` layers of the model are dense."""
-    held, dense = np.zeros_like(rank), np.zeros_like(rank)
-    for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
-        folded = (chunk > 0) & (x.pipeline_schedule == PipelineSchedule.ZBV)
-        stage = np.where(folded, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
-        start = _first_layer(x, job, stage)
-        size = (_first_layer(x, job, stage + 1) - start) * (chunk < x.virtual_stages_per_rank)
-        held, dense = held + size, dense + np.clip(num_leading - start, 0, size)
-    return dense, held - dense
-
-
-def _first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
-    """Where a stage begins: evenly dealt, or with the output projection counted as the layers that it is worth."""
-    num_layers = job.model.num_layers
-    if not job.stack.balances_stages:
-        per_stage, rest = np.divmod(num_layers, x.num_stages)
-        return stage * per_stage + np.minimum(stage, rest)
-    layer_parameters = job.model.num_active_layer_matrix_parameters / num_layers
-    worth = num_layers + job.model.embedding_parameters / layer_parameters
-    return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
 
 
 def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
     """Most micro-batches whose activations a rank keeps.
 
     GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
-    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3).
+    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3); with v
+    stages per rank they are p v chunks. The V of DualPipe keeps 2 p + 1 half-size chunks (deepseek-ai/DualPipe's
+    README: PP + 1, of PP stages).
     Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
     first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
     half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1).
@@ -139,8 +111,9 @@ def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
             schedule == PipelineSchedule.INTERLEAVED_1F1B,
             schedule == PipelineSchedule.ZERO_BUBBLE,
             schedule == PipelineSchedule.ZBV,
+            schedule == PipelineSchedule.DUALPIPEV,
         ],
-        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p, 2 * p],
+        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p * v, 2 * p, 2 * p + 1],
         default=p - rank,
     )
     in_flight: Floats = np.minimum(chunks, m * v) / v

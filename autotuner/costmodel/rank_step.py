@@ -24,6 +24,10 @@ STEP_FIELDS = (
     "pipeline_parallel_degree",
     "virtual_stages_per_rank",
     "pipeline_schedule",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+    "recompute_every",
+    "fp32_gradient_reduce",
 )
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 
@@ -59,6 +63,7 @@ class RankStep:
             pointwise_s=step.pointwise_s + _accumulation_s(x, job, held, m),
             host_s=step.host_s,
             recompute_s=step.recompute_s,
+            offload_s=step.offload_s,
             tensor_communication_s=step.tensor_s,
             context_communication_s=step.context_s,
             expert_communication_s=step.expert_s,

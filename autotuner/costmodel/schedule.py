@@ -16,7 +16,19 @@ from typing import NamedTuple, Self
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["Action", "Kind", "Schedule", "gpipe", "interleaved_1f1b", "one_f_one_b", "zb_h1", "zb_h2", "zbv"]
+__all__ = [
+    "Action",
+    "Kind",
+    "Schedule",
+    "check_sizes",
+    "gpipe",
+    "interleaved_1f1b",
+    "one_f_one_b",
+    "rounds",
+    "zb_h1",
+    "zb_h2",
+    "zbv",
+]
 
 
 class Kind(StrEnum):
@@ -131,7 +143,7 @@ def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
 
 def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
     """All forwards, then all backwards (arXiv 1811.06965)."""
-    _check_sizes(num_ranks, num_micro_batches)
+    check_sizes(num_ranks, num_micro_batches)
     kinds = (Kind.FORWARD, Kind.BACKWARD)
     micro_batches = range(num_micro_batches)
     return Schedule(
@@ -153,19 +165,19 @@ def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: in
     Raises:
         InvalidInput: With several stages per rank, micro-batches that are not whole rounds.
     """
-    _check_sizes(num_ranks, num_micro_batches, stages_per_rank)
+    check_sizes(num_ranks, num_micro_batches, stages_per_rank)
     p, v, m = num_ranks, stages_per_rank, num_micro_batches
     if v > 1 and m % p:
         raise InvalidInput("num_micro_batches", m, f"must be a multiple of the {p} pipeline ranks", max(p, m // p * p))
     ranks = []
     for rank in range(p):
-        forwards, backwards = _rounds(rank, p, v, m, Kind.FORWARD), _rounds(rank, p, v, m, Kind.BACKWARD)
+        forwards, backwards = rounds(rank, p, v, m, Kind.FORWARD), rounds(rank, p, v, m, Kind.BACKWARD)
         ahead = p - rank - 1 if v == 1 else 2 * (p - rank - 1) + (v - 1) * p
         ranks.append(tuple(_alternate(forwards, backwards, min(ahead, m * v))))
     return Schedule(ranks=tuple(ranks))
 
 
-def _rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
+def rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
     """Passes of one kind in rounds of p micro-batches: a round visits the rank's stages, backwards from the last."""
     size = p if v > 1 else m
     chunks = range(v) if kind is Kind.FORWARD else range(v - 1, -1, -1)
@@ -199,7 +211,7 @@ def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
 
 def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
     """Rank r runs ``step (p - 1 - r) + 1`` forwards, then I, F and the W of ``step r`` micro-batches before."""
-    _check_sizes(num_ranks, num_micro_batches)
+    check_sizes(num_ranks, num_micro_batches)
     m = num_micro_batches
     ranks: list[tuple[Action, ...]] = []
     for rank in range(num_ranks):
@@ -220,7 +232,7 @@ def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
 
     Source: arXiv 2401.10241, section 6, figure 8; the order of ``ScheduleZBVZeroBubble`` in PyTorch.
     """
-    _check_sizes(num_ranks, num_micro_batches)
+    check_sizes(num_ranks, num_micro_batches)
     planned = max(num_micro_batches, 2 * num_ranks - 1)
     return Schedule(
         ranks=tuple(
@@ -252,7 +264,8 @@ def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
         counts[stage, kind] += 1
 
 
-def _check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
+def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
+    """Every size of a schedule is 1 or more."""
     sizes = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches, "stages_per_rank": stages_per_rank}
     for name, value in sizes.items():
         if value < 1:

@@ -67,8 +67,8 @@ def communicates_once(x: LayoutColumns) -> Booleans:
 
 
 def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Bytes of an accumulated gradient."""
-    return np.where(job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
+    """Bytes of an accumulated gradient, and of the one that is reduced."""
+    return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
 
 
 def _shard_ranks(x: LayoutColumns) -> tuple[Floats, Floats]:

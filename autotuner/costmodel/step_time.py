@@ -21,6 +21,7 @@ class StepTimeColumns:
     pointwise_s: Floats
     host_s: Floats
     recompute_s: Floats
+    offload_s: Floats
     tensor_communication_s: Floats
     context_communication_s: Floats
     expert_communication_s: Floats

@@ -6,7 +6,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
-from autotuner.domain.choice import Precision
+from autotuner.domain.choice import OptimizerKernel, Precision
 from autotuner.domain.legality import Job
 
 __all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "stream_rate"]
@@ -25,10 +25,11 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
     Elements read and written per token: each norm 2 h, each residual sum 3 h, the rotation twice its operand, the
     activation its inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat
-    (arXiv 2205.05198, section 4.2.2). The stack says how much more than that it moves.
+    (arXiv 2205.05198, section 4.2.2). The stack says how much more than that it moves; compiled, each is one kernel,
+    which is what TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
     """
     model, stack, tensor = job.model, job.stack, x.tensor_parallel_degree
-    norms = 2 * (2 + np.where(x.fused_norm, 0.0, stack.unfused_norm_traffic))
+    norms = 2 * (2 + np.where(x.fused_norm | x.compiled, 0.0, stack.unfused_norm_traffic))
     hidden = (norms + 2 * 3) * model.hidden_size / hidden_split(x)
     rotated = 2 * (model.query_size + model.key_value_size / 2) / tensor
     width = model.ffn_size
@@ -38,7 +39,8 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
         hidden = hidden + 4 * model.experts.experts_per_token * model.hidden_size / tensor  # permute and back
     activated = (3 if model.gated_mlp else 2) * width / tensor
     moved_bytes = x.element_bytes * tokens_per_pass(x, job) * (hidden + rotated + activated)
-    seconds: Floats = stack.pointwise_traffic * moved_bytes / stream_rate(job)
+    traffic = np.where(x.compiled, min(1.0, stack.pointwise_traffic), stack.pointwise_traffic)
+    seconds: Floats = traffic * moved_bytes / stream_rate(job)
     return seconds
 
 
@@ -62,10 +64,13 @@ def loss_s(x: LayoutColumns, job: Job) -> Floats:
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """AdamW on the elements a rank owns: read and write weight and two moments, read the gradient.
 
-    In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits.
+    In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits. One
+    kernel per operation (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the
+    second 5, the gradient 2, the weight 4, and 6 times over a copy of its own, the roots of the second moment.
     """
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     widened_bytes = np.where(x.precision == Precision.FP32, 0.0, 2.0 + 4.0 + 2.0)
-    moved_bytes = 2 * 4 + 2 * 2 * moment_bytes + 4 + widened_bytes
+    fused_bytes, foreach_bytes = 2 * 4 + 2 * 2 * moment_bytes + 4, (3 + 5) * moment_bytes + (2 + 4 + 6) * 4
+    moved_bytes = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, foreach_bytes, fused_bytes) + widened_bytes
     seconds: Floats = job.stack.step_overhead_s + num_elements * moved_bytes / stream_rate(job)
     return seconds

@@ -8,7 +8,7 @@ off for unequal ones and for slow links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -139,6 +139,14 @@ def _zb_h1_s(x: _Rank) -> Floats:
     return chain_s + np.where(x.r > 0, drain_s, 0.0)
 
 
+def _zero_bubble_s(x: _Rank) -> Floats:
+    """ZB-H1; with several stages per rank the same chain of stages, each a v-th (``zero_bubble.zb_interleaved``).
+
+    A stage hands on what it computed after a v-th of its rank's pass, and the deferral is counted in stages too.
+    """
+    return _zb_h1_s(replace(x, own=x.own * (1 / x.v), others=x.others * (1 / x.v)))
+
+
 def _zbv_s(x: _Rank) -> Floats:
     """On the first rank, which also holds the last stage, what its own passes do not hide; elsewhere as if equal.
 
@@ -162,6 +170,19 @@ def _zbv_s(x: _Rank) -> Floats:
     return np.where(x.r == 0, first_s, later_s)
 
 
+def _dualpipev_s(x: _Rank) -> Floats:
+    """The published bubble, ``(p - 1) (F&B + B - 3 W)`` for 2 p stages (README of deepseek-ai/DualPipe), per stage.
+
+    A forward and a backward that run as one pass, F&B, take as long as both here: nothing overlaps inside a rank. Then
+    it is ``(p - 1) max(F + 2 I - W, 2 F)`` with the passes of a stage, half of a rank's; the second where forwards are
+    the longer ones. Ranks count as equal. With each pass on its own the bubble of the same order of passes is shorter
+    by I per rank (tests/unit/costmodel/test_zero_bubble.py); torch.distributed.pipelining sends after the pair.
+    """
+    others = x.others
+    chain_s = np.maximum(others.forward_s + 2 * others.input_s - others.weight_s, 2 * others.forward_s)
+    return np.maximum(chain_s, 0.0) / 2 + 6 * (x.p - 1) * x.send_s
+
+
 def _beyond(seconds: Floats, hidden_s: Floats) -> Floats:
     """What remains of some seconds when others run meanwhile."""
     return np.maximum(0.0, seconds - hidden_s)
@@ -171,6 +192,7 @@ _FORMS: dict[PipelineSchedule, Callable[[_Rank], Floats]] = {
     PipelineSchedule.GPIPE: _gpipe_s,
     PipelineSchedule.ONE_F_ONE_B: _one_f_one_b_s,
     PipelineSchedule.INTERLEAVED_1F1B: _interleaved_s,
-    PipelineSchedule.ZERO_BUBBLE: _zb_h1_s,
+    PipelineSchedule.ZERO_BUBBLE: _zero_bubble_s,
     PipelineSchedule.ZBV: _zbv_s,
+    PipelineSchedule.DUALPIPEV: _dualpipev_s,
 }

@@ -20,6 +20,7 @@ _PARTS = (
     "pointwise_s",
     "host_s",
     "recompute_s",
+    "offload_s",
     "tensor_s",
     "context_s",
     "expert_s",
@@ -27,7 +28,7 @@ _PARTS = (
     "weight_gradient_s",
     "backward_s",
 )
-_NUM_SUMMED = 8
+_NUM_SUMMED = 9
 """The parts that make up the total; the others are shares of these."""
 
 
@@ -43,7 +44,8 @@ class Work:
         pointwise_s: What moves memory between them.
         host_s: Waiting for the host to launch kernels shorter than a launch.
         recompute_s: All of the above that is done again.
-        tensor_s, context_s, expert_s: Collectives between them, nothing of which is hidden.
+        offload_s: Copies to the host and back that nothing hides.
+        tensor_s, context_s, expert_s: Collectives between them that nothing hides.
         forward_s: The share of the total before the loss, with its collectives.
         weight_gradient_s: The share of ``matrix_s`` that a zero-bubble schedule may do later.
         backward_s: The share of computation and recomputation after the loss; data-parallel reductions hide in it.

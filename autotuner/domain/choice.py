@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Self
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["AttentionKernel", "Choice", "PipelineSchedule", "Precision", "Recompute", "ShardLevel"]
+__all__ = [
+    "FP8_PRECISIONS",
+    "AttentionKernel",
+    "Choice",
+    "ContextExchange",
+    "Fp8Recipe",
+    "OptimizerKernel",
+    "PipelineSchedule",
+    "Precision",
+    "Recompute",
+    "ShardLevel",
+]
 
 
 class Choice(IntEnum):
@@ -43,7 +55,9 @@ class Choice(IntEnum):
         for member in cls:
             if member.label == label:
                 return member
-        raise InvalidInput(field or cls.__name__, label, f"must be one of {', '.join(cls.labels())}")
+        near = get_close_matches(str(label), cls.labels(), 1)
+        rule = f"must be one of {', '.join(cls.labels())}"
+        raise InvalidInput(field or cls.__name__, label, rule, near[0] if near else None)
 
 
 class PipelineSchedule(Choice):
@@ -52,8 +66,9 @@ class PipelineSchedule(Choice):
     GPIPE = 0, "gpipe"
     ONE_F_ONE_B = 1, "1f1b"
     INTERLEAVED_1F1B = 2, "interleaved_1f1b"
-    ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241: one stage per rank, memory of 1F1B
+    ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241 with one stage per rank, interleaved with more
     ZBV = 4, "zbv"  # two stages per rank in a V, arXiv 2405.15362
+    DUALPIPEV = 5, "dualpipev"  # the V half of arXiv 2412.19437's DualPipe: two micro-batches' passes at once
 
 
 class ShardLevel(Choice):
@@ -69,7 +84,7 @@ class Recompute(Choice):
     """Which activations are computed again in the backward pass (arXiv 2205.05198)."""
 
     NONE = 0, "none"
-    SELECTIVE = 1, "selective"  # the attention core only
+    SELECTIVE = 1, "selective"  # the attention core, or all but matrix products: the stack says which
     FULL = 2, "full"  # every layer, from its input
 
 
@@ -82,6 +97,8 @@ class AttentionKernel(Choice):
     FUSED_SOFTMAX = 3, "fused_softmax"  # two batched products around Megatron's scale-mask-softmax kernel
     FLASH_1 = 4, "flash_1"  # arXiv 2205.14135
     FLASH_3 = 5, "flash_3"  # Hopper only, arXiv 2407.08608
+    CUDNN = 6, "cudnn"  # cuDNN's fused attention, as SDPA calls it
+    FLEX = 7, "flex"  # FlexAttention, compiled; arXiv 2412.05496
 
 
 class Precision(Choice):
@@ -90,3 +107,30 @@ class Precision(Choice):
     FP32 = 0, "fp32"
     BF16 = 1, "bf16"
     FP8 = 2, "fp8"
+    FP8_EMULATED = 3, "fp8_emulated"  # fp8 values multiplied in bf16: shows the losses of fp8, never its speed
+
+
+FP8_PRECISIONS = (Precision.FP8, Precision.FP8_EMULATED)
+"""Formats that round the factors of products to fp8."""
+
+
+class Fp8Recipe(Choice):
+    """What shares a scale when values are rounded to fp8."""
+
+    TENSORWISE = 0, "tensorwise"
+    ROWWISE = 1, "rowwise"
+
+
+class ContextExchange(Choice):
+    """How the ranks that split the sequence meet in attention."""
+
+    RING = 0, "ring"  # keys and values go round, arXiv 2310.01889
+    ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
+    ALL_TO_ALL = 2, "all_to_all"  # heads for sequence and back, arXiv 2309.14509
+
+
+class OptimizerKernel(Choice):
+    """How AdamW visits the parameters."""
+
+    FUSED = 0, "fused"  # one kernel for all elements and operations
+    FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors

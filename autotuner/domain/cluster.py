@@ -9,7 +9,41 @@ from autotuner.domain import check
 from autotuner.domain.choice import AttentionKernel, Precision
 from autotuner.errors import InvalidInput
 
-__all__ = ["Accelerator", "Cluster", "Link"]
+__all__ = ["Accelerator", "Cluster", "Link", "MeasuredAttention", "MeasuredGemm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGemm:
+    """What this very device reached in matrix products of one precision (``profile``).
+
+    Attributes:
+        peak_share: Of the stated peak, in large products.
+    """
+
+    precision: Precision
+    peak_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "peak_share")
+        check.fraction(self, "peak_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAttention:
+    """What this very device reached in one attention kernel and precision.
+
+    Attributes:
+        forward_share: Of the stated peak, as if every pair of tokens were multiplied, causal or not: two products.
+        backward_share: The same backward: five products, the scores computed again.
+    """
+
+    kernel: AttentionKernel
+    precision: Precision
+    forward_share: float
+    backward_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "forward_share", "backward_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +57,9 @@ class Accelerator:
             limit the clock.
         kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
         attention_kernels: Implementations that run on it.
+        host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
+        measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
+        measured_attention: The same for attention.
         peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
     """
 
@@ -39,10 +76,14 @@ class Accelerator:
     kernel_launch_s: float = 5e-6
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
     peak_is_measured: bool = False
+    host_bandwidth_bytes_per_s: float = 31.5e9
+    measured_gemm: tuple[MeasuredGemm, ...] = ()
+    measured_attention: tuple[MeasuredAttention, ...] = ()
 
     def __post_init__(self) -> None:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
         check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
+        check.positive(self, "host_bandwidth_bytes_per_s")
         check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "power_w", "kernel_launch_s")
         check.positive(self, "sustained_share")
         check.fraction(self, "sustained_share")
@@ -58,6 +99,8 @@ class Accelerator:
                 return self.bf16_flop_per_s
             case Precision.FP8:
                 return self.fp8_flop_per_s
+            case Precision.FP8_EMULATED:
+                return self.bf16_flop_per_s
 
     @property
     def precisions(self) -> tuple[Precision, ...]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from autotuner.domain.choice_rules import CHOICE_RULES
+from autotuner.domain.degree_rules import DEGREE_RULES
 from autotuner.domain.layout import Layout
 from autotuner.domain.rule import Job, Layouts, Reason, Rule
-from autotuner.domain.rules import RULES
 from autotuner.domain.trial_rules import TRIAL_RULES
 
 __all__ = ["RULES", "TRIAL_RULES", "Job", "Reason", "Rule", "illegal", "reasons"]
+
+RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES)
+"""Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:

@@ -17,8 +17,9 @@ class StepTime:
         pointwise_s: What moves memory between them: norms, activations, rotations, sums, the loss.
         host_s: Waiting for the host to launch kernels that are shorter than a launch.
         recompute_s: Forward work of any of these done again in the backward pass.
+        offload_s: Copies of activations to the host and back, as far as they take longer than the layers beside them.
         tensor_communication_s: Exposed collectives of the tensor group.
-        context_communication_s: Exposed exchange of keys and values in the context group.
+        context_communication_s: Exposed exchange of keys and values, or of heads, in the context group.
         expert_communication_s: Exposed all-to-all of the expert group.
         pipeline_communication_s: Exposed sends between stages.
         data_communication_s: Exposed gradient and parameter collectives of the data group.
@@ -31,6 +32,7 @@ class StepTime:
     pointwise_s: float
     host_s: float
     recompute_s: float
+    offload_s: float = 0.0  # records older than this field offloaded nothing
     tensor_communication_s: float
     context_communication_s: float
     expert_communication_s: float

@@ -17,7 +17,7 @@ from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 
-__all__ = ["Job", "Layouts", "Reason", "Rule", "any_of"]
+__all__ = ["Job", "Layouts", "Reason", "Rule", "any_of", "maximum"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +78,8 @@ def any_of(column: Any, members: Iterable[int]) -> Any:
     for member in members:
         verdict = verdict | (column == member)
     return verdict
+
+
+def maximum(left: Any, right: Any) -> Any:
+    """The larger of two integers, or of two integer columns row by row."""
+    return left + (right - left) * (right > left)

@@ -22,6 +22,11 @@ class Stack:
         blocks_sends: A pipeline rank computes nothing while it sends; else sends overlap.
         hides_tensor_backward: Tensor collectives of the backward run under the products of weight gradients.
         gathers_logits: Every tensor rank gets all logits for the loss; else each keeps its part of the vocabulary.
+        keeps_products: Selective recomputation keeps matrix products, fused attention and collectives, and computes
+            what lies between again, as PyTorch's policies do; else it drops the attention core alone
+            (arXiv 2205.05198).
+        fills_buckets: Replicas reduce gradients in buckets of ``Layout.gradient_bucket_bytes``, or stage by stage
+            where a pipeline rank has several; else layer by layer.
         fuses_loss: Softmax and cross-entropy are one kernel on 16-bit logits, which writes the gradient beside them.
         overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
         matrix_slowdown: Time of matrix products over that of the same shapes in benchmarks of today's libraries.
@@ -47,6 +52,8 @@ class Stack:
     blocks_sends: bool = False
     hides_tensor_backward: bool = False
     gathers_logits: bool = False
+    keeps_products: bool = True
+    fills_buckets: bool = True
     fuses_loss: bool = False
     overlaps_data_parallel: float = 0.2
     matrix_slowdown: float = 1.16

@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autotuner.domain import check
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import (
+    AttentionKernel,
+    Choice,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.legality import Job
 from autotuner.domain.trial import TrialSettings
 from autotuner.errors import InvalidInput
@@ -40,6 +51,18 @@ class SearchSpace:
     attention_kernel: tuple[AttentionKernel, ...] = (AttentionKernel.FLASH,)
     precision: tuple[Precision, ...] = (Precision.BF16,)
     fused_norm: tuple[bool, ...] = (True,)
+    first_stage_less_layers: tuple[int, ...] = (0,)
+    last_stage_less_layers: tuple[int, ...] = (0,)
+    loss_parallel: tuple[bool, ...] = (True,)
+    async_tensor_parallel: tuple[bool, ...] = (False,)
+    context_exchange: tuple[ContextExchange, ...] = (ContextExchange.RING,)
+    recompute_every: tuple[int, ...] = (1,)
+    gradient_bucket_bytes: tuple[int, ...] = (DEFAULT_BUCKET_BYTES,)
+    fp32_gradient_reduce: tuple[bool, ...] = (False,)
+    fp8_recipe: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE,)
+    compiled: tuple[bool, ...] = (False,)
+    optimizer_kernel: tuple[OptimizerKernel, ...] = (OptimizerKernel.FUSED,)
+    offload_activations: tuple[bool, ...] = (False,)
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -48,11 +71,9 @@ class SearchSpace:
                 raise InvalidInput(name, [], "must name at least one value, or be left out")
             if values is not None and len(set(values)) != len(values):
                 raise InvalidInput(name, list(values), "must name each value once")
-            if values is not None and min(values) < (0 if isinstance(values[0], (bool, *_CHOICES)) else 1):
-                raise InvalidInput(name, list(values), "must hold degrees of 1 or more", 1)
-
-
-_CHOICES = (PipelineSchedule, ShardLevel, Recompute, AttentionKernel, Precision)
+            lowest = 0 if values is not None and (isinstance(values[0], bool | Choice) or "_less_" in name) else 1
+            if values is not None and min(values) < lowest:
+                raise InvalidInput(name, list(values), f"must hold values of {lowest} or more", lowest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

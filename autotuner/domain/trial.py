@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
 
@@ -11,9 +11,10 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.workload import Workload
-from autotuner.errors import Conflict
+from autotuner.errors import Conflict, InvalidInput
 
 __all__ = [
+    "Breakdown",
     "FailureKind",
     "Measurement",
     "Outcome",
@@ -88,23 +89,51 @@ class TrialSettings:
     """How long and how strictly each trial of a sweep runs.
 
     Attributes:
-        warmup_steps: Steps run before timing starts.
-        measured_steps: Steps whose times are kept.
+        warmup_steps: Fewest steps before timing starts; more are run until the step time is stationary.
+        max_warmup_steps: Most steps before timing starts, unless the fewest are more.
+        measured_steps: Fewest steps whose times are kept; more are run until their median is known well enough.
+        max_measured_steps: Most steps whose times are kept, unless the fewest are more.
+        target_interval: Well enough: half the 95 % confidence interval of the median, as a share of it.
+        measuring_budget_s: Seconds of steps after which no more are run than the fewest, to warm up and to measure.
+        profiled_steps: Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none.
         timeout_s: Wall clock from launch to the last report.
         memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
+        max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
+        max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
+        max_repeats: How often a disturbed trial is run again before the least disturbed run is taken.
+        num_runs: Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A).
+        proxy_layers_per_stage: Two numbers of layers per stage to run instead of the whole model, whose figures are
+            then extrapolated; empty: the whole model runs.
     """
 
     warmup_steps: int = 2
+    max_warmup_steps: int = 20
     measured_steps: int = 5
+    max_measured_steps: int = 40
+    target_interval: float = 0.01
+    measuring_budget_s: float = 5.0
+    profiled_steps: int = 1
     timeout_s: float = 300.0
     memory_budget_bytes: int | None = None
     learning_rate: float = 1e-3
+    max_gradient_norm: float | None = None
+    max_foreign_share: float = 0.1
+    max_repeats: int = 1
+    num_runs: int = 1
+    proxy_layers_per_stage: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "warmup_steps")
-        check.positive(self, "measured_steps", "timeout_s", "learning_rate")
-        if self.memory_budget_bytes is not None:
-            check.positive(self, "memory_budget_bytes")
+        check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
+        check.non_negative(self, "max_repeats", "target_interval")
+        check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
+        check.fraction(self, "max_foreign_share")
+        for name in ("memory_budget_bytes", "max_gradient_norm"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+        proxy = self.proxy_layers_per_stage
+        if proxy and not (len(proxy) == 2 and 0 < proxy[0] < proxy[1]):
+            rule = "must be two rising numbers of layers, 1 or more, or be left out"
+            raise InvalidInput("proxy_layers_per_stage", list(proxy), rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +143,7 @@ class TrialSpec:
     Attributes:
         peak_flop_per_s: Dense peak of one rank in the layout's precision; None: measure the GEMM rate of the
             cores the ranks have.
+        memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
     """
 
     trial_id: str
@@ -124,6 +154,7 @@ class TrialSpec:
     settings: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     peak_flop_per_s: float | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
@@ -131,7 +162,11 @@ class TrialSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One training step as rank 0 saw it; ``step`` counts from 0 and includes the warm-up."""
+    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
+
+    Attributes:
+        is_warmup: It does not count: the step time was not yet known to be stationary when it ran.
+    """
 
     step: int
     is_warmup: bool
@@ -147,7 +182,8 @@ class PhaseTimes:
 
     Attributes:
         forward_backward_s: Forward and backward, with the communication inside them and the pipeline's idle time.
-        gradient_sync_s: Waiting for gradient collectives after the last backward.
+        gradient_sync_s: From the gradient of the first layer's input to complete gradients: waiting for collectives,
+            and for the weights' gradients where a schedule computes them apart.
         optimizer_s: The optimizer's step and zeroing the gradients.
     """
 
@@ -157,21 +193,62 @@ class PhaseTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
+
+    Communication is what stays exposed: time in which the rank computes nothing. A rank that waits for another in a
+    collective spends that time in the collective.
+
+    Attributes:
+        rank: The rank of whose step these are the parts: the one that computes longest.
+        send_receive_s: Sends and receives between pipeline stages, without the wait for the neighbour's result.
+        pipeline_idle_s: Waiting for a neighbour of the pipeline.
+        other_s: What is none of these: Python between the operations, reading the loss.
+    """
+
+    rank: int
+    forward_s: float
+    backward_s: float
+    all_reduce_s: float
+    all_gather_s: float
+    reduce_scatter_s: float
+    all_to_all_s: float
+    send_receive_s: float
+    pipeline_idle_s: float
+    optimizer_s: float
+    other_s: float
+
+    @property
+    def step_s(self) -> float:
+        """The whole step."""
+        return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a trial measured, after its warm-up.
 
     Attributes:
         step_time_s: Median of the measured steps.
         step_time_spread_s: Distance between the quartiles of the measured steps.
+        step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
+        num_warmup_steps: Steps before timing started; None where it was not recorded.
         model_flop_per_s: Whole job.
         mfu: Model FLOP / (step time x sum of the ranks' peaks), 0..1; full attention, nothing recomputed.
         hfu: The same with recomputed FLOP counted.
         peak_flop_per_s: Sum over ranks, the denominator used.
         peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
         peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator.
-        losses: One per step, warm-up included.
+        reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
+        losses: One per step that was timed, warm-up included.
         foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
-        environment: Versions and device names.
+        environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
+        breakdown: None where no step was profiled.
+        compile_s: What ``torch.compile`` took, part of no step time.
+        power_w: Mean draw of one accelerator during the measured steps; None where nothing measures it.
+        noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
+        num_disturbed: Runs that were thrown away because others used the machine.
+        extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
     """
 
     step_time_s: float
@@ -188,6 +265,15 @@ class Measurement:
     losses: tuple[float, ...]
     foreign_cpu_share: float
     environment: dict[str, str]
+    step_time_interval_s: float | None = None
+    num_warmup_steps: int | None = None
+    reserved_bytes: tuple[int, ...] = ()
+    breakdown: Breakdown | None = None
+    compile_s: float = 0.0
+    power_w: float | None = None
+    noise_floor: float | None = None
+    num_disturbed: int = 0
+    extrapolated_from: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

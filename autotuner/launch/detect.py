@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +19,7 @@ from autotuner.catalog.load import load_accelerator, load_cluster
 from autotuner.domain.cluster import Cluster
 from autotuner.errors import InvalidInput
 
-__all__ = ["detect_cluster", "gpu_names"]
+__all__ = ["detect_cluster", "gpu_names", "host_hash"]
 
 _LOCAL = "local"
 _GEMM_TIMEOUT_S = 45.0
@@ -75,7 +77,7 @@ def _cores() -> Cluster:
 
 def _gemm_rates() -> dict[str, float]:
     """FLOP/s of one core by precision, while all cores multiply; measured by the trial job's own code."""
-    command = [sys.executable, "-m", "trials.gemm"]
+    command = [sys.executable, "-m", "trials.measuring.gemm"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GEMM_TIMEOUT_S, check=True)
         rates = json.loads(done.stdout.splitlines()[-1])
@@ -97,3 +99,8 @@ def gpu_names() -> list[str]:
     except subprocess.TimeoutExpired:
         return []  # a driver that hangs runs no trial either
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+
+
+def host_hash() -> str:
+    """This machine's name as a hash, as profiles and measurements carry it: tells machines apart and names none."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]

@@ -61,6 +61,9 @@ class FakeLauncher:
                 watcher.on_step(_report(spec, outcome, step, loss))
         return watcher.stop_requested() or outcome
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
 
 def _report(spec: TrialSpec, measurement: Measurement, step: int, loss: float) -> StepReport:
     return StepReport(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,6 @@ class Reports:
     Attributes:
         measurement: The trial's result, once it was reported.
         failures: Last words of ranks that died, in the order they were written.
-        first_failure_at: Monotonic seconds at which the first of them was read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,12 +38,6 @@ class Reports:
         self._offset = 0
         self.measurement: Measurement | None = None
         self.failures: list[RankFailure] = []
-        self.first_failure_at = float("inf")
-
-    @property
-    def num_failures(self) -> int:
-        """Ranks that have said why they die."""
-        return len(self.failures)
 
     def new_steps(self) -> Iterator[StepReport]:
         """Read what was added; the steps come back, everything else is kept."""
@@ -56,14 +48,9 @@ class Reports:
                 case "measurement":
                     self.measurement = from_dict(Measurement, document)
                 case "failure":
-                    self._add_failure(from_dict(RankFailure, document))
+                    self.failures.append(from_dict(RankFailure, document))
                 case _:
                     pass  # "started" only shows a reader of the file how far a trial came
-
-    def _add_failure(self, failure: RankFailure) -> None:
-        if not self.failures:
-            self.first_failure_at = time.monotonic()
-        self.failures.append(failure)
 
     def _new_lines(self) -> Iterator[dict[str, Any]]:
         """Complete lines only; a line still being written is left for the next call."""

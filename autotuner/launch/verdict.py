@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.units import format_seconds
 
@@ -15,21 +16,14 @@ __all__ = ["verdict"]
 
 _TAIL_LINES = 40
 
-_DEAD_RANK = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
-"""How torchrun's agent logs the first rank it found dead."""
-
-_ALSO_DEAD = re.compile(r"^ *rank +: (\d+) \(local_rank: \d+\)\n *exitcode +: (-?\d+)", re.MULTILINE)
-"""How its closing summary lists every rank it found dead at once: a rank that was killed may stand behind a peer that
-wrote why it failed, since only that one knows when."""
-
 _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
 """What faulthandler writes when a rank is asked for its stack."""
 
 
 def verdict(
-    spec: TrialSpec, reports: Reports, *, agent_log: Path, rank_logs: Path, timed_out: bool, oom_killed: bool
+    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Path, timed_out: bool, oom_killed: bool
 ) -> Measurement | TrialFailure:
-    """How the trial ended, judged by what its ranks reported and what torchrun saw of them.
+    """How the trial ended, judged by what its ranks reported and what whoever started them saw of them.
 
     One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
     rank reported anything else and none was killed.
@@ -44,14 +38,13 @@ def verdict(
         return _reported(own[0], logs)
     if timed_out:
         return _timed_out(spec, logs)
-    agent_text = _read(agent_log)
-    if dead := _killed_rank(agent_text, reported={failure.rank for failure in reports.failures}):
-        rank, exit_code = dead
-        return _killed(rank, exit_code, logs, oom_killed=oom_killed)
+    reported = {failure.rank for failure in reports.failures}
+    if silent := next((death for death in ranks.deaths() if death.rank not in reported), None):
+        return _killed(silent, logs, oom_killed=oom_killed)
     if reports.failures:
         return _reported(reports.failures[0], logs)
-    message = "torchrun ended without a report from any rank"
-    return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(agent_text))
+    message = "the ranks ended, or never started, without a report"
+    return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(ranks.log()))
 
 
 def _reported(failure: RankFailure, logs: dict[int, str]) -> TrialFailure:
@@ -69,7 +62,8 @@ def _timed_out(spec: TrialSpec, logs: dict[int, str]) -> TrialFailure:
     return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
 
 
-def _killed(rank: int, exit_code: int, logs: dict[int, str], *, oom_killed: bool) -> TrialFailure:
+def _killed(death: Death, logs: dict[int, str], *, oom_killed: bool) -> TrialFailure:
+    rank, exit_code = death.rank, death.exit_code
     cause = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
     by_kernel = oom_killed and exit_code == -signal.SIGKILL
     kind = FailureKind.OOM if by_kernel else FailureKind.CRASH
@@ -77,20 +71,17 @@ def _killed(rank: int, exit_code: int, logs: dict[int, str], *, oom_killed: bool
     return TrialFailure(kind=kind, message=message, rank=rank, log_tail=_tail(logs.get(rank, "")))
 
 
-def _killed_rank(agent_text: str, *, reported: set[int]) -> tuple[int, int] | None:
-    """The first rank that torchrun found dead and that had not said why, with its exit code."""
-    found = [(int(rank), int(exit_code)) for exit_code, rank in _DEAD_RANK.findall(agent_text)]
-    found += [(int(rank), int(exit_code)) for rank, exit_code in _ALSO_DEAD.findall(agent_text)]
-    return next(((rank, exit_code) for rank, exit_code in found if rank not in reported), None)
-
-
 def _stuck_rank(logs: dict[int, str]) -> int | None:
-    """The rank that the others wait for: it answers with no stack at all, or with one outside torch.distributed."""
+    """The rank that the others wait for: it answers with no stack at all, or else with one outside torch.distributed.
+
+    In this order, since a rank may wait where Python does not see it: for DDP, in the backward pass.
+    """
     stacks = {rank: _STACK.findall(text)[-1:] for rank, text in logs.items()}
     if not any(stacks.values()):
         return None
-    waiting = [rank for rank, stack in stacks.items() if stack and "torch/distributed" in _innermost_frames(stack[0])]
-    return next((rank for rank in stacks if rank not in waiting), None)
+    silent = [rank for rank, stack in stacks.items() if not stack]
+    busy = [rank for rank, stack in stacks.items() if stack and "torch/distributed" not in _innermost_frames(stack[0])]
+    return next(iter(silent + busy), None)
 
 
 def _innermost_frames(stack: str) -> str:
@@ -100,11 +91,7 @@ def _innermost_frames(stack: str) -> str:
 def _rank_logs(directory: Path) -> Iterator[tuple[int, str]]:
     """Each rank's standard error, by rank; torchrun nests it as <run>/attempt_0/<rank>/stderr.log."""
     for path in sorted(directory.rglob("stderr.log")):
-        yield int(path.parent.name), _read(path)
-
-
-def _read(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+        yield int(path.parent.name), path.read_text(errors="replace")
 
 
 def _tail(text: str) -> str:

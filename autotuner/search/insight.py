@@ -85,14 +85,24 @@ _DEGREES = (
 )
 """Their product is the number of ranks, which a job fixes: no one of them differs alone."""
 
-_NUMBERS = ("micro_batch_size", "virtual_stages_per_rank", "expert_parallel_degree")
+_NUMBERS = (
+    "micro_batch_size",
+    "virtual_stages_per_rank",
+    "expert_parallel_degree",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+    "recompute_every",
+    "gradient_bucket_bytes",
+)
 
 _KERNELS = (
     AttentionKernel.MATH,
     AttentionKernel.FUSED_SOFTMAX,
     AttentionKernel.EFFICIENT,
     AttentionKernel.FLASH_1,
+    AttentionKernel.FLEX,
     AttentionKernel.FLASH,
+    AttentionKernel.CUDNN,
     AttentionKernel.FLASH_3,
 )
 """From the plainest to the newest."""

@@ -20,10 +20,15 @@ _LENGTH = 2.0
 _CHOICES = tuple(n for n in LAYOUT_FIELDS if isinstance(Layout.__dataclass_fields__[n].default, bool | Choice))
 
 
+_COUNTS = ("first_stage_less_layers", "last_stage_less_layers")
+"""Fields that may be zero, and count."""
+
+
 def likeness(left: LayoutColumns, right: LayoutColumns) -> Floats:
     """exp(-distance / length), shape (left, right); 1 for equal layouts only.
 
-    The distance has one step for each doubling of a degree and one for each choice that differs. A product of
+    The distance has one step for each doubling of a degree, one for each layer that an end gives away, and one for each
+    choice that differs. A product of
     exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
     """
     distance = np.zeros((len(left), len(right)))
@@ -31,8 +36,19 @@ def likeness(left: LayoutColumns, right: LayoutColumns) -> Floats:
         ours, theirs = getattr(left, name)[:, None], getattr(right, name)[None, :]
         if _is_constant(ours, theirs):
             continue  # most fields of a space never vary
-        distance += ours != theirs if name in _CHOICES else np.abs(np.log2(ours) - np.log2(theirs))
+        distance += _steps(name, ours, theirs)
     return np.exp(distance / -_LENGTH)
+
+
+def _steps(name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    steps: npt.NDArray[Any]
+    if name in _CHOICES:
+        steps = ours != theirs
+    elif name in _COUNTS:
+        steps = np.abs(ours - theirs)
+    else:
+        steps = np.abs(np.log2(ours) - np.log2(theirs))
+    return steps
 
 
 def _is_constant(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.choice import ContextExchange, OptimizerKernel, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.units import format_rate
@@ -17,6 +17,7 @@ PART_WORDS: Mapping[str, str] = {
     "pointwise_s": "memory traffic",
     "host_s": "kernel launches",
     "recompute_s": "recomputation",
+    "offload_s": "activation offload",
     "tensor_communication_s": "tensor communication",
     "context_communication_s": "context communication",
     "expert_communication_s": "expert communication",
@@ -56,8 +57,9 @@ def _bandwidth(job: Job) -> str:
 
 
 def _pointwise(layout: Layout, job: Job) -> str:
-    norms = "norms" if layout.fused_norm else "unfused norms"
-    return f"{_bandwidth(job)}: {norms}, activations, sums and the loss read and write their tensors"
+    norms = "norms" if layout.fused_norm or layout.compiled else "unfused norms"
+    how = ", each compiled to one kernel" if layout.compiled else ""
+    return f"{_bandwidth(job)}: {norms}, activations, sums and the loss read and write their tensors{how}"
 
 
 def _host(layout: Layout, job: Job) -> str:
@@ -66,21 +68,45 @@ def _host(layout: Layout, job: Job) -> str:
 
 
 def _recompute(layout: Layout, job: Job) -> str:
-    del job
-    what = "the attention cores run" if layout.recompute == Recompute.SELECTIVE else "the forward pass runs"
-    return f"recompute {layout.recompute}: {what} again in the backward pass, to save memory"
+    return f"recompute {layout.recompute}: {_again(layout, job)} again in the backward pass{_of_layers(layout)}"
+
+
+def _again(layout: Layout, job: Job) -> str:
+    if layout.recompute == Recompute.FULL:
+        return "the forward pass runs"
+    return "all but matrix products runs" if job.stack.keeps_products else "the attention cores run"
+
+
+def _of_layers(layout: Layout) -> str:
+    every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
+    return f"{every}, to save memory"
+
+
+def _offload(layout: Layout, job: Job) -> str:
+    rate = format_rate(job.cluster.accelerator.host_bandwidth_bytes_per_s, "B/s")
+    what = "all that a layer saves" if layout.recompute == Recompute.NONE else "each layer's input"
+    return f"the link to the host, {rate}: {what} goes there and comes back, in longer than the layer takes"
 
 
 def _tensor(layout: Layout, job: Job) -> str:
     ranks = layout.tensor_parallel_degree
     link = job.cluster.link_for(ranks, 1).name
-    return f"collectives of {ranks} tensor ranks over {link}, between matrix products that wait for them"
+    how = "cut up under" if layout.async_tensor_parallel else "between"
+    waits = "; the first part of each finds none" if layout.async_tensor_parallel else " that wait for them"
+    return f"collectives of {ranks} tensor ranks over {link}, {how} matrix products{waits}"
 
 
 def _context(layout: Layout, job: Job) -> str:
     ranks = layout.context_parallel_degree
     link = job.cluster.link_for(ranks, layout.tensor_parallel_degree).name
-    return f"keys and values exchanged among {ranks} context ranks over {link}"
+    return f"{_EXCHANGES[layout.context_exchange]} {ranks} context ranks over {link}"
+
+
+_EXCHANGES: Mapping[ContextExchange, str] = {
+    ContextExchange.RING: "keys and values sent round, as far as attention does not hide it, among",
+    ContextExchange.ALL_GATHER: "keys and values gathered before attention among",
+    ContextExchange.ALL_TO_ALL: "heads exchanged for sequence and back among",
+}
 
 
 def _expert(layout: Layout, job: Job) -> str:
@@ -98,6 +124,7 @@ def _pipeline(layout: Layout, job: Job) -> str:
 def _data(layout: Layout, job: Job) -> str:
     ranks, stride = layout.data_parallel_degree, layout.tensor_parallel_degree * layout.context_parallel_degree
     what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
+    what = f"fp32 {what}" if layout.fp32_gradient_reduce else what
     return f"{what} of {ranks} replicas over {job.cluster.link_for(ranks, stride).name}, less what computation hides"
 
 
@@ -113,7 +140,8 @@ def _bubble(layout: Layout, job: Job) -> str:
 def _optimizer(layout: Layout, job: Job) -> str:
     shards = layout.data_parallel_shard_degree
     held = "its weights" if shards == 1 else f"1/{shards} of its weights"
-    return f"{_bandwidth(job)}: a rank reads and writes AdamW's states of {held}"
+    times = "" if layout.optimizer_kernel == OptimizerKernel.FUSED else ", operation by operation"
+    return f"{_bandwidth(job)}: a rank reads and writes AdamW's states of {held}{times}"
 
 
 _LIMITS: Mapping[str, Callable[[Layout, Job], str]] = {
@@ -122,6 +150,7 @@ _LIMITS: Mapping[str, Callable[[Layout, Job], str]] = {
     "pointwise_s": _pointwise,
     "host_s": _host,
     "recompute_s": _recompute,
+    "offload_s": _offload,
     "tensor_communication_s": _tensor,
     "context_communication_s": _context,
     "expert_communication_s": _expert,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 from autotuner.domain.check import divisors
-from autotuner.domain.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.choice import ContextExchange, OptimizerKernel, PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.domain.legality import Job
+from autotuner.domain.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 
 __all__ = ["neighbours"]
 
@@ -27,10 +29,12 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
     """Every layout one step away, legal or not, each once.
 
     A step that would say nothing is left out: schedules of one pipeline rank, sequence parallelism over one tensor
-    rank, kernels that the accelerator lacks. The number format stays: it changes the mathematics.
+    rank, kernels that the accelerator lacks. Number formats stay, those of products, their scales and the sums of
+    gradients: they change the mathematics.
     """
     steps = (*_batches(layout), *_trades(layout), *_experts(layout, job), *_schedules(layout, job))
-    steps += (*_shardings(layout), *_choices(layout, job))
+    steps += (*_shardings(layout), *_choices(layout, job), *_ends(layout), *_recomputing(layout))
+    steps += (*_communication(layout, job), *_implementation(layout, job))
     return tuple(step for step in dict.fromkeys(steps) if step != layout)
 
 
@@ -66,27 +70,44 @@ def _may_grow(layout: Layout, degree: str) -> bool:
     return True
 
 
-def _consistent(layout: Layout, **degrees: int) -> Layout:
-    """The layout with these degrees, and without what one rank of a kind cannot have."""
-    moved = replace(layout, **degrees)  # type: ignore[arg-type]  # the degrees are fields of a Layout
+def _consistent(layout: Layout, **changes: Any) -> Layout:
+    """The layout with these fields, and without what one rank of a kind cannot have."""
+    moved = replace(layout, **changes)
     if moved.tensor_parallel_degree == 1:
-        moved = replace(moved, sequence_parallel=False)
+        moved = replace(moved, sequence_parallel=False, loss_parallel=True)
+    if not moved.sequence_parallel:
+        moved = replace(moved, async_tensor_parallel=False)
+    if moved.context_parallel_degree == 1:
+        moved = replace(moved, context_exchange=ContextExchange.RING)
     if moved.pipeline_parallel_degree == 1:
-        moved = replace(moved, pipeline_schedule=PipelineSchedule.ONE_F_ONE_B, virtual_stages_per_rank=1)
+        moved = replace(
+            moved,
+            pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
+            virtual_stages_per_rank=1,
+            first_stage_less_layers=0,
+            last_stage_less_layers=0,
+        )
     if moved.data_parallel_shard_degree == 1:
         moved = replace(moved, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    if not _fills_buckets(moved):
+        moved = replace(moved, gradient_bucket_bytes=DEFAULT_BUCKET_BYTES)
     return moved
+
+
+def _fills_buckets(layout: Layout) -> bool:
+    replicas_alone = layout.data_parallel_replicate_degree > 1 and layout.shard_level == ShardLevel.NONE
+    return replicas_alone and layout.pipeline_schedule in ONE_STAGE_SCHEDULES
 
 
 def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
     if layout.pipeline_parallel_degree == 1:
         return
     counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
-    least = {PipelineSchedule.INTERLEAVED_1F1B: (*counts[1:2], 2)[0], PipelineSchedule.ZBV: 2}
+    least = {PipelineSchedule.INTERLEAVED_1F1B: (*counts[1:2], 2)[0], **dict.fromkeys(V_SCHEDULES, 2)}
     for schedule in PipelineSchedule:
         if schedule != layout.pipeline_schedule:
             stages = least.get(schedule, 1)
-            yield replace(layout, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
+            yield _consistent(layout, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
     if layout.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B:
         fewer = [count for count in counts if 1 < count < layout.virtual_stages_per_rank]
         more = [count for count in counts if count > layout.virtual_stages_per_rank]
@@ -104,7 +125,7 @@ def _shardings(layout: Layout) -> Iterator[Layout]:
         if level == layout.shard_level:
             continue
         degree = 1 if level == ShardLevel.NONE else shard
-        yield replace(
+        yield _consistent(
             layout,
             shard_level=level,
             data_parallel_shard_degree=degree,
@@ -117,9 +138,55 @@ def _shardings(layout: Layout) -> Iterator[Layout]:
 
 def _choices(layout: Layout, job: Job) -> Iterator[Layout]:
     for recompute in Recompute:
-        yield replace(layout, recompute=recompute)
+        every = 1 if recompute == Recompute.NONE else layout.recompute_every
+        yield replace(layout, recompute=recompute, recompute_every=every)
     if layout.tensor_parallel_degree > 1:
-        yield replace(layout, sequence_parallel=not layout.sequence_parallel)
+        yield _consistent(replace(layout, sequence_parallel=not layout.sequence_parallel))
     for kernel in job.cluster.accelerator.attention_kernels:
         yield replace(layout, attention_kernel=kernel)
     yield replace(layout, fused_norm=not layout.fused_norm)
+
+
+def _ends(layout: Layout) -> Iterator[Layout]:
+    """A layer more or less on the first stage, which has the embedding, and on the last, which has the vocabulary."""
+    if layout.pipeline_parallel_degree == 1:
+        return
+    first, last = layout.first_stage_less_layers, layout.last_stage_less_layers
+    for less in (first - 1, first + 1):
+        if less >= 0:
+            yield replace(layout, first_stage_less_layers=less)
+    for less in (last - 1, last + 1):
+        if less >= 0:
+            yield replace(layout, last_stage_less_layers=less)
+
+
+def _recomputing(layout: Layout) -> Iterator[Layout]:
+    """Recomputation on half or twice as many layers."""
+    if layout.recompute == Recompute.NONE:
+        return
+    yield replace(layout, recompute_every=2 * layout.recompute_every)
+    if layout.recompute_every % 2 == 0:
+        yield replace(layout, recompute_every=layout.recompute_every // 2)
+
+
+def _communication(layout: Layout, job: Job) -> Iterator[Layout]:
+    """Other ways to gather, exchange and reduce."""
+    if layout.tensor_parallel_degree > 1:
+        yield replace(layout, loss_parallel=not layout.loss_parallel)
+    if layout.sequence_parallel and layout.compiled and job.cluster.accelerator.kind == "cuda":
+        yield replace(layout, async_tensor_parallel=not layout.async_tensor_parallel)
+    if layout.context_parallel_degree > 1:
+        for way in ContextExchange:
+            yield replace(layout, context_exchange=way)
+    if _fills_buckets(layout):
+        yield replace(layout, gradient_bucket_bytes=2 * layout.gradient_bucket_bytes)
+        yield replace(layout, gradient_bucket_bytes=max(1, layout.gradient_bucket_bytes // 2))
+
+
+def _implementation(layout: Layout, job: Job) -> Iterator[Layout]:
+    """The same mathematics by other kernels or in other memory."""
+    yield replace(layout, compiled=not layout.compiled, async_tensor_parallel=False)
+    for kernel in OptimizerKernel:
+        yield replace(layout, optimizer_kernel=kernel)
+    if job.cluster.accelerator.kind != "cpu":
+        yield replace(layout, offload_activations=not layout.offload_activations)

@@ -2,15 +2,18 @@
 
 Two small tables are crossed: the *degrees* (how the ranks are split, by Python loops over a few thousand
 combinations) and the *choices* (switches that any split may take). A rule of ``legality`` that names a degree is
-judged on the degrees alone, before the crossing, so the large table is built almost without illegal rows.
+judged on the degrees alone, one that reads no degree on the choices alone, before the crossing, so the large table is
+built almost without illegal rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,7 @@ import numpy.typing as npt
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.check import divisors
 from autotuner.domain.choice import PipelineSchedule
+from autotuner.domain.choice_rules import IDLE_RULES
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.legality import RULES, Job, Reason, Rule, illegal
 from autotuner.domain.sweep import SearchSpace
@@ -32,9 +36,21 @@ _CHOICE_FIELDS = (
     "attention_kernel",
     "precision",
     "fused_norm",
+    "loss_parallel",
+    "async_tensor_parallel",
+    "context_exchange",
+    "recompute_every",
+    "gradient_bucket_bytes",
+    "fp32_gradient_reduce",
+    "fp8_recipe",
+    "compiled",
+    "optimizer_kernel",
+    "offload_activations",
 )
 _DEGREE_FIELDS = tuple(name for name in LAYOUT_FIELDS if name not in _CHOICE_FIELDS)
 
+
+_DEFAULT = Layout()
 
 _BLOCK = 1 << 16
 """Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
@@ -52,16 +68,17 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     * micro-batch sizes: powers of two that divide the batch of one replica;
     * virtual stages: every number that divides the layers of a pipeline rank.
 
-    With one pipeline rank no schedule runs, so the space's schedules and virtual stages do not restrict such layouts.
+    A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
+    virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
     """
     space = space or SearchSpace()
     degrees = _degrees(job, space)
     degrees = degrees.take(~_verdict(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
-    choices, kept = _choices(space), []
     choice_rules = [rule for rule in rules if rule.field not in _DEGREE_FIELDS]
-    step = max(1, _BLOCK // len(choices))
+    choices, kept = _possible(_choices(job, space), job, choice_rules), []
+    step = max(1, _BLOCK // max(1, _length(choices)))
     for start in range(0, max(1, len(degrees)), step):
-        layouts = _cross(degrees.take(slice(start, start + step)), choices)
+        layouts = _settled(_cross(degrees.take(slice(start, start + step)), choices), job, space)
         kept.append(layouts.take(~_verdict(layouts, job, choice_rules)))
     return LayoutColumns.from_values({name: np.concatenate([getattr(k, name) for k in kept]) for name in LAYOUT_FIELDS})
 
@@ -73,7 +90,7 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     several. Empty when nothing is wrong.
     """
     space = space or SearchSpace()
-    layouts = _cross(_degrees(job, space), _choices(space))
+    layouts = _settled(_cross(_degrees(job, space), _choices(job, space)), job, space)
     removed = [(rule, _verdict(layouts, job, [rule])) for rule in rules]
     reasons = [(int(broken.sum()), _reason(rule, broken, layouts, job)) for rule, broken in removed if broken.any()]
     return tuple(reason for _, reason in sorted(reasons, key=lambda counted: -counted[0]))
@@ -91,23 +108,77 @@ def _verdict(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> npt.NDA
     return np.broadcast_to(np.asarray(illegal(layouts, job, rules), dtype=np.bool_), (len(layouts),))
 
 
-def _cross(degrees: LayoutColumns, choices: Sequence[tuple[Any, ...]]) -> LayoutColumns:
-    """Each row of the degrees with each tuple of choices."""
-    columns = {name: np.repeat(getattr(degrees, name), len(choices)) for name in _DEGREE_FIELDS}
-    for name, values in zip(_CHOICE_FIELDS, zip(*choices, strict=True), strict=True):
-        columns[name] = np.tile(np.asarray(values), len(degrees))
+_Choices: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Columns of the choice fields, one row for each combination."""
+
+
+def _choices(job: Job, space: SearchSpace) -> _Choices:
+    """Every combination that the space names; what means nothing beside the other choices has its default."""
+    combinations = zip(*product(*(getattr(space, name) for name in _CHOICE_FIELDS)), strict=True)
+    choices = {name: np.asarray(values) for name, values in zip(_CHOICE_FIELDS, combinations, strict=True)}
+    for rule in _named_without_default(space):
+        idle = _broken_alone(rule, choices, job)
+        if idle is not None:
+            choices[rule.field] = _defaulted(choices[rule.field], idle, rule.field, space)
+    return choices
+
+
+def _possible(choices: _Choices, job: Job, rules: Sequence[Rule]) -> _Choices:
+    """The combinations that some degrees may make a legal layout: those that break no rule of choices alone."""
+    possible = np.ones(_length(choices), dtype=np.bool_)
+    for rule in rules:
+        broken = _broken_alone(rule, choices, job)
+        if broken is not None:
+            possible &= ~broken
+    return {name: column[possible] for name, column in choices.items()}
+
+
+def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
+    """Which combinations break the rule; None where it reads a degree, which they do not have."""
+    try:
+        verdict = rule.broken(SimpleNamespace(**choices), job)
+    except AttributeError:
+        return None
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (_length(choices),))
+
+
+def _settled(layouts: LayoutColumns, job: Job, space: SearchSpace) -> LayoutColumns:
+    """The layouts with defaults where a choice means nothing beside their degrees."""
+    for rule in _named_without_default(space):
+        idle = _verdict(layouts, job, [rule])
+        column = _defaulted(getattr(layouts, rule.field), idle, rule.field, space)
+        layouts = replace(layouts, **{rule.field: column})
+    return layouts
+
+
+def _named_without_default(space: SearchSpace) -> list[Rule]:
+    """Rules of what means nothing, for fields whose default the space does not name; if named, it is there anyway."""
+    return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in getattr(space, rule.field)]
+
+
+def _defaulted(
+    column: npt.NDArray[Any], idle: npt.NDArray[np.bool_], name: str, space: SearchSpace
+) -> npt.NDArray[Any]:
+    """The default in place of the first value named; of the others it would be the same layout again."""
+    first, *_ = getattr(space, name)
+    return np.where(idle & (column == first), getattr(_DEFAULT, name), column)
+
+
+def _length(choices: _Choices) -> int:
+    return len(choices[_CHOICE_FIELDS[0]])
+
+
+def _cross(degrees: LayoutColumns, choices: _Choices) -> LayoutColumns:
+    """Each row of the degrees with each combination of choices."""
+    columns = {name: np.repeat(getattr(degrees, name), _length(choices)) for name in _DEGREE_FIELDS}
+    columns |= {name: np.tile(values, len(degrees)) for name, values in choices.items()}
     return LayoutColumns.from_values(columns)
-
-
-def _choices(space: SearchSpace) -> list[tuple[Any, ...]]:
-    return list(product(*(getattr(space, name) for name in _CHOICE_FIELDS)))
 
 
 def _degrees(job: Job, space: SearchSpace) -> LayoutColumns:
     """Candidate splits of the ranks; the choices are filled in with defaults that no degree rule reads."""
     rows = list(dict.fromkeys(_splits(job, space)))
-    default = Layout()
-    columns = {name: [getattr(default, name)] * len(rows) for name in _CHOICE_FIELDS}
+    columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in _CHOICE_FIELDS}
     columns |= {name: [row[index] for row in rows] for index, name in enumerate(_DEGREE_FIELDS)}
     return LayoutColumns.from_values(columns)
 
@@ -121,8 +192,10 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
         experts = space.expert_parallel_degree or divisors(job.model.experts.num_experts if job.model.experts else 1)
         shards = space.data_parallel_shard_degree or _shard_degrees(data, tensor * context, job)
         schedules = tuple(_schedules(pipeline, job, space))
-        for shard, expert, (schedule, virtual), batch in product(shards, experts, schedules, batches):
-            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule
+        first, last = space.first_stage_less_layers, space.last_stage_less_layers
+        ends = tuple(product(first, last)) if pipeline > 1 else ((0, 0),)
+        for shard, expert, (schedule, virtual), batch, less in product(shards, experts, schedules, batches, ends):
+            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
 
 
 def _model_splits(world_size: int, space: SearchSpace) -> list[tuple[int, int, int]]:
@@ -157,7 +230,7 @@ def _virtual_stages(schedule: PipelineSchedule, pipeline: int, job: Job) -> tupl
     match schedule:
         case PipelineSchedule.INTERLEAVED_1F1B:
             return divisors(max(1, job.model.num_layers // pipeline))[1:] or (2,)  # for a rule to refuse
-        case PipelineSchedule.ZBV:
+        case PipelineSchedule.ZBV | PipelineSchedule.DUALPIPEV:
             return (2,)
         case _:
             return (1,)

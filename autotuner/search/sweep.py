@@ -15,6 +15,7 @@ import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
+from autotuner.domain.choice import Precision
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job
 from autotuner.domain.prediction import Prediction
@@ -109,6 +110,11 @@ class SweepPlan:
         prediction = stored.prediction if stored else predict_one(layout, self._job)
         return RunTrial(number=self._current.number, layout=layout, prediction=prediction, stored=stored)
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether any trial has been measured so far."""
+        return any(trial.measurement for trial in self._trials.values())
+
     def may_run(self, trial: Trial) -> bool:
         """False for a trial that was interrupted so often that it is probably the cause."""
         return trial.attempts < _MAX_ATTEMPTS
@@ -123,7 +129,7 @@ class SweepPlan:
 
     def reported(self, step: StepReport) -> bool:
         """Whether the running trial should end after this step because it already loses."""
-        if self._current is None or step.is_warmup:
+        if self._current is None or step.is_warmup or self._current.params["precision"] == _EMULATED:
             return False
         self._current.report(step.mfu, step.step)
         return self._current.should_prune()
@@ -134,7 +140,7 @@ class SweepPlan:
         assert self._current is not None, "finished() answers an instruction of next()"
         for key, attribute in _attributes(trial).items():
             self._current.set_user_attr(key, attribute)
-        self._study.tell(trial.number, _value(trial), state=_OPTUNA_STATE[trial.state])
+        self._study.tell(trial.number, _value(trial), state=_optuna_state(trial))
         self._current = None
 
     @property
@@ -151,12 +157,12 @@ class SweepPlan:
         measured = [step for step in trial.steps if not step.is_warmup]
         self._study.add_trial(
             optuna.trial.create_trial(
-                state=_OPTUNA_STATE[trial.state],
+                state=_optuna_state(trial),
                 value=_value(trial),
                 params=params,
                 distributions=self._sampler.distributions,
                 user_attrs=_attributes(trial),
-                intermediate_values={step.step: step.mfu for step in measured},
+                intermediate_values={} if trial.layout.is_emulated else {step.step: step.mfu for step in measured},
             )
         )
 
@@ -200,16 +206,22 @@ class SweepPlan:
 
     def _end(self, reason: StopReason, detail: str) -> Finish:
         """A sweep that measured nothing has failed, whatever ended it."""
-        if any(trial.measurement for trial in self._trials.values()):
-            return Finish(state=SweepState.COMPLETE, reason=reason, detail=detail)
+        if self.has_measured:
+            return Finish(state=SweepState.COMPLETE, reason=reason, detail=f"{detail}{self._noise()}")
         deaths = [trial.failure.kind for trial in self._trials.values() if trial.failure]
         memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
         return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
 
+    def _noise(self) -> str:
+        """What differences of step times mean little, where a trial ran more than once."""
+        floors = [trial.measurement.noise_floor for trial in self._trials.values() if trial.measurement]
+        known = [floor for floor in floors if floor is not None]
+        return f"; equal runs differed by up to {_percent(max(known))}" if known else ""
+
     def _trials_since_best(self, ended: Sequence[Trial]) -> int:
         best_mfu, since = 0.0, 0
         for trial in sorted(ended, key=lambda t: t.number):
-            mfu = trial.measurement.mfu if trial.measurement else 0.0
+            mfu = _value(trial) or 0.0
             since = 0 if mfu > best_mfu * _WORTHWHILE else since + 1
             best_mfu = max(best_mfu, mfu)
         return since if best_mfu > 0 else 0
@@ -221,6 +233,14 @@ _OPTUNA_STATE = {
     TrialState.FAILED: OptunaState.FAIL,
     TrialState.CANCELLED: OptunaState.FAIL,
 }
+
+
+_EMULATED = Precision.FP8_EMULATED.label
+
+
+def _optuna_state(trial: Trial) -> OptunaState:
+    """One that is emulated counts as no result: it is no best, and nothing is pruned for being slower."""
+    return OptunaState.FAIL if trial.layout.is_emulated else _OPTUNA_STATE[trial.state]
 
 
 def _last_faults(ended: Sequence[Trial]) -> int:
@@ -237,7 +257,7 @@ def _percent(share: float) -> str:
 
 
 def _value(trial: Trial) -> float | None:
-    return trial.measurement.mfu if trial.measurement else None
+    return trial.measurement.mfu if trial.measurement and not trial.layout.is_emulated else None
 
 
 def _attributes(trial: Trial) -> dict[str, bool | float]:

@@ -8,6 +8,7 @@ from autotuner.domain.layout import Layout
 from autotuner.units import format_seconds
 
 __all__ = [
+    "EMULATED",
     "FIELD_WORDS",
     "change_in_words",
     "expected_mfu",
@@ -34,8 +35,23 @@ FIELD_WORDS: Mapping[str, str] = {
     "attention_kernel": "attention",
     "precision": "precision",
     "fused_norm": "fused norm",
+    "first_stage_less_layers": "fewer layers on the first stage",
+    "last_stage_less_layers": "fewer layers on the last stage",
+    "loss_parallel": "loss parallel",
+    "async_tensor_parallel": "async tensor parallel",
+    "context_exchange": "context exchange",
+    "recompute_every": "recompute interval",
+    "gradient_bucket_bytes": "gradient bucket",
+    "fp32_gradient_reduce": "fp32 gradient reduce",
+    "fp8_recipe": "fp8 recipe",
+    "compiled": "compiled",
+    "optimizer_kernel": "optimizer kernel",
+    "offload_activations": "activation offload",
 }
 """What a sentence calls each field of ``Layout``, in the order in which it names them."""
+
+EMULATED = "emulated, not ranked"
+"""What stands beside a trial whose number format its hardware lacks."""
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 

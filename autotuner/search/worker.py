@@ -7,6 +7,7 @@ the lease is renewed, a cancel request is seen and a losing trial is pruned. So 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from threading import Event as Flag
 from typing import Literal
 
@@ -33,6 +34,9 @@ __all__ = ["Worker"]
 
 _RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail or come late."""
+
+_NOISE_RUNS = 2
+"""The fewest runs that can differ."""
 
 _log = structlog.get_logger(__name__)
 
@@ -128,7 +132,7 @@ class Worker:
         outcome: Outcome
         if plan.may_run(queued):
             watcher = _Watcher(lease, running, plan, renewed_at=self._clock.now())
-            outcome = self._launched(_spec(sweep, running), watcher)
+            outcome = self._launched(_spec(sweep, running, is_first=not plan.has_measured), watcher)
         else:
             message = f"interrupted {queued.attempts} times; the service dies when it runs"
             outcome = TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
@@ -191,8 +195,9 @@ class _Watcher:
             _log.warning("worker.store_unavailable", error=str(error))
 
 
-def _spec(sweep: Sweep, trial: Trial) -> TrialSpec:
-    accelerator = sweep.request.job.cluster.accelerator
+def _spec(sweep: Sweep, trial: Trial, *, is_first: bool) -> TrialSpec:
+    """What to run; the first trial of a sweep that is measured runs twice, so that the sweep knows its noise floor."""
+    accelerator, settings = sweep.request.job.cluster.accelerator, sweep.request.trial
     on_cpu = accelerator.kind == "cpu"
     # Nobody's data sheet says what a core multiplies; where it was not measured with the cluster, the trial measures.
     known = accelerator.peak_is_measured or not on_cpu
@@ -202,7 +207,8 @@ def _spec(sweep: Sweep, trial: Trial) -> TrialSpec:
         workload=sweep.request.job.workload,
         layout=trial.layout,
         device="cpu" if on_cpu else "cuda",
-        settings=sweep.request.trial,
+        settings=replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS)) if is_first else settings,
         seed=sweep.request.seed,
         peak_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if known else None,
+        memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
     )

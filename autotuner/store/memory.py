@@ -13,6 +13,7 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
+from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import NotFound
@@ -22,7 +23,7 @@ from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_su
 
 __all__ = ["MemoryStore"]
 
-Named = TypeVar("Named", TransformerSpec, Cluster)
+Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
 Value = TypeVar("Value")
 
 
@@ -41,6 +42,7 @@ class MemoryStore:
         self._events: dict[str, list[Event]] = {}
         self._models: dict[str, TransformerSpec] = {}
         self._clusters: dict[str, Cluster] = {}
+        self._profiles: dict[str, DeviceProfile] = {}
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
@@ -168,6 +170,7 @@ class MemoryStore:
             (-trial.measurement.mfu, trial.id, replace(trial, steps=()))
             for trial in trials
             if trial.measurement is not None and sweep_id in (None, trial.sweep_id) and _passes(where, trial)
+            if not trial.layout.is_emulated
         ]
         ranked.sort(key=lambda row: row[:2])
         return [trial for _, _, trial in _window(ranked, page)], len(ranked)
@@ -202,6 +205,19 @@ class MemoryStore:
     def list_clusters(self) -> Sequence[Cluster]:
         with self._lock:
             return [self._clusters[name] for name in sorted(self._clusters)]
+
+    def save_profile(self, profile: DeviceProfile) -> None:
+        check_name("profile.name", profile.name)
+        with self._lock:
+            self._profiles[profile.name] = profile
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        with self._lock:
+            return _find_named(self._profiles, "profile", name)
+
+    def list_profiles(self) -> Sequence[DeviceProfile]:
+        with self._lock:
+            return [self._profiles[name] for name in sorted(self._profiles)]
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:

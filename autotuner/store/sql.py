@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Column, Engine, insert, select
+from sqlalchemy import Column, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
+from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import StoreUnavailable
@@ -22,11 +23,11 @@ from autotuner.store import records, statements, transitions
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
 from autotuner.store.schema import current_revision, head_revision
-from autotuner.store.tables import clusters, models, sweeps, trials
+from autotuner.store.tables import clusters, models, profiles, sweeps, trials
 
 __all__ = ["SqlStore", "open_store"]
 
-Named = TypeVar("Named", TransformerSpec, Cluster)
+Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
 
 
 def open_store(url: str) -> SqlStore:
@@ -211,6 +212,18 @@ class SqlStore:
 
     def list_clusters(self) -> Sequence[Cluster]:
         return self._list_named(clusters.c.document)
+
+    def save_profile(self, profile: DeviceProfile) -> None:
+        check_name("profile.name", profile.name)
+        with writing(self._engine) as connection:
+            connection.execute(delete(profiles).where(profiles.c.name == profile.name))
+            connection.execute(insert(profiles).values(name=profile.name, document=profile))
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        return self._get_named(profiles.c.document, "profile", name)
+
+    def list_profiles(self) -> Sequence[DeviceProfile]:
+        return self._list_named(profiles.c.document)
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:

@@ -6,8 +6,22 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Executable, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Row,
+    Select,
+    Text,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
+from autotuner.domain.choice import Precision
 from autotuner.domain.sweep import Event, Sweep, SweepState
 from autotuner.domain.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.ports import TrialFilter
@@ -71,14 +85,21 @@ TRIALS: AnySelect = (
 )
 
 
+_EMULATED = f'"{Precision.FP8_EMULATED.label}"'
+
+
 def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
-    """Measured trials, the highest MFU first: in the order of an index of ``measurements``, so nothing is sorted."""
+    """Measured trials, the highest MFU first: in the order of an index of ``measurements``, so nothing is sorted.
+
+    Layouts that are emulated have no rank. They are told by a word of their document, since few trials are and none
+    needs an index.
+    """
     mine = [] if sweep_id is None else [measurements.c.sweep_id == sweep_id]
     return (
         select(*_TRIAL_COLUMNS, measurements.c.document.label("measurement"))
         .select_from(measurements)
         .join(trials, trials.c.id == measurements.c.trial_id)
-        .where(*mine, *passing(where))
+        .where(*mine, ~type_coerce(trials.c.layout, Text).contains(_EMULATED, autoescape=True), *passing(where))
         .order_by(measurements.c.mfu.desc(), measurements.c.trial_id)
     )
 

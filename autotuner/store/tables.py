@@ -26,6 +26,7 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
+from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, Measurement, StepReport, TrialFailure, TrialState
 
@@ -180,3 +181,11 @@ class _Clusters(TypedColumns):
 
 
 clusters = Table("clusters", metadata, _Clusters)
+
+
+class _Profiles(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    document: Named[DeviceProfile] = Column(Document(DeviceProfile))
+
+
+profiles = Table("profiles", metadata, _Profiles)

@@ -6,7 +6,7 @@ from api import views
 from api.dashboard import words
 from api.dashboard.scatter import scatter
 from api.views import trial_view
-from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.store.memory import MemoryStore
 from tests.api.service import StoreDriver
@@ -32,6 +32,39 @@ from tests.builders import cpu_layout, failure, measurement, prediction
             ),
             "pipeline 4 · data 2 · fully sharded data 8 · schedule 1f1b · micro-batch 2 · reshard after forward · "
             "bf16 · flash attention",
+        ),
+        (
+            Layout(
+                pipeline_parallel_degree=2,
+                last_stage_less_layers=1,
+                context_parallel_degree=2,
+                context_exchange=ContextExchange.ALL_GATHER,
+                recompute=Recompute.FULL,
+                recompute_every=2,
+                precision=Precision.FP8_EMULATED,
+                fp8_recipe=Fp8Recipe.ROWWISE,
+                compiled=True,
+                optimizer_kernel=OptimizerKernel.FOREACH,
+            ),
+            "pipeline 2 · context 2 · schedule 1f1b · micro-batch 1 · 1 layers fewer on the last stage · "
+            "context by all gather · recompute full every 2 layers · compiled · foreach optimizer · "
+            "fp8 emulated rowwise · flash attention",
+        ),
+        (
+            Layout(
+                tensor_parallel_degree=2,
+                data_parallel_replicate_degree=2,
+                sequence_parallel=True,
+                async_tensor_parallel=True,
+                loss_parallel=False,
+                gradient_bucket_bytes=100_000_000,
+                fp32_gradient_reduce=True,
+                offload_activations=True,
+                fused_norm=False,
+            ),
+            "tensor 2 · data 2 · micro-batch 1 · sequence parallel · async tensor parallel · gathered logits · "
+            "buckets of 100 MB · gradients summed in fp32 · activations offloaded · unfused norm · bf16 · "
+            "flash attention",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 from autotuner.domain.choice import Recompute
 from autotuner.domain.trial import Stopped
 from tests.api.service import StoreDriver
-from tests.builders import cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.builders import breakdown, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 
 
 def test_without_a_sweep_the_page_says_how_to_start_one(page: Page, address: str) -> None:
@@ -28,7 +28,7 @@ def test_a_new_sweep_appears_in_the_list_by_itself(page: Page, driver: StoreDriv
 def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(
-        sweep, 0, measurement(mfu=0.25, step_time_s=0.5, step_time_spread_s=0.02, peak_bytes=(10**7, 9 * 10**6))
+        sweep, 0, measurement(mfu=0.25, step_time_s=0.5, step_time_interval_s=0.01, peak_bytes=(10**7, 9 * 10**6))
     )
     page.goto(f"/sweeps/{sweep.id}")
     table = page.get_by_role("table")
@@ -93,6 +93,39 @@ def test_the_page_of_a_running_trial_follows_it_to_its_end(page: Page, driver: S
     expect(page.locator(".facing")).to_contain_text("35.0 %")
 
 
+def test_the_page_of_a_measured_trial_says_how_it_was_measured_and_where_its_step_went(
+    page: Page, driver: StoreDriver
+) -> None:
+    careful = measurement(
+        num_warmup_steps=4,
+        num_steps=12,
+        step_time_interval_s=0.003,
+        noise_floor=0.02,
+        num_disturbed=1,
+        compile_s=18.0,
+        power_w=612.0,
+        breakdown=breakdown(forward_s=0.1, backward_s=0.3, pipeline_idle_s=0.1),
+        environment={"torch": "2.13.0", "NCCL_ALGO": "Ring"},
+    )
+    trial = driver.ended(driver.sweep(), 0, careful)
+    page.goto(f"/trials/{trial.id}")
+    expect(page.locator(".facing")).to_contain_text("500 ms± 3 ms")
+    for said in ("12 measured after 4 to warm up", "2 %", "1, thrown away", "18 s", "612 W"):
+        expect(page.locator("#measured + dl")).to_contain_text(said)
+    rows = page.locator("#phases + div tbody tr")
+    expect(rows.locator("th")).to_have_text(["backward", "forward", "pipeline idle"])
+    expect(rows.first.locator("td.measured")).to_have_text(["300 ms", "60 %"])
+    page.get_by_text("Environment").click()
+    expect(page.get_by_role("row").filter(has_text="NCCL_ALGO")).to_contain_text("Ring")
+
+
+def test_a_trial_that_was_extrapolated_is_marked_in_the_ranking(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(extrapolated_from=(2, 4)))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".ranking tbody th")).to_contain_text("extrapolated from 2 and 4 layers per stage")
+
+
 def test_what_measured_pairs_say_is_on_the_page_of_the_sweep(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(sweep, 0, measurement(step_time_s=0.5))
@@ -114,9 +147,9 @@ def test_the_page_follows_a_sweep_to_its_end_without_a_reload(page: Page, driver
     page.evaluate("window.unreloaded = true")
 
     trial = driver.running(sweep, 0)
-    expect(page.get_by_role("listitem")).to_contain_text("step 1 of 7")
+    expect(page.get_by_role("listitem")).to_contain_text("step 1, measuring")
     driver.step(trial, 1)
-    expect(page.get_by_role("listitem")).to_contain_text("step 2 of 7")
+    expect(page.get_by_role("listitem")).to_contain_text("step 2, measuring")
     driver.end(trial, measurement(mfu=0.25))
     expect(page.locator("tbody tr")).to_have_count(1)
     driver.ended(sweep, 1, measurement(mfu=0.35))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.torchrun import Torchrun
 from autotuner.ports import Launcher
 from tests.builders import failure
 from tests.trials.launching import Watcher, spec, too_large
@@ -20,9 +24,24 @@ def pretend(trial: TrialSpec) -> Measurement | TrialFailure:
     return failure(FailureKind.OOM) if trial.settings.memory_budget_bytes else plain_measurement(trial)
 
 
-@pytest.fixture(params=["fake", "local"])
-def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> Launcher:
-    return FakeLauncher(pretend) if request.param == "fake" else LocalLauncher(tmp_path)
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    starter = Forks()
+    yield starter
+    starter.close()
+
+
+@pytest.fixture(params=["fake", "zygote", "torchrun", "careful"])
+def launcher(request: pytest.FixtureRequest, tmp_path: Path, forks: Forks) -> Iterator[Launcher]:
+    launchers: dict[str, Callable[[], Launcher]] = {
+        "fake": lambda: FakeLauncher(pretend),
+        "zygote": lambda: LocalLauncher(tmp_path, forks),
+        "torchrun": lambda: LocalLauncher(tmp_path, Torchrun()),
+        "careful": lambda: CarefulLauncher(LocalLauncher(tmp_path, forks)),
+    }
+    made = launchers[request.param]()
+    yield made
+    made.close()
 
 
 def test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps(launcher: Launcher) -> None:

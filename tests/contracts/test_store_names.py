@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Store
-from tests.builders import h100_cluster, llama_70b, sweep_request, tiny_model
+from tests.builders import h100_cluster, llama_70b, profile, sweep_request, tiny_model
 
 
 def test_a_saved_model_and_cluster_read_back_by_name(store: Store) -> None:
@@ -63,12 +63,22 @@ def test_a_name_unlike_any_is_not_found_without_a_suggestion(store: Store) -> No
     assert missing.value.nearest is None
 
 
+def test_a_newer_profile_takes_the_place_of_the_older_one(store: Store) -> None:
+    store.save_profile(profile("node"))
+    store.save_profile(profile("local"))
+    store.save_profile(profile("node", measured_at=2.0))
+    assert store.get_profile("node") == profile("node", measured_at=2.0)
+    assert store.list_profiles() == [profile("local"), profile("node", measured_at=2.0)]
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "a\ud800b", "a\nb"], ids=ascii)
 def test_a_name_that_does_not_print_is_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"model\.name"):
         store.save_model(tiny_model(name=name))
     with pytest.raises(InvalidInput, match=r"cluster\.name"):
         store.save_cluster(h100_cluster(name=name))
+    with pytest.raises(InvalidInput, match=r"profile\.name"):
+        store.save_profile(profile(name))
 
 
 READS: dict[str, Callable[[Store, str], Any]] = {
@@ -80,6 +90,7 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "events": lambda store, key: store.events(key),
     "get_model": lambda store, key: store.get_model(key),
     "get_cluster": lambda store, key: store.get_cluster(key),
+    "get_profile": lambda store, key: store.get_profile(key),
 }
 
 

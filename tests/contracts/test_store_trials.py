@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Recompute
+from autotuner.domain.choice import Precision, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.errors import Conflict, NotFound
@@ -219,3 +219,12 @@ def test_the_ranking_can_be_filtered_and_paged(store: Store) -> None:
     _, second, _ = (measure(store, sweep, number, mfu=0.5 - number / 10, layout=tensor) for number in (1, 2, 3))
     where = TrialFilter(tensor_parallel_degree=2)
     assert store.ranking(sweep.id, where=where, page=Page(limit=1, offset=1)) == ([second], 3)
+
+
+def test_an_emulated_trial_is_kept_and_has_no_rank(store: Store) -> None:
+    sweep = held_sweep(store)
+    emulated = measure(store, sweep, 0, mfu=0.9, layout=cpu_layout(precision=Precision.FP8_EMULATED))
+    real = measure(store, sweep, 1, mfu=0.2)
+    assert store.ranking(sweep.id) == store.ranking() == ([real], 1)
+    kept = store.get_trial(emulated.id)
+    assert (kept.state, kept.measurement) == (TrialState.COMPLETE, emulated.measurement)

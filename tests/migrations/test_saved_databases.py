@@ -87,3 +87,8 @@ def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
     assert sweep.id == "sw-running000"
     trial = store.start_trial("sw-running000-0000", owner="worker-c", now=301.0)
     assert trial.attempts == 2
+
+
+def test_profiles_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
+    names = [profile.name for profile in store.list_profiles()]
+    assert names == (["local"] if request.node.callspec.id >= "0003" else [])

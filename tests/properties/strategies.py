@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import Layout
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import LatentAttention, MixtureOfExperts, TransformerSpec
 from autotuner.domain.stack import Stack
@@ -33,6 +42,18 @@ layouts = st.builds(
     attention_kernel=st.sampled_from(AttentionKernel),
     precision=st.sampled_from(Precision),
     fused_norm=st.booleans(),
+    first_stage_less_layers=st.integers(0, 2),
+    last_stage_less_layers=st.integers(0, 2),
+    loss_parallel=st.booleans(),
+    async_tensor_parallel=st.booleans(),
+    context_exchange=st.sampled_from(ContextExchange),
+    recompute_every=st.integers(1, 3),
+    gradient_bucket_bytes=st.sampled_from([1, 2**20, DEFAULT_BUCKET_BYTES, 2**33]),
+    fp32_gradient_reduce=st.booleans(),
+    fp8_recipe=st.sampled_from(Fp8Recipe),
+    compiled=st.booleans(),
+    optimizer_kernel=st.sampled_from(OptimizerKernel),
+    offload_activations=st.booleans(),
 )
 
 experts = st.builds(
@@ -108,6 +129,8 @@ stacks = st.builds(
     keeps_receive_buffers=st.booleans(),
     blocks_sends=st.booleans(),
     gathers_logits=st.booleans(),
+    keeps_products=st.booleans(),
+    fills_buckets=st.booleans(),
     overlaps_data_parallel=st.sampled_from([0.0, 0.3, 1.0]),
     kernel_launch_s=st.sampled_from([0.0, 5e-6, 1e-3]),
     tensor_wait_s=st.sampled_from([0.0, 3e-4]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,20 @@ from hypothesis import strategies as st
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory import memory
 from autotuner.costmodel.pipeline import critical_ranks
-from autotuner.costmodel.predict import predict
+from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.sharding import owned_elements
 from autotuner.costmodel.weights import weights
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layout import LAYOUT_FIELDS
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
 from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory, StepTime
 from autotuner.domain.sweep import SearchSpace
@@ -33,10 +44,35 @@ WIDE = SearchSpace(
     fused_norm=(False, True),
 )
 
+FURTHER: Mapping[str, tuple[Any, ...]] = {
+    "first_stage_less_layers": (0, 1),
+    "last_stage_less_layers": (0, 1, 2),
+    "loss_parallel": (True, False),
+    "async_tensor_parallel": (False, True),
+    "context_exchange": tuple(ContextExchange),
+    "recompute_every": (1, 2),
+    "gradient_bucket_bytes": (DEFAULT_BUCKET_BYTES, 2**10),
+    "fp32_gradient_reduce": (False, True),
+    "fp8_recipe": tuple(Fp8Recipe),
+    "compiled": (False, True),
+    "optimizer_kernel": tuple(OptimizerKernel),
+    "offload_activations": (False, True),
+}
+"""Fields of which a space names one value."""
 
-def some_rows(job: Job, data: st.DataObject) -> LayoutColumns:
-    """Up to 50 legal layouts of the job."""
-    layouts = legal_layouts(job, WIDE)
+
+CHOSEN = ("pipeline_schedule", "shard_level", "recompute", "attention_kernel", "precision")
+"""Fields of which a space draws two values: all values of all fields would be a space of a million."""
+
+
+def some_rows(job: Job, data: st.DataObject, *further: str, **only: tuple[Any, ...]) -> LayoutColumns:
+    """Up to 50 legal layouts of the job, which also differ in a few further fields, in some of them as told."""
+    names = further or tuple(data.draw(st.lists(st.sampled_from(sorted(FURTHER)), max_size=3, unique=True)))
+    drawn: dict[str, Any] = {name: FURTHER[name] for name in names}
+    for name in CHOSEN:
+        values = st.lists(st.sampled_from(getattr(WIDE, name)), min_size=1, max_size=2, unique=True)
+        drawn[name] = tuple(data.draw(values))
+    layouts = legal_layouts(job, replace(WIDE, **(drawn | only)))
     assume(len(layouts) > 0)
     picks = st.lists(st.integers(0, len(layouts) - 1), min_size=1, max_size=50, unique=True)
     return layouts.take(np.array(data.draw(picks)))
@@ -96,6 +132,7 @@ def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, 
     rows = some_rows(job, data)
     plain = replace(rows, recompute=np.full(len(rows), Recompute.NONE, dtype=np.int8))
     again = replace(rows, recompute=np.full(len(rows), Recompute.FULL, dtype=np.int8))
+    plain, again = (replace(r, recompute_every=np.ones_like(rows.recompute_every)) for r in (plain, again))
     lone_layer = job.model.num_layers // rows.pipeline_parallel_degree < 2
     less, more = predict(again, job), predict(plain, job)
     assert np.all(less.step_time.total_s >= more.step_time.total_s)
@@ -107,10 +144,7 @@ def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, 
 @given(jobs, st.data())
 def test_all_ranks_together_own_every_parameter_once(job: Job, data: st.DataObject) -> None:
     """With parameters sharded, over one pipeline rank: shares times ranks is the model, final norm aside."""
-    rows = some_rows(job, data)
-    lone = (rows.pipeline_parallel_degree == 1) & (rows.shard_level == ShardLevel.PARAMETERS)
-    assume(lone.any())
-    rows = rows.take(lone)
+    rows = some_rows(job, data, pipeline_parallel_degree=(1,), shard_level=(ShardLevel.PARAMETERS,))
     (first, *_) = critical_ranks(rows, job)
     owned = owned_elements(rows, weights(rows, job, first)) * rows.world_size / rows.data_parallel_replicate_degree
     final_norm = job.model.hidden_size * (2 if job.model.norm == "layernorm" else 1)
@@ -124,3 +158,65 @@ def test_twice_the_batch_never_takes_less_time(job: Job, data: st.DataObject) ->
     workload = job.workload
     twice = Workload(seq_len=workload.seq_len, global_batch_size=2 * workload.global_batch_size)
     assert np.all(predict(rows, replace(job, workload=twice)).step_time.total_s >= predict(rows, job).step_time.total_s)
+
+
+def both(rows: LayoutColumns, job: Job, name: str, less: Any, more: Any) -> tuple[PredictionColumns, PredictionColumns]:
+    """Predictions of the same rows with one value of a field and with another."""
+    column = getattr(rows, name)
+    before, after = (predict(replace(rows, **{name: np.full_like(column, value)}), job) for value in (less, more))
+    return before, after
+
+
+@given(jobs, st.data())
+def test_the_compiler_never_lengthens_what_moves_memory_or_waits_for_launches(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data, "compiled")
+    eager, compiled = both(rows, job, "compiled", False, True)
+    # of pipeline ranks whose passes tie, the one whose parts are told may change
+    lone = rows.pipeline_parallel_degree == 1
+    assert np.all((compiled.step_time.pointwise_s <= eager.step_time.pointwise_s * (1 + 1e-12)) | ~lone)  # rounding
+    assert np.all(compiled.memory.total_bytes <= eager.memory.total_bytes * (1 + 1e-12))
+
+
+@given(jobs, st.data())
+def test_offloading_trades_memory_for_the_link_to_the_host(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data, "offload_activations")
+    here, away = both(rows, job, "offload_activations", False, True)
+    assert np.all(here.step_time.offload_s == 0.0)
+    # rounding of sums of other parts
+    assert np.all(away.step_time.total_s >= here.step_time.total_s * (1 - 1e-12))
+    assert np.all(away.memory.activations_bytes <= here.memory.activations_bytes * (1 + 1e-12))
+
+
+@given(jobs, st.data())
+def test_gathered_logits_and_wider_sums_and_more_passes_never_save_time_or_memory(
+    job: Job, data: st.DataObject
+) -> None:
+    rows = some_rows(job, data)
+    dearer = (("loss_parallel", True, False), ("optimizer_kernel", 0, 1), ("fp32_gradient_reduce", False, True))
+    for name, cheap, dear in dearer:
+        less, more = both(rows, job, name, cheap, dear)
+        # of pipeline ranks, the one whose passes are slowest is told, with the sums of its own gradients: it may change
+        lone = rows.pipeline_parallel_degree == 1
+        assert np.all((more.step_time.total_s >= less.step_time.total_s * (1 - 1e-12)) | ~lone), name  # rounding
+        if name == "fp32_gradient_reduce":  # the optimizer need not widen what is fp32 already: its step needs less
+            assert np.all(more.memory.gradients_bytes >= less.memory.gradients_bytes)
+        else:
+            assert np.all(more.memory.total_bytes >= less.memory.total_bytes * (1 - 1e-12)), name
+
+
+@given(jobs, st.data())
+def test_layers_that_are_spared_take_no_more_time_and_keep_no_less(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data, "recompute_every")
+    every, some = both(rows, job, "recompute_every", 1, 2)
+    lone = rows.pipeline_parallel_degree == 1  # stages that recompute unequal shares wait for one another
+    assert np.all((some.step_time.total_s <= every.step_time.total_s * (1 + 1e-12)) | ~lone)  # rounding
+    assert np.all(some.hfu * some.step_time.total_s <= every.hfu * every.step_time.total_s * (1 + 1e-12))
+
+
+@given(jobs, st.data())
+def test_async_tensor_parallelism_never_exposes_more(job: Job, data: st.DataObject) -> None:
+    rows = some_rows(job, data, "async_tensor_parallel", "compiled")
+    between, under = both(rows, job, "async_tensor_parallel", False, True)
+    lone = rows.pipeline_parallel_degree == 1
+    exposed, rest = between.step_time.tensor_communication_s, under.step_time.tensor_communication_s
+    assert np.all((rest <= exposed * (1 + 1e-12)) | ~lone)  # rounding

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from autotuner.domain.choice import Precision
 from autotuner.domain.model import TransformerSpec
+from autotuner.launch.forks import Forks
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.torchrun import Torchrun
 from tests.builders import cpu_layout
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import Zygote
@@ -22,6 +25,20 @@ def zygote() -> Iterator[Zygote]:
     process = Zygote()
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """The launcher's own way to have a zygote, kept over the tests as it is over trials."""
+    starter = Forks()
+    yield starter
+    starter.close()
+
+
+@pytest.fixture(params=["zygote", "torchrun"])
+def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> LocalLauncher:
+    """A launcher with each way to start ranks; its files lie in ``tmp_path / "work"``."""
+    return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else Torchrun())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

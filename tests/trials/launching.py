@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,10 +15,17 @@ from autotuner.domain.trial import StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.processes import MARK
 from tests.builders import cpu_layout, tiny_job, tiny_model
 
-__all__ = ["ENDLESS", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
+__all__ = ["ENDLESS", "SHORT", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
 
-ENDLESS = TrialSettings(warmup_steps=0, measured_steps=1_000_000, timeout_s=60.0)
+ENDLESS = TrialSettings(
+    warmup_steps=0, max_warmup_steps=0, measured_steps=1_000_000, max_measured_steps=1_000_000, timeout_s=60.0
+)
 """More steps than any test waits for."""
+
+SHORT = TrialSettings(
+    warmup_steps=1, max_warmup_steps=1, measured_steps=2, max_measured_steps=2, profiled_steps=0, timeout_s=60.0
+)
+"""Three steps and no more, however they scatter."""
 
 
 def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -> TrialSpec:
@@ -27,14 +36,14 @@ def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -
         workload=tiny_job().workload,
         layout=cpu_layout(data_parallel_replicate_degree=2),
         device="cpu",
-        settings=settings or TrialSettings(warmup_steps=1, measured_steps=2, timeout_s=60.0),
+        settings=settings or SHORT,
     )
     return replace(base, **changes)
 
 
 def too_large(trial_id: str) -> TrialSpec:
     """A model whose weights alone take more than twice the memory that each rank may have."""
-    settings = TrialSettings(warmup_steps=0, measured_steps=1, timeout_s=60.0, memory_budget_bytes=40_000_000)
+    settings = replace(SHORT, memory_budget_bytes=40_000_000)
     return spec(trial_id, settings, model=tiny_model(num_layers=8, hidden_size=512, ffn_size=2048))
 
 
@@ -58,7 +67,7 @@ class Watcher:
 
 
 def left_over(trial_id: str) -> list[psutil.Process]:
-    """Live processes of the trial."""
+    """Live processes of the trial, whoever started them."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -70,8 +79,9 @@ def left_over(trial_id: str) -> list[psutil.Process]:
 
 
 def ranks_of(trial_id: str) -> dict[int, psutil.Process]:
-    """The trial's ranks, by rank; the agent carries the mark too but has none."""
-    return {int(process.environ()["RANK"]): process for process in left_over(trial_id) if "RANK" in process.environ()}
+    """The trial's ranks, by rank: each prints to ``<rank>/stdout.log``, an agent elsewhere."""
+    logs = {Path(os.readlink(f"/proc/{process.pid}/fd/1")): process for process in left_over(trial_id)}
+    return {int(log.parent.name): process for log, process in logs.items() if log.name == "stdout.log"}
 
 
 def disturb(trial_id: str, rank: int, number: signal.Signals) -> Callable[[], None]:

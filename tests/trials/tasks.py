@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,19 @@ from torch.distributed.tensor import DTensor
 
 from autotuner.domain import wire
 from autotuner.domain.trial import TrialSpec
-from trials.build import build_step
-from trials.data import batch
+from trials.errand import Errand
 from trials.job import attempt
-from trials.mesh import Grid
-from trials.parallelize import parallel_decoder
+from trials.measuring.stopwatch import Stopwatch
+from trials.parallel.context import context_part
+from trials.parallel.mesh import Grid
+from trials.parallel.parallelize import parallel_stages
 from trials.place import Place, device_of, join
 from trials.report import Reporter
-from trials.stopwatch import Stopwatch
+from trials.training.build import build_step
+from trials.training.data import Batch, batch
+from trials.training.step import Step
 
-__all__ = ["TASKS"]
+__all__ = ["TASKS", "perform"]
 
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -33,26 +37,30 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 
 
 def save_gradients(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
-    """The first step's gradients of the whole tensors, by their names in the whole model."""
-    torch.set_num_threads(1)
-    place = _place(rank, world_size)
-    device = device_of(spec.device, place)
-    join(device, place, timeout_s=60.0, store=_store(folder, world_size))
-    grid = Grid(spec.layout, device)
-    model = parallel_decoder(spec, grid, device)
-    step = build_step(spec, model, grid, device, Stopwatch(device))
-    share = batch(
-        spec.workload,
-        vocab_size=spec.model.vocab_size,
-        seed=spec.seed,
-        step=0,
-        replica=grid.replica,
-        num_replicas=spec.layout.data_parallel_degree,
-        device=device,
-    )
-    parameters = {_whole_name(name): parameter for name, parameter in model.named_parameters()}
-    step.gradients(share)
-    torch.save({name: _whole_gradient(parameter) for name, parameter in parameters.items()}, folder / f"{rank}.pt")
+    """The first step's gradients of the whole tensors, by their names in the whole model, and their norm.
+
+    A gradient is brought together the way that new values are: it is written into the parameter.
+    """
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    step = rank_of_trial.step
+    step.gradients(rank_of_trial.batch(0))
+    for share, gradient in zip(step.optimizer.shares, step.optimizer.gradients, strict=True):
+        share.write(gradient)
+    torch.save(rank_of_trial.whole_parameters(), folder / f"{rank}.pt")
+    torch.save(step.optimizer.gradient_norm(), folder / f"norm{rank}.pt")
+    return 0
+
+
+def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """The first gradient's norm, the losses of the measured steps, the whole parameters before and after them."""
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    rank_of_trial.step.gradients(rank_of_trial.batch(0))  # and not used: the first step computes them again
+    norm = float(rank_of_trial.step.optimizer.gradient_norm())
+    first = {name: value.clone() for name, value in rank_of_trial.whole_parameters().items()}
+    numbers = range(spec.settings.measured_steps)
+    losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers]
+    last = rank_of_trial.whole_parameters()
+    torch.save({"norm": norm, "losses": losses, "first": first, "last": last}, folder / f"{rank}.pt")
     return 0
 
 
@@ -69,8 +77,58 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
     "gradients": save_gradients,
+    "training": save_training,
     "deserter": desert,
 }
+
+
+def perform(errand: Errand) -> int:
+    """The task that the file ``task`` names, on the trial of ``spec.json``."""
+    spec = wire.loads(TrialSpec, (errand.folder / "spec.json").read_text())
+    task = TASKS[(errand.folder / "task").read_text()]
+    return task(spec, errand.folder, errand.place.rank, errand.place.world_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """A rank of a trial, built and not yet trained."""
+
+    spec: TrialSpec
+    grid: Grid
+    step: Step
+    parameters: dict[str, nn.Parameter]
+
+    @classmethod
+    def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
+        torch.set_num_threads(1)
+        place = _place(rank, world_size)
+        device = device_of(spec.device, place)
+        join(device, place, timeout_s=60.0, store=_store(folder, world_size))
+        grid = Grid(spec.layout, device)
+        stages = parallel_stages(spec, grid, device)
+        return cls(
+            spec=spec,
+            grid=grid,
+            step=build_step(spec, stages, grid, device, Stopwatch(device)),
+            parameters={_whole_name(name, spec): value for stage in stages for name, value in stage.named_parameters()},
+        )
+
+    def batch(self, number: int) -> Batch:
+        """This rank's part of a step's batch."""
+        return batch(
+            self.spec.workload,
+            vocab_size=self.spec.model.vocab_size,
+            seed=self.spec.seed,
+            step=number,
+            replica=self.grid.replica,
+            num_replicas=self.spec.layout.data_parallel_degree,
+            part=context_part(self.grid),
+            device=torch.device("cpu"),
+        )
+
+    def whole_parameters(self) -> dict[str, Tensor]:
+        """The parameters of this rank's stages, brought together from all ranks, by their names in the whole model."""
+        return {name: _whole(parameter) for name, parameter in self.parameters.items()}
 
 
 def _place(rank: int, world_size: int) -> Place:
@@ -81,16 +139,15 @@ def _store(folder: Path, world_size: int) -> Any:
     return FileStore(str(folder / "store"), world_size)
 
 
-def _whole_name(name: str) -> str:
-    return name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "")
+def _whole_name(name: str, spec: TrialSpec) -> str:
+    name = name.removeprefix("module.").replace("_checkpoint_wrapped_module.", "")
+    return "embedding.weight" if name == "output.weight" and spec.model.tied_embeddings else name
 
 
-def _whole_gradient(parameter: nn.Parameter) -> Tensor:
-    gradient = parameter.grad
-    assert gradient is not None
-    spec = getattr(
-        parameter, "_st_info", None
-    )  # what DDP reduces as a plain tensor is a shard under tensor parallelism
+def _whole(parameter: nn.Parameter) -> Tensor:
+    value = parameter.detach()
+    # what DDP reduces under tensor parallelism is a plain tensor, a part of a DTensor
+    spec = getattr(parameter, "_st_info", None)
     if spec is not None:
-        gradient = DTensor.from_local(gradient, spec.mesh, spec.placements, shape=spec.shape, stride=spec.stride)
-    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+        value = DTensor.from_local(value, spec.mesh, spec.placements, shape=spec.shape, stride=spec.stride)
+    return value.full_tensor() if isinstance(value, DTensor) else value

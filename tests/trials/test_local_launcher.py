@@ -1,32 +1,21 @@
-"""LocalLauncher with real torchrun and real ranks: whatever happens, a trial ends classified and leaves nothing."""
+"""LocalLauncher with real ranks, forked and under torchrun. How trials die is in test_failures."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSettings
+from autotuner.domain.trial import Measurement
 from autotuner.domain.wire import dumps
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
-from tests.trials.launching import ENDLESS, Watcher, disturb, left_over, spec, too_large
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> LocalLauncher:
-    return LocalLauncher(tmp_path / "work")
-
-
-def died(launcher: LocalLauncher, trial_id: str, watcher: Watcher, settings: TrialSettings) -> TrialFailure:
-    outcome = launcher.run(spec(trial_id, settings), watcher)
-    assert isinstance(outcome, TrialFailure), outcome
-    return outcome
+from autotuner.launch.torchrun import Torchrun
+from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 
 
 def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(
@@ -42,35 +31,10 @@ def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher: LocalLauncher) -> None:
-    watcher = Watcher(at_first_step=disturb("killed", 1, signal.SIGKILL))
-    failure = died(launcher, "killed", watcher, ENDLESS)
-    assert (failure.kind, failure.rank) == (FailureKind.CRASH, 1)
-    assert "SIGKILL" in failure.message
-    assert left_over("killed") == []
-
-
-def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit(launcher: LocalLauncher) -> None:
-    watcher = Watcher(at_first_step=disturb("hung", 1, signal.SIGSTOP))
-    failure = died(launcher, "hung", watcher, replace(ENDLESS, timeout_s=20.0))
-    assert (failure.kind, failure.rank) == (FailureKind.TIMEOUT, 1)
-    assert "20 s" in failure.message
-    assert left_over("hung") == []
-
-
-def test_a_trial_out_of_time_shows_where_its_ranks_were(launcher: LocalLauncher) -> None:
-    failure = died(launcher, "slow", Watcher(), replace(ENDLESS, timeout_s=12.0))
-    assert failure.kind == FailureKind.TIMEOUT
-    assert "most recent call first" in failure.log_tail
-
-
-def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(launcher: LocalLauncher) -> None:
-    failure = launcher.run(too_large("oom"), Watcher())
-    assert isinstance(failure, TrialFailure)
-    assert failure.kind == FailureKind.OOM
-    assert failure.rank in (0, 1)
-    assert failure.log_tail
-    assert left_over("oom") == []
+def test_forked_ranks_compute_what_those_of_torchrun_compute(tmp_path: Path, forks: Forks) -> None:
+    outcomes = [LocalLauncher(tmp_path, starter).run(spec("same"), Watcher()) for starter in (forks, Torchrun())]
+    forked, fresh = (outcome.losses for outcome in outcomes if isinstance(outcome, Measurement))
+    assert forked == fresh
 
 
 def test_a_trial_that_is_stopped_leaves_nothing(launcher: LocalLauncher) -> None:
@@ -80,15 +44,28 @@ def test_a_trial_that_is_stopped_leaves_nothing(launcher: LocalLauncher) -> None
     assert left_over("stopped") == []
 
 
-def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+def test_a_trial_that_is_stopped_before_its_ranks_have_started_leaves_nothing(tmp_path: Path) -> None:
+    launcher = LocalLauncher(tmp_path)
+    watcher = Watcher(stop_after=0)
+    assert launcher.run(spec("early", ENDLESS), watcher) == watcher.stop_requested()
+    assert left_over("early") == []
+    assert isinstance(launcher.run(spec("after"), Watcher()), Measurement)
+    launcher.close()
+
+
+@pytest.mark.parametrize("starter", ["forks.Forks", "torchrun.Torchrun"])
+def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
+    module, name = starter.split(".")
     program = (
         "import sys; from pathlib import Path\n"
         "from autotuner.domain.trial import TrialSpec; from autotuner.domain.wire import loads\n"
         "from autotuner.launch.local import LocalLauncher; from tests.trials.launching import Watcher\n"
+        f"from autotuner.launch.{module} import {name}\n"
         "directory = Path(sys.argv[1])\n"
         "spec = loads(TrialSpec, (directory / 'spec.json').read_text())\n"
-        "LocalLauncher(directory / 'work').run(spec, Watcher(at_first_step=lambda: print('running', flush=True)))\n"
+        "watcher = Watcher(at_first_step=lambda: print('running', flush=True))\n"
+        f"LocalLauncher(directory / 'work', {name}()).run(spec, watcher)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as service:
@@ -99,11 +76,3 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     while left_over("orphan") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_over("orphan") == []
-
-
-def test_a_work_directory_that_cannot_be_written_fails_the_trial_and_says_why(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    outcome = LocalLauncher(tmp_path / "file").run(spec("nowhere"), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert outcome.kind == FailureKind.CRASH
-    assert "file" in outcome.message

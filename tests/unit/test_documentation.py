@@ -17,7 +17,7 @@ def test_every_setting_is_documented() -> None:
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "README.md").read_text() + (ROOT / "docs/operations.md").read_text()
-    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     assert [name for name in names if f"autotuner {name}" not in text] == []
 
 

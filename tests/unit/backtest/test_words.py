@@ -8,6 +8,7 @@ import pytest
 
 from autotuner.backtest import words
 from autotuner.domain.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.stages import V_SCHEDULES
 
 READERS: list[tuple[type[Choice], Callable[[str], Choice]]] = [
     (ShardLevel, lambda text: words.shard_level(text)[0]),
@@ -23,7 +24,7 @@ def test_our_own_labels_are_understood(choice: type[Choice], read: Callable[[str
 
 
 def test_our_own_labels_of_schedules_are_understood() -> None:
-    stages = {PipelineSchedule.INTERLEAVED_1F1B: 2, PipelineSchedule.ZBV: 2}
+    stages = dict.fromkeys((PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES), 2)
     assert [words.schedule(s.label, stages.get(s, 1)) for s in PipelineSchedule] == list(PipelineSchedule)
 
 

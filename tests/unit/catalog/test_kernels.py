@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import accelerators, load_accelerator
+from autotuner.costmodel.attention import AttentionShape, attention_s
 from autotuner.costmodel.gemm import gemm_s
 from autotuner.domain.choice import AttentionKernel, Precision
 from tests.builders import h100
@@ -53,6 +55,27 @@ def test_a_newer_flash_attention_is_never_slower_on_the_device_it_was_made_for()
     assert shares == sorted(shares)
 
 
+@pytest.mark.parametrize(("kernel", "like"), [(AttentionKernel.CUDNN, AttentionKernel.FLASH_3)])
+def test_a_kernel_taken_equal_to_another_has_its_law(kernel: AttentionKernel, like: AttentionKernel) -> None:
+    fused = kernels_for(load_accelerator("h100")).attention[Precision.BF16].fused
+    assert fused[kernel] == fused[like]
+
+
+def test_flex_attention_is_as_much_slower_than_flash_attention_2_as_its_authors_say() -> None:
+    law = kernels_for(load_accelerator("a100")).attention[Precision.BF16]
+    shape = AttentionShape(batch=1, num_heads=32, num_kv_heads=8, head_dim=128, query_len=8192, key_len=8192)
+    flash, flex = (attention_s(shape, kernel, law) for kernel in (AttentionKernel.FLASH, AttentionKernel.FLEX))
+    # both directions are limited by what they compute; rounding
+    assert [float(a / b) for a, b in zip(flash, flex, strict=True)] == pytest.approx([0.9, 0.85], rel=1e-12)
+
+
+def test_emulated_fp8_is_bf16_whose_operands_are_rounded() -> None:
+    laws = kernels_for(load_accelerator("a100")).gemm
+    emulated = laws[Precision.FP8_EMULATED]
+    assert emulated.quantise_s_per_element > 0
+    assert replace(emulated, quantise_s_per_element=0.0) == laws[Precision.BF16]
+
+
 def test_every_table_of_constants_names_sources_that_are_dated() -> None:
     sources = TABLES["sources"]
     tables = [
@@ -60,6 +83,7 @@ def test_every_table_of_constants_names_sources_that_are_dated() -> None:
         *TABLES["unfused"].values(),
         *(table for device in TABLES["device"].values() for table in device["gemm"].values()),
         *(table for device in TABLES["device"].values() for table in device.get("attention", {}).values()),
+        *(table for device in TABLES["device"].values() for table in device.get("like", {}).values()),
     ]
     named = [table["source"] for table in tables] + [
         s for tiling in TABLES["tiling"].values() for s in tiling["sources"]

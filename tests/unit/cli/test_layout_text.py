@@ -29,7 +29,44 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
     assert read_layout("") == {}
 
 
-@pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp99999999999"])
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("lessfirst2 lesslast1", {"first_stage_less_layers": 2, "last_stage_less_layers": 1}),
+        ("bucket1048576", {"gradient_bucket_bytes": 1048576}),
+        ("recompute-full every2", {"recompute": "full", "recompute_every": 2}),
+        ("cp2 cp-all_gather", {"context_parallel_degree": 2, "context_exchange": "all_gather"}),
+        ("async-tp gathered-logits", {"async_tensor_parallel": True, "loss_parallel": False}),
+        (
+            "fp32-reduce offload compiled",
+            dict.fromkeys(("fp32_gradient_reduce", "offload_activations", "compiled"), True),
+        ),
+        (
+            "foreach cudnn fp8_emulated rowwise",
+            {
+                "optimizer_kernel": "foreach",
+                "attention_kernel": "cudnn",
+                "precision": "fp8_emulated",
+                "fp8_recipe": "rowwise",
+            },
+        ),
+        (
+            "pp2 v2 dualpipev flex",
+            {
+                "pipeline_parallel_degree": 2,
+                "virtual_stages_per_rank": 2,
+                "pipeline_schedule": "dualpipev",
+                "attention_kernel": "flex",
+            },
+        ),
+    ],
+)
+def test_every_option_has_a_word(words: str, fields: dict[str, object]) -> None:
+    assert read_layout(words) == fields
+    assert set(words.split()) <= set(str(from_dict(Layout, fields)).split())
+
+
+@pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp9999999999999"])
 def test_a_word_that_layouts_do_not_have_is_refused(word: str) -> None:
     with pytest.raises(InvalidInput, match="is no word of a layout"):
         read_layout(f"mb1 {word}")

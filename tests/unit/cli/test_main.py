@@ -239,4 +239,4 @@ def test_every_command_says_what_it_does(cli: CommandLine) -> None:
     for command in app.registered_commands:
         assert command.callback is not None
         assert command.callback.__doc__
-        assert command.callback.__name__ in text
+        assert (command.name or command.callback.__name__) in text

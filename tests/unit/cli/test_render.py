@@ -8,11 +8,12 @@ from rich.console import Console, RenderableType
 
 from api import examples, views
 from autotuner.cli.explanation import explanation_view
+from autotuner.cli.measurement import measurement_view
 from autotuner.cli.render import prediction_table, ranking_table, sweep_view
 from autotuner.domain.choice import PipelineSchedule, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.wire import to_dict
-from tests.builders import prediction
+from tests.builders import breakdown, measurement, prediction
 
 LONG = Layout(
     tensor_parallel_degree=8,
@@ -43,6 +44,7 @@ def test_no_number_and_no_word_of_a_layout_is_cut_off(width: int) -> None:
         prediction_table([predicted(1), predicted(2, Layout())], title="all"),
         ranking_table(to_dict(examples.ranking_page())["items"]),
         explanation_view(to_dict(examples.explanation())),
+        measurement_view(to_dict(examples.trial_detail())["measured"]),
     )
     for view in views:
         text = printed(view, width)
@@ -84,3 +86,33 @@ def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement(
     lines = printed(ranking_table(to_dict(examples.ranking_page())["items"]), 100).splitlines()
     at = next(index for index, line in enumerate(lines) if "43.0 %" in line)
     assert "(47.0 ± 5.6 %)  (4.65 s ± 12 %)  (40.5 GB)" in lines[at + 1]
+
+
+def test_a_measured_trial_is_printed_with_its_interval_its_facts_and_its_parts() -> None:
+    text = printed(measurement_view(to_dict(measurement(breakdown=breakdown(forward_s=0.1, backward_s=0.3)))), 100)
+    for said in ("step 500 ms quartiles 10 ms apart, MFU 25.0 %", "steps: 5 measured", "rank 0 went, 400 ms"):
+        assert said in text
+    assert [line.split() for line in text.rstrip().splitlines()[-2:]] == [
+        ["300", "ms", "75", "%", "backward"],
+        ["100", "ms", "25", "%", "forward"],
+    ]
+
+
+def test_a_measured_trial_without_a_breakdown_is_printed_too() -> None:
+    assert "under the profiler" not in printed(measurement_view(to_dict(measurement())), 100)
+
+
+def test_the_ranking_says_what_was_extrapolated_or_disturbed_and_how_far_equal_runs_differ() -> None:
+    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    careful = to_dict(measurement(noise_floor=0.02, num_disturbed=1, extrapolated_from=(2, 4)))
+    text = " ".join(printed(ranking_table([item | {"measured": careful}]), 200).split())
+    assert "Equal runs differ by up to 2 %. 1 extrapolated from fewer layers. 1 disturbed runs thrown away." in text
+    assert "Equal runs" not in printed(ranking_table([item | {"measured": to_dict(measurement())}]), 200)
+
+
+def test_an_emulated_trial_is_shown_beside_those_without_a_rank() -> None:
+    (item, *_) = to_dict(examples.ranking_page())["items"]
+    emulated = {**item, "layout": {**item["layout"], "precision": "fp8_emulated"}}
+    text = printed(sweep_view(to_dict(examples.sweep_detail()), [], [emulated]), 200)
+    assert "emulated, not ranked" in text
+    assert "emulated" not in printed(sweep_view(to_dict(examples.sweep_detail()), [], [item]), 200)

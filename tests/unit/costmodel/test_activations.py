@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.units import GIB
 from tests.builders import h100_cluster
@@ -129,6 +129,8 @@ def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
         (AttentionKernel.FLASH, False),
         (AttentionKernel.FLASH_1, False),
         (AttentionKernel.FLASH_3, False),
+        (AttentionKernel.CUDNN, False),
+        (AttentionKernel.FLEX, False),
     ],
 )
 def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any(
@@ -144,3 +146,61 @@ def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
     steps, fused = (of(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
     assert float(steps.logits_bytes[0]) == 64 * 128256 * (2 + 4 + 2 * 4)
     assert float(fused.logits_bytes[0]) == 64 * 128256 * (2 + 2)
+
+
+def test_a_stack_that_keeps_products_keeps_less_than_all_and_more_than_inputs() -> None:
+    none, selective, full = (
+        activations(Layout(recompute=r), on_stack(eight_gpus(), keeps_products=True)) for r in Recompute
+    )
+    assert none > selective > full
+
+
+def test_kept_products_are_those_of_the_matrices_and_the_fused_attention() -> None:
+    job = on_stack(eight_gpus(), keeps_products=True)
+    kept = without_working_memory(Layout(recompute=Recompute.SELECTIVE), job)
+    model = job.model
+    # input and both ends of blocks; queries, keys, values, attention's output; both inputs of the gate; 2 bytes each
+    per_token = 2 * (3 * 8192 + 2 * 8192 + model.key_value_size + 2 * model.ffn_size) + 4 * model.num_heads
+    assert kept == 64 * per_token * model.num_layers
+
+
+def test_layers_that_are_spared_keep_all_that_they_compute() -> None:
+    job = eight_gpus()
+    every, half, none = (
+        without_working_memory(layout, job)
+        for layout in (
+            Layout(recompute=Recompute.FULL),
+            Layout(recompute=Recompute.FULL, recompute_every=2),
+            Layout(),
+        )
+    )
+    assert half == (every + none) / 2
+
+
+def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
+    ring, gathered, heads = (
+        without_working_memory(Layout(context_parallel_degree=4, context_exchange=way), eight_gpus())
+        for way in ContextExchange
+    )
+    model = eight_gpus().model
+    assert gathered - ring == 3 * 2 * 16 * model.key_value_size * model.num_layers  # of 64 tokens, 16 are its own
+    assert heads == ring
+
+
+def test_logits_are_whole_where_the_layout_gathers_them_too() -> None:
+    split, whole = (of(replace(Layout(tensor_parallel_degree=8), loss_parallel=p), eight_gpus()) for p in (True, False))
+    wanted = of(Layout(tensor_parallel_degree=8), on_stack(eight_gpus(), gathers_logits=True))
+    assert float(whole.logits_bytes[0]) == float(wanted.logits_bytes[0]) > float(split.logits_bytes[0])
+
+
+@pytest.mark.parametrize("recompute", list(Recompute))
+def test_activations_in_the_hosts_memory_do_not_fill_the_devices(recompute: Recompute) -> None:
+    here, away = (activations(Layout(recompute=recompute, offload_activations=o), eight_gpus()) for o in (False, True))
+    assert away < here
+
+
+def test_offloading_keeps_on_the_device_what_two_layers_leave() -> None:
+    assert without_working_memory(Layout(offload_activations=True), eight_gpus()) == 0.0  # however many layers
+    six = without_working_memory(Layout(), eight_gpus()) * 6 / 8
+    here, away = (activations(Layout(offload_activations=o), eight_gpus()) for o in (False, True))
+    assert here - away == six

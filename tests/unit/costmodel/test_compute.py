@@ -10,7 +10,7 @@ import pytest
 from autotuner.catalog.load import accelerators, load_cluster
 from autotuner.costmodel.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass
-from autotuner.domain.choice import AttentionKernel, Recompute
+from autotuner.domain.choice import AttentionKernel, ContextExchange, Recompute
 from autotuner.domain.layout import Layout
 from tests.builders import big_job, h100, h100_cluster
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, sparse_job, with_stack
@@ -107,3 +107,39 @@ def test_context_ranks_split_the_tokens_and_exchange_keys() -> None:
 def test_expert_ranks_pay_for_the_dispatch_and_lone_experts_do_not() -> None:
     lone, apart = (layer(Layout(expert_parallel_degree=e), sparse_job(), sparse=True) for e in (1, 8))
     assert first(lone.expert_s) == 0.0 < first(apart.expert_s)
+
+
+@pytest.mark.parametrize("kernel", [AttentionKernel.FLASH, AttentionKernel.MATH])
+def test_a_stack_that_keeps_products_computes_only_what_lies_between_again(kernel: AttentionKernel) -> None:
+    layout = Layout(attention_kernel=kernel, recompute=Recompute.SELECTIVE)
+    work, core_alone = (layer(layout, with_stack(keeps_products=k)) for k in (True, False))
+    norms = first(work.pointwise_s) / 3  # one of forward and backward, which takes twice as long
+    # an unfused core is no product of matrices; rounding
+    core = first(core_alone.recompute_s) if kernel == AttentionKernel.MATH else 0.0
+    assert first(work.recompute_s) == pytest.approx(norms + core, rel=1e-12)
+
+
+def test_the_layout_may_gather_logits_where_the_stack_does_not() -> None:
+    ours, theirs = (
+        output(replace(TENSOR, loss_parallel=p), with_stack(gathers_logits=g))
+        for p, g in ((False, False), (True, True))
+    )
+    assert ours.seconds.tolist() == theirs.seconds.tolist()
+
+
+def test_tensor_collectives_cut_up_among_products_are_mostly_hidden() -> None:
+    split = replace(TENSOR, sequence_parallel=True, compiled=True)
+    plain, hidden = (layer(replace(split, async_tensor_parallel=a)) for a in (False, True))
+    # products of a large layer outlast its collectives: an eighth of these has nothing to hide under
+    assert first(hidden.tensor_s) == pytest.approx(first(plain.tensor_s) / 8, rel=1e-12)  # rounding
+    assert first(hidden.compute_s) == first(plain.compute_s)
+
+
+def test_context_ranks_that_exchange_heads_attend_to_whole_sequences() -> None:
+    ring, heads = (
+        layer(Layout(context_parallel_degree=4, context_exchange=way))
+        for way in (ContextExchange.RING, ContextExchange.ALL_TO_ALL)
+    )
+    # as many scores; 5 %: of blocks of queries at their ends
+    assert first(heads.attention_s) == pytest.approx(first(ring.attention_s), rel=0.05)
+    assert first(heads.matrix_s) == first(ring.matrix_s)

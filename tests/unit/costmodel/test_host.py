@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from autotuner.costmodel.host import KERNELS_PER_LAYER, KERNELS_PER_ROUTING, LAUNCHES_PER_COLLECTIVE
+from autotuner.costmodel.host import (
+    COMPILED_KERNELS_PER_LAYER,
+    KERNELS_PER_LAYER,
+    KERNELS_PER_ROUTING,
+    LAUNCHES_PER_COLLECTIVE,
+)
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import MixtureOfExperts
@@ -65,3 +70,11 @@ def test_on_a_cpu_launches_always_take_time_since_the_core_that_launches_compute
     launch_s = job.cluster.accelerator.kernel_launch_s
     assert first(work.host_s) == pytest.approx(2 * KERNELS_PER_LAYER * launch_s, rel=1e-12)  # rounding
     assert first(work.matrix_s) > 10 * first(work.host_s)
+
+
+def test_a_compiled_layer_launches_fewer_kernels() -> None:
+    eager, compiled = (
+        first(layer(Layout(compiled=c), small_job(kernel_launch_s=1.0)).compute_s) for c in (False, True)
+    )
+    # 1e-3: the device's own microseconds
+    assert eager - compiled == pytest.approx(2 * (KERNELS_PER_LAYER - COMPILED_KERNELS_PER_LAYER), rel=1e-3)

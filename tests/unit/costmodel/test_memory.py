@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.choice import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.workload import Workload
@@ -151,3 +151,18 @@ def test_the_peak_is_the_sum_of_its_parts() -> None:
     parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_stage"]
     assert len(parts) == 7
     assert float(sizes.total_bytes[0]) == pytest.approx(sum(parts), rel=1e-12)  # order of a sum
+
+
+def test_one_kernel_per_operation_keeps_the_roots_of_all_second_moments_while_it_steps() -> None:
+    layout = cpu_layout(precision=Precision.BF16)
+    job = replace(demo(layout, 1), workload=Workload(seq_len=16, global_batch_size=2))
+    fused, foreach = (total(replace(layout, optimizer_kernel=kernel), job) for kernel in OptimizerKernel)
+    # the step is the fullest moment then, not the backward: at most 4 bytes an element more
+    assert fused < foreach <= fused + 4 * job.model.num_parameters
+
+
+@pytest.mark.parametrize("ends", [{"first_stage_less_layers": 1}, {"last_stage_less_layers": 1}])
+def test_a_rank_between_smaller_ends_may_be_the_fullest(ends: dict[str, int]) -> None:
+    layout = replace(GPIPE, pipeline_parallel_degree=4, **ends)  # type: ignore[arg-type]  # names of integer fields
+    job = replace(demo(layout, 16), model=tiny_model(num_layers=15, vocab_size=16))
+    assert int(of(layout, job).worst_stage[0]) in {0, 1}

@@ -16,7 +16,7 @@ from autotuner.domain.stack import Stack
 from autotuner.domain.workload import Workload
 from tests.builders import h100_cluster, tiny_model
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV = PipelineSchedule
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV = PipelineSchedule
 
 
 def job(num_micro_batches: int, *, num_layers: int = 16) -> Job:
@@ -141,3 +141,27 @@ def test_micro_batches_of_a_column_are_those_of_the_workload() -> None:
     whole = job(24)
     columns = num_micro_batches(LayoutColumns.from_layouts(layouts), whole)
     assert columns.tolist() == [whole.workload.num_micro_batches(layout) for layout in layouts]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages_per_rank", "kept"), [(ZERO_BUBBLE, 2, 4.0), (DUALPIPEV, 2, (2 * 4 + 1) / 2)]
+)
+def test_zero_bubble_schedules_of_several_stages_keep_as_much_on_every_rank(
+    schedule: PipelineSchedule, stages_per_rank: int, kept: float
+) -> None:
+    ranks = critical_ranks(pipeline(4, schedule, stages_per_rank), job(12))
+    assert [float(load.micro_batches_in_flight[0]) for load in ranks] == [kept, kept]
+
+
+def test_the_second_rank_is_critical_where_the_ends_are_smaller() -> None:
+    plain = Layout(pipeline_parallel_degree=4)
+    smaller = replace(plain, first_stage_less_layers=2, last_stage_less_layers=2)
+    first, last, second = critical_ranks(LayoutColumns.from_layouts([smaller, plain]), job(8))
+    assert first.num_layers.tolist() == [3, 4]
+    assert last.num_layers.tolist() == [3, 4]
+    assert (second.rank.tolist(), second.num_layers.tolist()) == ([1, 0], [5, 4])
+
+
+def test_a_layout_that_says_how_small_its_ends_are_is_not_balanced_by_the_stack() -> None:
+    layout = Layout(pipeline_parallel_degree=2, last_stage_less_layers=2)
+    assert stage_layers(LayoutColumns.from_layouts([layout]), balanced(16, vocab_size=1152)) == [9, 7, 7]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.domain.layout import Layout
 from tests.builders import big_job
 from tests.unit.costmodel.works import first, layer, output, sparse_job
@@ -18,15 +18,21 @@ def test_a_large_layer_runs_near_the_rate_of_its_products() -> None:
 
 
 def test_fewer_bits_multiply_faster() -> None:
-    fp32, bf16, fp8 = (
+    fp32, bf16, fp8, emulated = (
         first(layer(Layout(precision=p, attention_kernel=AttentionKernel.MATH)).matrix_s) for p in Precision
     )
     assert fp32 > bf16 > fp8
+    assert emulated > bf16  # the same products, and every operand rounded and widened again
+
+
+def test_a_scale_per_row_costs_time_where_something_is_rounded_to_fp8() -> None:
+    tensorwise, rowwise = (first(layer(Layout(precision=Precision.FP8, fp8_recipe=r)).matrix_s) for r in Fp8Recipe)
+    assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
 
 
 def test_the_output_projection_stays_in_bf16_where_layers_multiply_in_fp8() -> None:
-    bf16, fp8 = (output(Layout(precision=p)) for p in (Precision.BF16, Precision.FP8))
-    assert first(bf16.matrix_s) == first(fp8.matrix_s)
+    bf16, fp8, emulated = (output(Layout(precision=p)) for p in list(Precision)[1:])
+    assert first(bf16.matrix_s) == first(fp8.matrix_s) == first(emulated.matrix_s)
 
 
 def test_expert_ranks_multiply_as_much_as_ranks_that_hold_every_expert() -> None:

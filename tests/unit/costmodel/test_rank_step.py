@@ -19,6 +19,9 @@ from tests.builders import big_job
 SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level", "reshard_after_forward")
 """How data-parallel ranks share the model."""
 
+UPDATED = ("gradient_bucket_bytes", "optimizer_kernel")
+"""How gradients are reduced and what steps with them."""
+
 LAYOUT = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=4, data_parallel_replicate_degree=4)
 SHARDED = [
     replace(
@@ -39,7 +42,7 @@ def waiting_job() -> Job:
 
 
 def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is_shared() -> None:
-    assert {*STEP_FIELDS, *SHARED} == {*LAYOUT_FIELDS, "data_parallel_degree"}
+    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree"}
 
 
 @pytest.mark.parametrize("job", [big_job(), waiting_job()])

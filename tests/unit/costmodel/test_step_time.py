@@ -16,7 +16,7 @@ def test_columns_have_the_parts_of_one_step_in_the_same_order() -> None:
 
 def test_the_step_is_the_sum_of_every_part() -> None:
     parts = {f.name: np.array([2.0**place, 3.0**place]) for place, f in enumerate(fields(StepTimeColumns))}
-    assert StepTimeColumns(**parts).total_s.tolist() == [2.0**12 - 1, (3.0**12 - 1) / 2]
+    assert StepTimeColumns(**parts).total_s.tolist() == [2.0**13 - 1, (3.0**13 - 1) / 2]
 
 
 def test_a_total_does_not_depend_on_how_many_rows_there_are_nor_on_whether_it_is_one() -> None:

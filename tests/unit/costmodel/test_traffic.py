@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.traffic import optimizer_s
+from autotuner.domain.choice import OptimizerKernel
 from autotuner.domain.layout import Layout
 from tests.builders import cpu_layout, tiny_job
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, with_stack
@@ -44,3 +45,25 @@ def test_what_a_stack_does_once_a_step_is_added_to_the_optimizer() -> None:
     x, nothing = columns(Layout()), np.zeros(1)
     seconds = (first(optimizer_s(x, with_stack(step_overhead_s=s), nothing)) for s in (0.0, 0.5))
     assert list(seconds) == [0.0, 0.5]
+
+
+def test_a_compiled_layer_moves_what_one_kernel_for_each_operation_would() -> None:
+    eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=1.9)) for c in (False, True))
+    assert first(eager.pointwise_s) == pytest.approx(1.9 * first(compiled.pointwise_s), rel=1e-12)  # rounding
+    assert first(eager.matrix_s + eager.attention_s) == first(compiled.matrix_s + compiled.attention_s)
+
+
+def test_the_compiler_fuses_a_norm_of_elementary_operations() -> None:
+    fused, plain = (layer(Layout(fused_norm=f, compiled=True)) for f in (True, False))
+    assert fused.seconds.tolist() == plain.seconds.tolist()
+
+
+def test_a_stack_that_moves_less_than_the_compiler_is_not_slowed_by_it() -> None:
+    eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=0.85)) for c in (False, True))
+    assert first(eager.pointwise_s) == first(compiled.pointwise_s)
+
+
+def test_one_kernel_per_operation_moves_the_optimizers_state_again_and_again() -> None:
+    x = columns(cpu_layout(optimizer_kernel=OptimizerKernel.FOREACH))
+    # 20 passes over elements of 4 bytes (torch/optim/adam.py) at 85 % of 10 GB/s; rounding only
+    assert first(optimizer_s(x, with_stack(tiny_job(1)), np.array([1e9]))) == pytest.approx(80 / (0.85 * 10), rel=1e-12)

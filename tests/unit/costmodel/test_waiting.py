@@ -17,11 +17,15 @@ from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV = PipelineSchedule
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV = PipelineSchedule
+
+
+SIMULATED = tuple(schedule for schedule in PipelineSchedule if schedule != DUALPIPEV)
+"""The simulator runs a pair of passes that DualPipe overlaps one after the other: see test_zero_bubble."""
 
 
 @given(
-    schedule=st.sampled_from(list(PipelineSchedule)),
+    schedule=st.sampled_from(SIMULATED),
     p=st.integers(2, 6),
     rounds=st.integers(2, 5),
     forward=st.floats(1, 30),
@@ -42,7 +46,7 @@ def test_equal_ranks_wait_exactly_as_long_as_in_the_simulator(
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize("schedule", SIMULATED)
 def test_unequal_ranks_and_slow_links_are_off_by_less_than_a_percent_on_average(
     schedule: PipelineSchedule, blocking: bool
 ) -> None:
@@ -56,6 +60,10 @@ def test_unequal_ranks_and_slow_links_are_off_by_less_than_a_percent_on_average(
     # of a V 0.65 % and 10.6 %, where it has no more micro-batches than ranks
     assert np.mean(errors) < (0.008 if schedule == ZBV else 0.003)
     assert max(errors) < (0.11 if schedule == ZBV else 0.055)
+
+
+STAGES = ((GPIPE, 1), (ONE_F_ONE_B, 1), (INTERLEAVED, 2), (ZERO_BUBBLE, 1), (ZERO_BUBBLE, 2), (ZBV, 2), (DUALPIPEV, 2))
+"""Schedules and a number of stages per rank."""
 
 
 def column(value: float, size: int) -> Passes:
@@ -73,7 +81,7 @@ def test_a_column_of_many_schedules_is_its_rows_one_by_one() -> None:
     layouts = [
         Layout(pipeline_parallel_degree=p, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
         for p in (2, 4)
-        for schedule, stages in ((GPIPE, 1), (ONE_F_ONE_B, 1), (INTERLEAVED, 2), (ZERO_BUBBLE, 1), (ZBV, 2))
+        for schedule, stages in STAGES
     ]
 
     def waiting(rows: list[Layout]) -> list[float]:

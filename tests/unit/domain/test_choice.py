@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.errors import InvalidInput
 
+CHOICES = (
+    PipelineSchedule,
+    ShardLevel,
+    Recompute,
+    AttentionKernel,
+    Precision,
+    Fp8Recipe,
+    ContextExchange,
+    OptimizerKernel,
+)
 
-@pytest.mark.parametrize("choice", [PipelineSchedule, ShardLevel, Recompute, AttentionKernel, Precision])
+
+@pytest.mark.parametrize("choice", CHOICES)
 def test_words_and_members_match_one_to_one(choice: type[Precision]) -> None:
     assert [choice.from_label(label) for label in choice.labels()] == list(choice)
     assert [int(member) for member in choice] == list(range(len(choice)))
@@ -30,6 +50,10 @@ def test_shard_levels_are_ordered_by_what_they_split() -> None:
 
 
 def test_integers_in_stored_layouts_keep_their_meaning() -> None:
-    assert AttentionKernel.labels() == ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3")
-    assert Precision.labels() == ("fp32", "bf16", "fp8")
-    assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv")
+    kernels = ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3", "cudnn", "flex")
+    assert AttentionKernel.labels() == kernels
+    assert Precision.labels() == ("fp32", "bf16", "fp8", "fp8_emulated")
+    assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev")
+    assert Fp8Recipe.labels() == ("tensorwise", "rowwise")
+    assert ContextExchange.labels() == ("ring", "all_gather", "all_to_all")
+    assert OptimizerKernel.labels() == ("fused", "foreach")

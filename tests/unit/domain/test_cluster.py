@@ -35,13 +35,18 @@ def test_world_size_counts_all_nodes() -> None:
 
 
 def test_hardware_without_a_format_does_not_offer_it() -> None:
-    assert cpu_cluster().accelerator.precisions == (Precision.FP32, Precision.BF16)
+    assert cpu_cluster().accelerator.precisions == (
+        Precision.FP32,
+        Precision.BF16,
+        Precision.FP8_EMULATED,
+    )
     assert h100().precisions == tuple(Precision)
 
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_each_format_has_its_own_peak(precision: Precision) -> None:
     peaks = {Precision.FP32: 67e12, Precision.BF16: 989.4e12, Precision.FP8: 1978.9e12}
+    peaks[Precision.FP8_EMULATED] = peaks[Precision.BF16]  # what its products are multiplied in
     assert h100().peak_flop_per_s(precision) == peaks[precision]
 
 

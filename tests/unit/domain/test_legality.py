@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Rule, illegal, reasons
 from autotuner.domain.model import LatentAttention, MixtureOfExperts
@@ -37,8 +45,8 @@ def on_nodes(num_nodes: int, per_node: int) -> Job:
     return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
 
 
-def on_accelerator(**changes: Any) -> Job:
-    cluster = h100_cluster(num_nodes=1, accelerators_per_node=1, accelerator=h100(**changes))
+def on_accelerator(number: int = 1, **changes: Any) -> Job:
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=number, accelerator=h100(**changes))
     return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
 
 
@@ -82,6 +90,9 @@ CASES = (
         on_gpus(2, num_layers=5),
         Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=INTERLEAVED),
     ),
+    Case("smaller-ends-need-pipeline", on_gpus(1), Layout(first_stage_less_layers=1)),
+    Case("smaller-last-stage-needs-pipeline", on_gpus(1), Layout(last_stage_less_layers=1)),
+    Case("smaller-ends-keep-a-layer", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=4)),
     Case("virtual-stages-fit-schedule", on_gpus(2), Layout(pipeline_parallel_degree=2, pipeline_schedule=INTERLEAVED)),
     Case("schedule-needs-pipeline", on_gpus(1), Layout(pipeline_schedule=PipelineSchedule.GPIPE)),
     Case("whole-micro-batches", on_gpus(1), Layout(micro_batch_size=3)),
@@ -100,54 +111,133 @@ CASES = (
     Case("attention-kernel-on-hardware", on_accelerator(attention_kernels=(AttentionKernel.MATH,)), Layout()),
     Case("flash-needs-half-precision", on_gpus(1), Layout(precision=Precision.FP32)),
     Case("precision-on-hardware", on_accelerator(fp8_flop_per_s=0.0), Layout(precision=Precision.FP8)),
-    Case("fp8-block-shape", on_gpus(1, ffn_size=120), Layout(precision=Precision.FP8)),
+    Case("fp8-block-shape", on_gpus(2, head_dim=8), Layout(tensor_parallel_degree=2, precision=Precision.FP8)),
+    Case("fp8-token-blocks", on_gpus(1, seq_len=24), Layout(precision=Precision.FP8)),
+    Case("recipe-needs-fp8", on_gpus(1), Layout(fp8_recipe=Fp8Recipe.ROWWISE)),
+    Case("gathered-logits-need-tensor-ranks", on_gpus(1), Layout(loss_parallel=False)),
+    Case("async-tensor-parallel-needs", on_gpus(2), Layout(tensor_parallel_degree=2, async_tensor_parallel=True)),
+    Case(
+        "async-tensor-parallel-on-hardware",
+        on_accelerator(2, kind="rocm"),
+        Layout(tensor_parallel_degree=2, sequence_parallel=True, compiled=True, async_tensor_parallel=True),
+    ),
+    Case("context-exchange-needs-context-ranks", on_gpus(1), Layout(context_exchange=ContextExchange.ALL_GATHER)),
+    Case(
+        "heads-per-context-rank",
+        on_gpus(4),
+        Layout(context_parallel_degree=4, context_exchange=ContextExchange.ALL_TO_ALL),
+    ),
+    Case("recompute-interval-needs-recompute", on_gpus(1), Layout(recompute_every=2)),
+    Case(
+        "recompute-interval-within-stage",
+        on_gpus(2),
+        Layout(pipeline_parallel_degree=2, recompute=Recompute.FULL, recompute_every=3),
+    ),
+    Case("buckets-need-replicas", on_gpus(1), Layout(gradient_bucket_bytes=1_000_000)),
+    Case("fp32-reduce-needs-half-precision", on_gpus(1), Layout(fp32_gradient_reduce=True)),
+    Case("offload-on-hardware", on_accelerator(kind="cpu"), Layout(offload_activations=True)),
 )
 TRIAL_CASES = (
     Case(
-        "trial-runs-schedule",
+        "trial-recomputes-selectively-once",
         on_gpus(2),
-        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),
+        Layout(
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.ZBV,
+            recompute=Recompute.SELECTIVE,
+        ),
     ),
     Case(
-        "trial-runs-shard-level",
-        on_gpus(2),
-        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER),
+        "trial-gathers-recomputed-experts-once",
+        on_gpus(2, experts=EXPERTS),
+        Layout(
+            data_parallel_shard_degree=2,
+            shard_level=ShardLevel.PARAMETERS,
+            reshard_after_forward=True,
+            recompute=Recompute.SELECTIVE,
+        ),
     ),
     Case(
-        "trial-keeps-pipeline-parameters",
+        "trial-compiles-whole-backwards",
+        on_gpus(2),
+        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE, compiled=True),
+    ),
+    Case(
+        "trial-keeps-parameters-between-backwards",
         on_gpus(4),
         Layout(
             data_parallel_shard_degree=2,
             pipeline_parallel_degree=2,
+            pipeline_schedule=PipelineSchedule.ZERO_BUBBLE,
             shard_level=ShardLevel.PARAMETERS,
             reshard_after_forward=True,
         ),
     ),
-    Case("trial-runs-recompute", on_gpus(1), Layout(recompute=Recompute.SELECTIVE)),
+    Case(
+        "trial-shards-gradients-of-whole-models",
+        on_gpus(4),
+        Layout(data_parallel_shard_degree=2, pipeline_parallel_degree=2, shard_level=ShardLevel.GRADIENTS),
+    ),
+    Case(
+        "trial-fills-zero-bubble-rounds",
+        on_gpus(2, batch=5),
+        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),
+    ),
     Case(
         "trial-runs-attention-kernel",
         on_gpus(1),
         Layout(attention_kernel=AttentionKernel.FLASH_1),
         implied=frozenset({"attention-kernel-on-hardware"}),  # the builders' accelerator lists PyTorch's kernels
     ),
-    Case("trial-fuses-norms", on_gpus(1), Layout(fused_norm=False)),
     Case("trial-runs-torch", replace(on_gpus(1), stack=Stack(name="megatron")), Layout()),
-    Case("trial-runs-precision", on_gpus(1), Layout(precision=Precision.FP8)),
-    Case("trial-splits-no-context", on_gpus(2), Layout(context_parallel_degree=2)),
     Case(
-        "trial-model-is-dense",
+        "trial-merges-blocks",
         on_gpus(2),
-        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2),
-        implied=frozenset({"experts-per-expert-rank"}),  # a dense model counts as one expert
+        Layout(context_parallel_degree=2, attention_kernel=AttentionKernel.FLEX),
+        implied=frozenset({"attention-kernel-on-hardware"}),  # the builders' accelerator lists none but SDPA's first
     ),
-    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
-    Case("trial-ties-within-a-stage", on_gpus(2, tied_embeddings=True), Layout(pipeline_parallel_degree=2)),
+    Case("trial-blocks-have-heads-of-eight", on_gpus(2, head_dim=12), Layout(context_parallel_degree=2)),
     Case(
-        "trial-ties-one-replica-of-tensor-ranks",
-        on_gpus(4, tied_embeddings=True),
-        Layout(tensor_parallel_degree=2, data_parallel_replicate_degree=2),
+        "trial-shards-with-expert-ranks",
+        on_gpus(2, experts=EXPERTS),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, expert_parallel_degree=2),
     ),
+    Case(
+        "trial-shards-experts-evenly",
+        on_gpus(6, experts=EXPERTS, batch=18),
+        Layout(data_parallel_shard_degree=6, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2),
+    ),
+    Case(
+        "trial-splits-tokens-for-experts",
+        on_gpus(2, experts=EXPERTS, seq_len=63),
+        Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
+    ),
+    Case(
+        "trial-splits-shared-experts",
+        on_gpus(2, experts=replace(EXPERTS, expert_ffn_size=63, num_shared_experts=1)),
+        Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
+    ),
+    Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
+    Case("trial-compiles-dense-layers", on_gpus(1, experts=EXPERTS), Layout(compiled=True)),
+    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
     Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
+    Case(
+        "trial-efficient-attention-has-heads-of-eight",
+        on_gpus(1, num_kv_heads=4, head_dim=12),
+        Layout(attention_kernel=AttentionKernel.EFFICIENT),
+    ),
+    Case("trial-flash-attention-has-heads-of-256-at-most", on_gpus(1, head_dim=264), Layout()),
+    Case(
+        "trial-cudnn-attention-has-short-heads-of-eight",
+        replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=12)),
+        Layout(attention_kernel=AttentionKernel.CUDNN),
+    ),
+    Case(
+        "trial-flex-attention-has-long-heads",
+        replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=8)),
+        Layout(attention_kernel=AttentionKernel.FLEX),
+    ),
     Case("trial-rotates-pairs", on_gpus(1, head_dim=15), Layout()),
     Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
 )
@@ -183,9 +273,11 @@ def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> Non
 UNREPAIRED = {
     "world-size",  # which of five degrees to change is the caller's wish
     "sequence-per-context-rank",
+    "smaller-ends-keep-a-layer",  # of either end, or of fewer stages
     "expert-ranks-are-borrowed",
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
+    "trial-fills-zero-bubble-rounds",
     "trial-rotates-pairs",  # it is the model that would have to change
     "trial-keeps-fp32-moments",  # it is the workload that has to change
     "trial-runs-torch",  # it is the software that would have to change
@@ -204,10 +296,9 @@ def test_a_legal_layout_has_no_reasons() -> None:
     assert not illegal(layout, on_gpus(8), RULES)
 
 
-def test_a_model_with_experts_is_predicted_but_not_tried() -> None:
-    job = on_gpus(1, experts=EXPERTS)
-    assert reasons(Layout(), job) == ()
-    assert [reason.rule for reason in reasons(Layout(), job, TRIAL_RULES)] == ["trial-model-is-dense"]
+def test_expert_ranks_may_be_the_tensor_ranks_without_any_shards() -> None:
+    layout = Layout(tensor_parallel_degree=2, expert_parallel_degree=2)
+    assert reasons(layout, on_gpus(2, experts=EXPERTS), (*RULES, *TRIAL_RULES)) == ()
 
 
 def test_flash_runs_in_fp32_on_a_cpu() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSettings, TrialSpec
+from autotuner.launch.ranks import Death
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.launch.verdict import verdict
 from tests.builders import cpu_layout, measurement, tiny_job, tiny_model
@@ -18,28 +20,38 @@ SPEC = TrialSpec(
     settings=TrialSettings(timeout_s=60.0),
 )
 
-SUMMARY = """Failures:
-[1]:
-  time      : 2026-11-20_21:07:06
-  host      : localhost
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 77)  (SIGKILL)
-  error_file: <N/A>
-"""
-AGENT_LOG = "E1120 api.py:984] failed (exitcode: -9) local_rank: 1 (pid: 77) of binary: python\n"
-
 WAITING = 'Current thread 0x1 (most recent call first):\n  File "torch/distributed/c10d.py", line 1 in wait\n'
 WORKING = (
-    'Current thread 0x1 (most recent call first):\n  File "trials/step.py", line 1 in spin\n  File "x.py", line 2\n'
+    "Current thread 0x1 (most recent call first):\n"
+    '  File "trials/training/step.py", line 1 in spin\n  File "x.py", line 2\n'
 )
+
+
+class Seen:
+    """Ranks that have ended, as whoever started them saw them."""
+
+    def __init__(self) -> None:
+        self.found: list[Death] = []
+        self.text = ""
+
+    def ended(self) -> bool:
+        return True
+
+    def deaths(self) -> Sequence[Death]:
+        return self.found
+
+    def log(self) -> str:
+        return self.text
+
+    def end(self, *, grace_s: float) -> None:
+        del grace_s
 
 
 class Case:
     """The files of one ended trial."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.agent_log = directory / "torchrun.log"
+        self.ranks = Seen()
         self.rank_logs = directory / "ranks"
         self.reports = Reports(directory / "reports")
 
@@ -56,7 +68,7 @@ class Case:
         return verdict(
             SPEC,
             self.reports,
-            agent_log=self.agent_log,
+            self.ranks,
             rank_logs=self.rank_logs,
             timed_out=timed_out,
             oom_killed=oom_killed,
@@ -85,7 +97,7 @@ def test_the_rank_that_ran_out_of_memory_is_guilty_not_its_peers_who_lost_the_co
 
 
 def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -> None:
-    case.agent_log.write_text(AGENT_LOG)
+    case.ranks.found = [Death(rank=0, exit_code=1), Death(rank=1, exit_code=-9)]
     case.rank_log(1, "last words")
     case.fails(0, FailureKind.COMMUNICATION)
     judged = case.failure()
@@ -93,16 +105,8 @@ def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -
     assert "SIGKILL" in judged.message
 
 
-def test_a_killed_rank_is_named_though_torchrun_blames_the_peer_that_wrote_why_it_failed(case: Case) -> None:
-    case.fails(0, FailureKind.COMMUNICATION)
-    case.agent_log.write_text(AGENT_LOG.replace("-9", "1").replace("local_rank: 1", "local_rank: 0") + SUMMARY)
-    failure = case.failure()
-    assert (failure.kind, failure.rank) == (FailureKind.CRASH, 1)
-    assert "SIGKILL" in failure.message
-
-
 def test_a_rank_killed_by_the_kernel_for_memory_ran_out_of_memory(case: Case) -> None:
-    case.agent_log.write_text(AGENT_LOG)
+    case.ranks.found = [Death(rank=1, exit_code=-9)]
     assert case.failure(oom_killed=True).kind == FailureKind.OOM
 
 
@@ -131,8 +135,8 @@ def test_a_timeout_in_which_all_ranks_wait_names_no_rank(case: Case) -> None:
     assert case.failure(timed_out=True).rank is None
 
 
-def test_an_end_without_any_report_is_a_crash_with_the_agents_last_lines(case: Case) -> None:
-    case.agent_log.write_text("ModuleNotFoundError: no torch\n")
+def test_an_end_without_any_report_is_a_crash_with_the_last_lines_of_who_started_the_ranks(case: Case) -> None:
+    case.ranks.text = "ModuleNotFoundError: no torch\n"
     judged = case.failure()
     assert (judged.kind, judged.rank) == (FailureKind.CRASH, None)
     assert "no torch" in judged.log_tail

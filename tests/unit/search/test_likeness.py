@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.choice import Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.choice import ContextExchange, Recompute
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.search.likeness import likeness
 from tests.unit.search.tables import LAYOUTS
 
@@ -25,6 +25,12 @@ def test_a_layout_is_wholly_alike_only_to_itself() -> None:
         (Layout(micro_batch_size=2), Layout(micro_batch_size=8)),
         (Layout(fused_norm=False), Layout(fused_norm=False, recompute=Recompute.FULL)),
         (Layout(tensor_parallel_degree=2), Layout(tensor_parallel_degree=2, sequence_parallel=True)),
+        (Layout(last_stage_less_layers=1), Layout(last_stage_less_layers=3)),
+        (
+            Layout(gradient_bucket_bytes=2 * DEFAULT_BUCKET_BYTES),
+            Layout(gradient_bucket_bytes=DEFAULT_BUCKET_BYTES // 4),
+        ),
+        (Layout(compiled=True), Layout(compiled=True, context_exchange=ContextExchange.ALL_GATHER)),
     ],
 )
 def test_every_doubling_and_every_changed_choice_makes_layouts_less_alike(near: Layout, far: Layout) -> None:

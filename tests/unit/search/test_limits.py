@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
-from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.choice import ContextExchange, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.prediction import Memory, StepTime
+from autotuner.domain.stack import Stack
 from autotuner.search.limits import PART_WORDS, limit_of
 from tests.builders import big_job
 
@@ -38,3 +39,21 @@ def test_the_bubble_names_stages_and_micro_batches() -> None:
     assert "4 stages on 4 pipeline ranks fill and drain around 512 micro-batches (1f1b)" in limit_of(
         "bubble_s", LAYOUT, big_job()
     )
+
+
+def test_what_is_computed_again_is_what_the_stack_and_the_layout_say() -> None:
+    selective = replace(LAYOUT, recompute=Recompute.SELECTIVE)
+    assert "all but matrix products runs again" in limit_of("recompute_s", selective, big_job())
+    megatron = replace(big_job(), stack=Stack(keeps_products=False))
+    assert "the attention cores run again" in limit_of("recompute_s", selective, megatron)
+    assert "on one layer in 4" in limit_of("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
+
+
+def test_an_exchange_is_told_by_its_way() -> None:
+    for way, word in zip(ContextExchange, ("sent round", "gathered before", "heads exchanged"), strict=True):
+        layout = replace(LAYOUT, context_parallel_degree=2, context_exchange=way)
+        assert word in limit_of("context_communication_s", layout, big_job())
+
+
+def test_offloading_names_the_link_to_the_host_and_what_crosses_it() -> None:
+    assert "31.5 GB/s: each layer's input goes there" in limit_of("offload_s", LAYOUT, big_job())

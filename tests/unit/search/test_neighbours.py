@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.choice_rules import IDLE_RULES
 from autotuner.domain.layout import Layout
+from autotuner.domain.legality import reasons
 from autotuner.search.neighbours import neighbours
 from autotuner.search.wording import change_in_words
-from tests.builders import big_job
+from tests.builders import big_job, cpu_layout, tiny_job
 
 PLAIN = Layout(tensor_parallel_degree=4, data_parallel_replicate_degree=16)
 PIPED = Layout(
@@ -96,3 +98,60 @@ def test_every_recomputation_every_kernel_of_the_accelerator_and_the_norm_are_tr
         AttentionKernel.FLASH,
     }
     assert "fused norm on → off" in changes(PLAIN)
+
+
+def test_the_ends_of_a_pipeline_give_layers_away_and_take_them_back() -> None:
+    assert {"fewer layers on the first stage 0 → 1", "fewer layers on the last stage 0 → 1"} <= changes(PIPED)
+    assert "fewer layers on the last stage 2 → 1" in changes(replace(PIPED, last_stage_less_layers=2))
+    assert not [change for change in changes(PLAIN) if "fewer layers" in change]
+
+
+def test_recomputation_goes_to_twice_and_half_as_many_layers_where_there_is_any() -> None:
+    again = replace(PLAIN, recompute=Recompute.FULL, recompute_every=2)
+    assert {"recompute interval 2 → 1", "recompute interval 2 → 4"} <= changes(again)
+    assert "recompute full → none, recompute interval 2 → 1" in changes(again)
+    assert not [change for change in changes(PLAIN) if "interval" in change]
+
+
+def test_ways_to_communicate_are_tried_where_there_is_somebody_to_talk_to() -> None:
+    everywhere = replace(PLAIN, context_parallel_degree=2, compiled=True, sequence_parallel=True)
+    assert {
+        "loss parallel on → off",
+        "async tensor parallel off → on",
+        "context exchange ring → all gather",
+        "context exchange ring → all to all",
+        "gradient bucket 26214400 → 52428800",
+        "gradient bucket 26214400 → 13107200",
+    } <= changes(everywhere)
+    assert not [c for c in changes(Layout()) if any(w in c for w in ("loss", "async", "exchange", "bucket"))]
+
+
+def test_other_kernels_and_other_memory_are_tried() -> None:
+    wanted = {"compiled off → on", "optimizer kernel fused → foreach", "activation offload off → on"}
+    assert wanted <= changes(Layout())
+    on_cores = {change_in_words(cpu_layout(), after) for after in neighbours(cpu_layout(), tiny_job(1))}
+    assert "activation offload off → on" not in on_cores
+
+
+def test_a_step_away_from_every_choice_takes_with_it_what_would_mean_nothing() -> None:
+    full = replace(
+        PLAIN,
+        tensor_parallel_degree=2,
+        data_parallel_replicate_degree=2,
+        pipeline_parallel_degree=2,
+        context_parallel_degree=2,
+        loss_parallel=False,
+        sequence_parallel=True,
+        compiled=True,
+        async_tensor_parallel=True,
+        context_exchange=ContextExchange.ALL_GATHER,
+        gradient_bucket_bytes=2**20,
+        first_stage_less_layers=1,
+        last_stage_less_layers=1,
+        recompute=Recompute.FULL,
+        recompute_every=2,
+    )
+    for after in neighbours(full, big_job(1)):
+        broken = {reason.rule for reason in reasons(after, big_job(1), IDLE_RULES)}
+        assert not broken
+        assert after.pipeline_parallel_degree > 1 or not after.first_stage_less_layers + after.last_stage_less_layers

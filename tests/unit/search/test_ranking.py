@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotuner.costmodel.predict import predict, predict_one
+from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import RULES, TRIAL_RULES
 from autotuner.domain.sweep import SearchSpace
 from autotuner.search.ranking import best_predicted
@@ -55,5 +56,6 @@ def test_an_empty_space_is_an_empty_table() -> None:
 
 
 def test_a_sweeps_rules_leave_what_a_trial_can_run() -> None:
-    tried = best_predicted(big_job(), rules=(*RULES, *TRIAL_RULES))
-    assert tried.num_legal < best_predicted(big_job()).num_legal
+    space = SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(False, True))
+    tried = best_predicted(big_job(), space, rules=(*RULES, *TRIAL_RULES))
+    assert 0 < tried.num_legal < best_predicted(big_job(), space).num_legal

@@ -9,8 +9,16 @@ from math import prod
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
 from autotuner.domain.model import MixtureOfExperts
 from autotuner.domain.sweep import SearchSpace
@@ -91,10 +99,53 @@ def test_every_layout_of_a_large_space_keeps_every_rule_and_appears_once() -> No
 
 
 def test_more_rules_leave_fewer_layouts() -> None:
-    job = big_job(num_nodes=2)
-    tried = rows(legal_layouts(job, rules=(*RULES, *TRIAL_RULES)))
-    assert set(tried) < set(rows(legal_layouts(job)))
-    assert {layout.pipeline_schedule for layout in tried} == {PipelineSchedule.ONE_F_ONE_B}
+    job, space = big_job(num_nodes=2), SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(True,))
+    tried = rows(legal_layouts(job, space, rules=(*RULES, *TRIAL_RULES)))
+    assert set(tried) < set(rows(legal_layouts(job, space)))
+    assert {layout.pipeline_parallel_degree for layout in tried} == {1}  # the compiler splits no backward
+
+
+def test_a_choice_that_means_nothing_keeps_its_default_whatever_the_space_names() -> None:
+    space = tiny_space(
+        precision=(Precision.BF16, Precision.FP8_EMULATED),
+        recompute_every=(2, 4),
+        fp8_recipe=(Fp8Recipe.ROWWISE,),
+        loss_parallel=(False,),
+        context_exchange=(ContextExchange.ALL_GATHER,),
+        gradient_bucket_bytes=(1_000_000, 2_000_000),
+        fp32_gradient_reduce=(True,),
+    )
+    found = rows(legal_layouts(tiny_job(2), space))
+    assert len(found) == len(set(found))
+    for row in found:
+        assert row.recompute_every == 1 if row.recompute == Recompute.NONE else row.recompute_every in {2, 4}
+        assert (row.fp8_recipe == Fp8Recipe.ROWWISE) == (row.precision == Precision.FP8_EMULATED)
+        assert row.loss_parallel == (row.tensor_parallel_degree == 1)
+        assert row.context_exchange == ContextExchange.RING
+        assert (row.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES) == (row.data_parallel_replicate_degree == 1)
+        assert row.fp32_gradient_reduce == (row.data_parallel_degree > 1)
+    assert {row.recompute for row in found} == {Recompute.NONE, Recompute.FULL}
+    assert {row.tensor_parallel_degree for row in found} == {1, 2}
+
+
+def test_equal_runs_are_listed_once_however_many_values_mean_nothing() -> None:
+    job = tiny_job(1)
+    plain = tiny_space(recompute=(Recompute.NONE,))
+    wide = replace(plain, recompute_every=(1, 2, 4), fp8_recipe=tuple(Fp8Recipe), loss_parallel=(False, True))
+    assert rows(legal_layouts(job, wide)) == rows(legal_layouts(job, plain))
+
+
+def test_smaller_ends_are_crossed_with_pipelines_only() -> None:
+    found = rows(legal_layouts(tiny_job(2), tiny_space(last_stage_less_layers=(0, 1))))
+    piped = {row.last_stage_less_layers for row in found if row.pipeline_parallel_degree > 1}
+    alone = {row.last_stage_less_layers for row in found if row.pipeline_parallel_degree == 1}
+    assert (piped, alone) == ({0, 1}, {0})
+
+
+def test_choices_that_the_hardware_lacks_are_explained_when_nothing_is_left() -> None:
+    found = {reason.rule for reason in explain_empty(tiny_job(1), tiny_space(offload_activations=(True,)))}
+    assert "offload-on-hardware" in found
+    assert len(legal_layouts(tiny_job(1), tiny_space(offload_activations=(True,)))) == 0
 
 
 def test_micro_batches_default_to_powers_of_two_that_divide_the_replicas_batch() -> None:

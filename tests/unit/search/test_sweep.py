@@ -4,9 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.choice import PipelineSchedule, Recompute
+from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
@@ -200,6 +201,7 @@ def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_
         sequence_parallel=(False,),
         reshard_after_forward=(False,),
         recompute=(Recompute.NONE,),
+        shard_level=(ShardLevel.NONE, ShardLevel.PARAMETERS),
     )
     request = sweep_request(job=job, space=space, budget=Budget(num_trials=10, min_gain=0))
     layouts = [ended.layout for ended in run(plan_for(request), 10)]
@@ -278,3 +280,27 @@ def test_optuna_sees_the_trials_under_the_numbers_we_store() -> None:
     plan = plan_for(sweep_request())
     ended = [*run(plan, 2), *run(plan, 1, state=TrialState.FAILED, failure=failure())]
     assert [t.number for t in plan.study.trials] == [t.number for t in ended]
+
+
+def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> None:
+    space = tiny_space(
+        precision=(Precision.BF16, Precision.FP8_EMULATED), micro_batch_size=(1, 2), recompute=(Recompute.NONE,)
+    )
+    request = sweep_request(space=space, budget=Budget(num_trials=1000, min_gain=0))
+    plan, ended = plan_for(request), list[Trial]()
+    while isinstance(order := plan.next(0.0), RunTrial):
+        mfu = 0.9 if order.layout.is_emulated else 0.1  # a ninth: below the half that others are ended at
+        assert not any(plan.reported(step_report(step, mfu=0.1)) for step in range(4))
+        ended.append(trial(order, measurement=measurement(mfu=mfu)))
+        plan.finished(ended[-1])
+    assert {t.layout.is_emulated for t in ended} == {False, True}
+    for told in (plan, plan_for(request, ended)):
+        counted = told.study.get_trials(states=(OptunaState.COMPLETE,))
+        assert {(t.params["precision"], t.value) for t in counted} == {("bf16", 0.1)}
+
+
+def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
+    space = tiny_space(precision=(Precision.FP8_EMULATED,))
+    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
+    run(plan, 5)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat

@@ -1,0 +1,85 @@
+"""How the ranks of a context group meet in attention, and how much of that their own computation hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from autotuner.costmodel.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.groups import context_group
+from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.costmodel.overlap import overlap_share
+from autotuner.domain.choice import ContextExchange
+from autotuner.domain.legality import Job
+
+__all__ = ["ExchangeTimes", "exchange_times"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeTimes:
+    """Exposed seconds of one layer's exchange."""
+
+    forward_s: Floats
+    backward_s: Floats
+
+
+def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
+    """What a layer's attention core waits for the other ranks of its context group; nothing where there are none.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        forward_s: Of the attention core.
+        backward_s: Of the same.
+    """
+    if not (x.context_parallel_degree > 1).any():  # the usual table, at no cost
+        return ExchangeTimes(forward_s=np.zeros(len(x)), backward_s=np.zeros(len(x)))
+    ways = (_ring(x, job, forward_s, backward_s), _gather(x, job), _heads(x, job))
+    chosen = [x.context_exchange == way for way in ContextExchange]
+    alone = x.context_parallel_degree == 1
+    return ExchangeTimes(
+        forward_s=np.where(alone, 0.0, np.select(chosen, [way.forward_s for way in ways])),
+        backward_s=np.where(alone, 0.0, np.select(chosen, [way.backward_s for way in ways])),
+    )
+
+
+def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
+    """Blocks of keys and values go round in ``c - 1`` sends, each under the attention to the block before it.
+
+    Backward their gradients travel with them and take one send more to come home (arXiv 2310.01889, section 3).
+    """
+    group, ranks = context_group(x, job.cluster), x.context_parallel_degree.astype(np.float64)
+    block_bytes = _key_value_bytes(x, job)
+    once_s, both_s = send_s(block_bytes, group), send_s(2 * block_bytes, group)
+    share = overlap_share(job.cluster.accelerator)
+    return ExchangeTimes(
+        forward_s=(ranks - 1) * np.maximum(once_s - share * forward_s / ranks, 0.0),
+        backward_s=(ranks - 1) * np.maximum(both_s - share * backward_s / ranks, 0.0) + once_s,
+    )
+
+
+def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
+    """All keys and values in one collective before the attention, and their gradients in one behind it.
+
+    arXiv 2407.21783, section 3.3.2: latency matters little, since attention grows with the square of the sequence.
+    """
+    group, full_bytes = context_group(x, job.cluster), _key_value_bytes(x, job) * x.context_parallel_degree
+    return ExchangeTimes(forward_s=all_gather_s(full_bytes, group), backward_s=reduce_scatter_s(full_bytes, group))
+
+
+def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
+    """All-to-alls of queries, keys, values and outputs: heads for sequence and back (arXiv 2309.14509, section 3.2)."""
+    model, group = job.model, context_group(x, job.cluster)
+    per_token = (model.query_size, model.key_value_size / 2, model.key_value_size / 2, model.attention_output_size)
+    local_bytes = x.element_bytes * tokens_per_pass(x, job) / x.tensor_parallel_degree
+    seconds: Floats = reduce(np.add, (all_to_all_s(local_bytes * size, group) for size in per_token))
+    return ExchangeTimes(forward_s=seconds, backward_s=seconds)
+
+
+def _key_value_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """A layer's keys and values of the tokens of one rank."""
+    size: Floats = x.element_bytes * tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
+    return size

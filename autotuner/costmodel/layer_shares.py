@@ -1,0 +1,106 @@
+"""Which layers a pipeline rank holds: ``domain.stages`` for columns of layouts, and for stacks that balance stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.domain.legality import Job
+from autotuner.domain.rule import any_of
+from autotuner.domain.stages import V_SCHEDULES
+
+__all__ = ["LayerCounts", "first_layer", "held_layers", "is_folded", "spared_layers", "spared_layers_of_all"]
+
+
+class LayerCounts(NamedTuple):
+    """Layers with an ordinary feed-forward block, and layers with experts."""
+
+    dense: Integers
+    sparse: Integers
+
+
+def is_folded(x: LayoutColumns) -> Booleans:
+    """Whether the second round of stages runs through the ranks backwards: the first rank also holds the last stage."""
+    folded: Booleans = any_of(x.pipeline_schedule, V_SCHEDULES)
+    return folded
+
+
+def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
+    """Where a stage begins, as ``domain.stages.stage_layers`` deals layers.
+
+    A stack that balances stages counts the output projection as the layers that it is worth, unless the layout itself
+    says how many fewer the ends have.
+    """
+    first, last = x.first_stage_less_layers, x.last_stage_less_layers
+    given_away = first + last
+    per_stage, rest = np.divmod(job.model.num_layers + given_away, x.num_stages)
+    dealt: Integers = stage * per_stage + np.minimum(stage, rest) - first * (stage > 0) - last * (stage == x.num_stages)
+    if not job.stack.balances_stages:
+        return dealt
+    return np.where(given_away > 0, dealt, _balanced(x, job, stage))
+
+
+def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
+    num_layers = job.model.num_layers
+    layer_parameters = job.model.num_active_layer_matrix_parameters / num_layers
+    worth = num_layers + job.model.embedding_parameters / layer_parameters
+    return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
+
+
+def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+    """Layers of a pipeline rank, summed over its stages."""
+    num_sparse = job.model.num_sparse_layers
+    if 0 < num_sparse < job.model.num_layers:
+        return _summed(_stages(x, job, rank))
+    held, nothing = _held(x, job, rank), np.zeros_like(rank)
+    return LayerCounts(nothing, held) if num_sparse else LayerCounts(held, nothing)
+
+
+def spared_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+    """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
+    return _summed(_spared(x, counts) for counts in _stages(x, job, rank))
+
+
+def spared_layers_of_all(x: LayoutColumns, job: Job) -> LayerCounts:
+    """The same of all pipeline ranks together."""
+    return _summed(_spared(x, _stage(x, job, np.full(len(x), s))) for s in range(int(x.num_stages.max(initial=1))))
+
+
+def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
+    """Layers of a rank of any kind; of several stages per rank all but the ends are equal (equal-virtual-stages)."""
+    alone = first_layer(x, job, rank + 1) - first_layer(x, job, rank)
+    given_away = x.first_stage_less_layers + x.last_stage_less_layers
+    per_stage = (job.model.num_layers + given_away) // x.num_stages
+    has_last = rank == np.where(is_folded(x), 0, x.pipeline_parallel_degree - 1)
+    less = x.first_stage_less_layers * (rank == 0) + x.last_stage_less_layers * has_last
+    return np.where(x.virtual_stages_per_rank == 1, alone, per_stage * x.virtual_stages_per_rank - less)
+
+
+def _stages(x: LayoutColumns, job: Job, rank: Integers) -> Iterator[LayerCounts]:
+    """The stages of a rank one after the other; empty ones where a layout has fewer."""
+    for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
+        back = is_folded(x) & (chunk > 0)
+        stage = np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
+        yield _stage(x, job, stage)
+
+
+def _stage(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+    """Layers of a stage, none where the layout has no such stage; the leading ones of the model are dense."""
+    start = first_layer(x, job, stage)
+    size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
+    dense = np.clip(job.model.num_layers - job.model.num_sparse_layers - start, 0, size)
+    return LayerCounts(dense, size - dense)
+
+
+def _spared(x: LayoutColumns, stage: LayerCounts) -> LayerCounts:
+    size = stage.dense + stage.sparse
+    dense = -(-stage.dense // x.recompute_every)
+    return LayerCounts(stage.dense - dense, stage.sparse - (-(-size // x.recompute_every) - dense))
+
+
+def _summed(stages: Iterator[LayerCounts]) -> LayerCounts:
+    dense, sparse = zip(*stages, strict=True)
+    return LayerCounts(sum(dense), sum(sparse))

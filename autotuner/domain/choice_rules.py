@@ -1,0 +1,226 @@
+"""Rules of the choices beside the degrees: what hardware multiplies and attends with, and what means nothing alone.
+
+A choice that would change nothing beside the others must stay at its default, so that equal runs are equal values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from autotuner.domain.choice import (
+    FP8_PRECISIONS,
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
+from autotuner.domain.rule import Job, Layouts, Rule, any_of
+from autotuner.domain.stages import ONE_STAGE_SCHEDULES
+
+__all__ = ["CHOICE_RULES", "IDLE_RULES"]
+
+_IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
+"""Kernels that a GPU has in half precision only."""
+
+_FP8_BLOCK = 16
+"""Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``)."""
+
+
+def _splits_fp8_blocks(x: Layouts, job: Job) -> Any:
+    """Whether a tensor rank's share of a matrix is no whole number of blocks."""
+    model, block = job.model, _FP8_BLOCK * x.tensor_parallel_degree
+    return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
+
+
+def _kv_size(job: Job) -> int:
+    return job.model.num_kv_heads * job.model.head_dim
+
+
+def _labels(members: Iterable[object]) -> str:
+    return ", ".join(str(m) for m in members)
+
+
+def _fills_no_buckets(x: Layouts) -> Any:
+    return any_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES) == 0
+
+
+CHOICE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "shard-degree-fits-level",
+        "shard_level",
+        lambda x, j: (x.data_parallel_shard_degree > 1) != (x.shard_level != ShardLevel.NONE),
+        lambda x, j: f"shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
+        lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
+    ),
+    Rule(
+        "reshard-needs-sharded-parameters",
+        "reshard_after_forward",
+        lambda x, j: (x.reshard_after_forward != 0) & (x.shard_level != ShardLevel.PARAMETERS),
+        lambda x, j: f"there is nothing to reshard at shard level {x.shard_level}",
+        lambda x, j: False,
+    ),
+    Rule(
+        "attention-kernel-on-hardware",
+        "attention_kernel",
+        lambda x, j: any_of(x.attention_kernel, j.cluster.accelerator.attention_kernels) == 0,
+        lambda x, j: (
+            f"{j.cluster.accelerator.name} runs {_labels(j.cluster.accelerator.attention_kernels)}, "
+            f"not {x.attention_kernel}"
+        ),
+        lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
+    ),
+    Rule(
+        "flash-needs-half-precision",
+        "attention_kernel",
+        lambda x, j: (
+            any_of(x.attention_kernel, _IN_16_BITS)
+            & (x.precision == Precision.FP32)
+            & (j.cluster.accelerator.kind != "cpu")
+        ),
+        lambda x, j: f"{x.attention_kernel} attention on a GPU computes in 16 bits, not fp32",
+        lambda x, j: AttentionKernel.MATH.label,
+    ),
+    Rule(
+        "precision-on-hardware",
+        "precision",
+        lambda x, j: any_of(x.precision, j.cluster.accelerator.precisions) == 0,
+        lambda x, j: (
+            f"{j.cluster.accelerator.name} multiplies in {_labels(j.cluster.accelerator.precisions)}, not {x.precision}"
+        ),
+        lambda x, j: [p for p in j.cluster.accelerator.precisions if p != Precision.FP8_EMULATED][-1].label,
+    ),
+    Rule(
+        "fp8-block-shape",
+        "precision",
+        lambda x, j: (
+            any_of(x.precision, FP8_PRECISIONS) & ((j.model.hidden_size % _FP8_BLOCK != 0) | _splits_fp8_blocks(x, j))
+        ),
+        lambda x, j: (
+            f"fp8 multiplies blocks of 16; hidden {j.model.hidden_size}, or on each of {x.tensor_parallel_degree} "
+            f"tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or kv {_kv_size(j)}, is no multiple"
+        ),
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "fp8-token-blocks",
+        "precision",
+        lambda x, j: (
+            (x.precision == Precision.FP8)
+            & (x.micro_batch_size * j.workload.seq_len % (_FP8_BLOCK * x.context_parallel_degree) != 0)
+        ),
+        lambda x, j: (
+            f"fp8 sums a weight's gradient over blocks of 16 tokens; {x.micro_batch_size} sequence(s) of "
+            f"{j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+        ),
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "recipe-needs-fp8",
+        "fp8_recipe",
+        lambda x, j: (x.fp8_recipe != Fp8Recipe.TENSORWISE) & (any_of(x.precision, FP8_PRECISIONS) == 0),
+        lambda x, j: f"{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "gathered-logits-need-tensor-ranks",
+        "loss_parallel",
+        lambda x, j: (x.loss_parallel == 0) & (x.tensor_parallel_degree == 1),
+        lambda x, j: "one tensor rank holds all logits; there is nothing to gather",
+        lambda x, j: True,
+    ),
+    Rule(
+        "async-tensor-parallel-needs",
+        "async_tensor_parallel",
+        lambda x, j: (
+            (x.async_tensor_parallel != 0)
+            & ((x.tensor_parallel_degree == 1) | (x.sequence_parallel == 0) | (x.compiled == 0))
+        ),
+        lambda x, j: "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks",
+        lambda x, j: False,
+    ),
+    Rule(
+        "async-tensor-parallel-on-hardware",
+        "async_tensor_parallel",
+        lambda x, j: (x.async_tensor_parallel != 0) & (j.cluster.accelerator.kind != "cuda"),
+        lambda x, j: f"{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
+        lambda x, j: False,
+    ),
+    Rule(
+        "context-exchange-needs-context-ranks",
+        "context_exchange",
+        lambda x, j: (x.context_exchange != ContextExchange.RING) & (x.context_parallel_degree == 1),
+        lambda x, j: "one context rank holds the whole sequence; there is nothing to exchange",
+        lambda x, j: ContextExchange.RING.label,
+    ),
+    Rule(
+        "heads-per-context-rank",
+        "context_exchange",
+        lambda x, j: (
+            (x.context_exchange == ContextExchange.ALL_TO_ALL)
+            & (j.model.num_kv_heads % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+        ),
+        lambda x, j: (
+            f"{j.model.num_kv_heads} kv heads do not split over "
+            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+        ),
+        lambda x, j: ContextExchange.RING.label,
+    ),
+    Rule(
+        "recompute-interval-needs-recompute",
+        "recompute_every",
+        lambda x, j: (x.recompute_every > 1) & (x.recompute == Recompute.NONE),
+        lambda x, j: "no layer recomputes, so there is no every n-th",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "recompute-interval-within-stage",
+        "recompute_every",
+        lambda x, j: (x.recompute_every > 1) & (x.recompute_every * x.num_stages > j.model.num_layers),
+        lambda x, j: f"a stage of {j.model.num_layers // x.num_stages} layers has no {x.recompute_every}-th",
+        lambda x, j: max(1, j.model.num_layers // x.num_stages),
+    ),
+    Rule(
+        "buckets-need-replicas",
+        "gradient_bucket_bytes",
+        lambda x, j: (
+            (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
+            & ((x.data_parallel_replicate_degree == 1) | (x.data_parallel_shard_degree > 1) | _fills_no_buckets(x))
+        ),
+        lambda x, j: (
+            "only replicas without shards, whose schedule is gpipe, 1f1b or none, fill buckets: "
+            "shards are reduced layer by layer, other schedules stage by stage"
+        ),
+        lambda x, j: DEFAULT_BUCKET_BYTES,
+    ),
+    Rule(
+        "fp32-reduce-needs-half-precision",
+        "fp32_gradient_reduce",
+        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (x.data_parallel_degree == 1)),
+        lambda x, j: "gradients in fp32, or of one replica, are summed in fp32 already",
+        lambda x, j: False,
+    ),
+    Rule(
+        "offload-on-hardware",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: "the activations of a CPU lie in the host's memory already",
+        lambda x, j: False,
+    ),
+)
+
+_IDLE = (
+    "recipe-needs-fp8",
+    "gathered-logits-need-tensor-ranks",
+    "async-tensor-parallel-needs",
+    "context-exchange-needs-context-ranks",
+    "recompute-interval-needs-recompute",
+    "buckets-need-replicas",
+    "fp32-reduce-needs-half-precision",
+)
+
+IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.name in _IDLE)
+"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""

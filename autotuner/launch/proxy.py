@@ -1,0 +1,162 @@
+"""Proxy depth: a model with fewer layers, run at two depths, tells what the whole model would have taken.
+
+What a rank computes, sends and holds grows by the same with every layer of its stages. Two depths that are unbalanced
+over the stages exactly as the whole model is therefore lie on one line with it, as far as the step's time is a sum over
+layers; how far that is, ``python -m bench.proxy_depth`` prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from autotuner.domain.stages import layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.domain.trial import (
+    Breakdown,
+    FailureKind,
+    Measurement,
+    PhaseTimes,
+    TrialFailure,
+    TrialSpec,
+)
+from autotuner.units import format_bytes
+
+__all__ = ["extrapolated", "proxies"]
+
+
+def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
+    """The trial with two smaller models, the shallower first; None where it asks for none or they are no smaller.
+
+    The numbers of layers per stage are raised as far as it takes for each stage to keep a layer, for the first to keep
+    the dense ones, and for the pattern of recomputed layers to end where it ends in the whole model.
+    """
+    if not spec.settings.proxy_layers_per_stage:
+        return None
+    layout, whole = spec.layout, layers_per_stage(spec.layout, spec.model.num_layers)
+    shallow, deep = spec.settings.proxy_layers_per_stage
+    shallow = next_alike(max(shallow, _fewest(spec)), whole, layout.recompute_every)
+    deep = next_alike(max(deep, shallow + 1), whole, layout.recompute_every)
+    if deep >= whole:
+        return None
+    return _with_layers_per_stage(spec, shallow), _with_layers_per_stage(spec, deep)
+
+
+def _fewest(spec: TrialSpec) -> int:
+    """Layers per stage below which the layout is not legal, or the first stages' layers are of other kinds."""
+    layout = spec.layout
+    num_dense_layers = spec.model.experts.num_dense_layers if spec.model.experts else 0
+    return max(
+        layout.first_stage_less_layers + max(1, num_dense_layers),
+        layout.last_stage_less_layers + 1,
+        layout.recompute_every,
+    )
+
+
+def _with_layers_per_stage(spec: TrialSpec, num_layers: int) -> TrialSpec:
+    model = with_layers_per_stage(spec.model, spec.layout, num_layers)
+    return replace(spec, model=model, settings=replace(spec.settings, proxy_layers_per_stage=()))
+
+
+def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Measurement | TrialFailure:
+    """What the whole model would have measured, from its two ``proxies``; out of memory where it would not have fitted.
+
+    Times, phases and bytes lie on the line through both depths. Losses, warm-up, clocks and power are the deeper one's.
+    """
+    small, large = _required(proxies(spec))
+    line = _Line(layers=(small.model.num_layers, large.model.num_layers), to=spec.model.num_layers)
+    peak_bytes = line.all_bytes(shallow.peak_bytes, deep.peak_bytes)
+    if max(peak_bytes) > _limit_bytes(spec):
+        return _out_of_memory(spec, line, peak_bytes)
+    step_time_s = line.at(shallow.step_time_s, deep.step_time_s)
+    model_flop = spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step
+    hardware_flop = line.at(_hardware_flop(shallow), _hardware_flop(deep))
+    return replace(
+        deep,
+        step_time_s=step_time_s,
+        step_time_spread_s=line.at(shallow.step_time_spread_s, deep.step_time_spread_s),
+        step_time_interval_s=line.error(shallow.step_time_interval_s, deep.step_time_interval_s),
+        num_steps=min(shallow.num_steps, deep.num_steps),
+        tokens_per_s=spec.workload.tokens_per_step / step_time_s,
+        model_flop_per_s=model_flop / step_time_s,
+        mfu=model_flop / (step_time_s * deep.peak_flop_per_s),
+        hfu=hardware_flop / (step_time_s * deep.peak_flop_per_s),
+        peak_bytes=peak_bytes,
+        reserved_bytes=line.all_bytes(shallow.reserved_bytes, deep.reserved_bytes),
+        phases=line.phases(shallow.phases, deep.phases),
+        breakdown=line.breakdown(shallow.breakdown, deep.breakdown),
+        foreign_cpu_share=max(shallow.foreign_cpu_share, deep.foreign_cpu_share),
+        noise_floor=max((n for n in (shallow.noise_floor, deep.noise_floor) if n is not None), default=None),
+        num_disturbed=shallow.num_disturbed + deep.num_disturbed,
+        extrapolated_from=line.layers,
+    )
+
+
+def _limit_bytes(spec: TrialSpec) -> float:
+    """What a rank of the whole model may hold."""
+    limits = (spec.settings.memory_budget_bytes, spec.memory_bytes)
+    return min((limit for limit in limits if limit is not None), default=math.inf)
+
+
+def _required(found: tuple[TrialSpec, TrialSpec] | None) -> tuple[TrialSpec, TrialSpec]:
+    assert found is not None, "what is extrapolated ran at two depths"
+    return found
+
+
+def _hardware_flop(measurement: Measurement) -> float:
+    """Per step, recomputed ones included."""
+    return measurement.hfu * measurement.peak_flop_per_s * measurement.step_time_s
+
+
+def _out_of_memory(spec: TrialSpec, line: _Line, peak_bytes: tuple[int, ...]) -> TrialFailure:
+    most_bytes = max(peak_bytes)
+    ran = " and ".join(map(str, line.layers))
+    message = (
+        f"extrapolated from {ran} to {line.to} layers, a rank needs {format_bytes(most_bytes)}, "
+        f"more than the {format_bytes(_limit_bytes(spec))} it has"
+    )
+    return TrialFailure(kind=FailureKind.OOM, message=message, rank=peak_bytes.index(most_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """Through the figures of two numbers of layers, to a third.
+
+    A deeper model never takes less: where noise has the line fall, the deeper figure stands.
+    """
+
+    layers: tuple[int, int]
+    to: int
+
+    @property
+    def _steps(self) -> float:
+        """How often the difference of the two depths goes into what is missing to the whole model."""
+        shallow, deep = self.layers
+        return (self.to - deep) / (deep - shallow)
+
+    def at(self, shallow: float, deep: float) -> float:
+        """The figure of the whole model."""
+        return deep + max(0.0, deep - shallow) * self._steps
+
+    def error(self, shallow: float | None, deep: float | None) -> float | None:
+        """The error of ``at`` from independent errors of the two, to first order."""
+        if shallow is None or deep is None:
+            return None
+        return math.hypot((1.0 + self._steps) * deep, self._steps * shallow)
+
+    def all_bytes(self, shallow: Sequence[int], deep: Sequence[int]) -> tuple[int, ...]:
+        """Rank by rank."""
+        return tuple(round(self.at(few, many)) for few, many in zip(shallow, deep, strict=True))
+
+    def phases(self, shallow: PhaseTimes, deep: PhaseTimes) -> PhaseTimes:
+        """Phase by phase."""
+        return PhaseTimes(**{f.name: self.at(getattr(shallow, f.name), getattr(deep, f.name)) for f in fields(deep)})
+
+    def breakdown(self, shallow: Breakdown | None, deep: Breakdown | None) -> Breakdown | None:
+        """Part by part, for the rank that computes longest at the deeper of the two."""
+        if shallow is None or deep is None:
+            return None
+        times = [f.name for f in fields(deep) if f.name != "rank"]
+        return Breakdown(
+            rank=deep.rank, **{name: self.at(getattr(shallow, name), getattr(deep, name)) for name in times}
+        )

@@ -1,0 +1,172 @@
+"""``python -m trials.zygote``, seen from a launcher: a process with torch in it, which forks ranks when asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotuner.launch.processes import MARK, end_all
+from autotuner.launch.ranks import Death
+
+__all__ = ["ForkedRanks", "Zygote"]
+
+_MARK_WIDTH = 200
+"""Characters that the process keeps free for a mark: a trial's id and a few more."""
+
+_REAPING_S = 2.0
+"""A process that is well tells of its children's end within milliseconds."""
+
+_POLL_S = 0.01
+_CHUNK_BYTES = 1 << 16
+_LOG_BYTES = 1 << 16
+
+
+class Zygote:
+    """The process; it dies when the thread that made this object ends."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "trials.zygote", str(os.getpid()), MARK],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, MARK: " " * _MARK_WIDTH, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        os.set_blocking(self._answers.fileno(), False)
+        self._unfinished_line = b""
+        self._last_words = ""
+        self._served: dict[str, ForkedRanks] = {}
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still fork."""
+        return self._process.poll() is None
+
+    def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
+        """Have so many ranks do a task; returns before they run, even before torch is imported.
+
+        Args:
+            task: ``module:function``, a ``trials.errand.Task``.
+            folder: Of this request alone; gets what the ranks print, below ``ranks``.
+            num_ranks: All on this host.
+            environment: Variables that the ranks get; ``MARK`` among them, with a value of this request alone.
+        """
+        mark = environment[MARK]
+        orders = {"task": task, "folder": str(folder), "num_ranks": num_ranks, "environment": dict(environment)}
+        ranks = ForkedRanks(self, mark, num_ranks)
+        self._served[mark] = ranks
+        self._requests.write(json.dumps({"id": mark, **orders}).encode() + b"\n")
+        self._requests.flush()
+        return ranks
+
+    def listen(self) -> None:
+        """Pass on what it has told since the last time."""
+        while chunk := self._read():
+            *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
+            for event in map(json.loads, lines):
+                if ranks := self._served.get(event["id"]):
+                    ranks.heard(event)
+
+    def forget(self, ranks: ForkedRanks) -> None:
+        """Nobody asks about these any more."""
+        self._served.pop(ranks.mark, None)
+
+    def log(self) -> str:
+        """The last of what it wrote to its standard error."""
+        if not self._errors.closed:
+            descriptor, size = self._errors.fileno(), os.fstat(self._errors.fileno()).st_size
+            self._last_words = os.pread(descriptor, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
+        return self._last_words
+
+    def close(self) -> None:
+        """End it, and with it whatever it forked."""
+        if self._errors.closed:
+            return
+        self.log()
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _read(self) -> bytes:
+        if self._answers.closed:
+            return b""
+        try:
+            return os.read(self._answers.fileno(), _CHUNK_BYTES)
+        except BlockingIOError:  # nothing new
+            return b""
+
+
+class ForkedRanks:
+    """Ranks that a zygote was asked for; see ``Ranks``.
+
+    Attributes:
+        mark: By which their processes are found.
+        has_started: All are forked.
+        exit_codes: Of the ranks that are gone, however they ended; below zero is the signal.
+    """
+
+    def __init__(self, zygote: Zygote, mark: str, num_ranks: int) -> None:
+        self._zygote = zygote
+        self._num_ranks = num_ranks
+        self._deaths: list[Death] = []
+        self._refusal = ""
+        self.has_started = False
+        self._is_ending = False
+        self.mark = mark
+        self.exit_codes: dict[int, int] = {}
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """Take an event of these ranks; the zygote calls it."""
+        match event["event"]:
+            case "started":
+                self.has_started = True
+            case "refused":
+                self._refusal = event["reason"]
+            case "ended":
+                self.exit_codes[event["rank"]] = event["exit_code"]
+                if event["exit_code"] and not self._is_ending:
+                    self._deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
+
+    def ended(self) -> bool:
+        """All are gone, or there never will be one."""
+        self._zygote.listen()
+        return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
+
+    def deaths(self) -> Sequence[Death]:
+        """In the order in which the zygote saw them."""
+        return self._deaths
+
+    def log(self) -> str:
+        """Why none was started, or what the zygote wrote last."""
+        return self._refusal or self._zygote.log()
+
+    def end(self, *, grace_s: float) -> None:
+        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone."""
+        is_over = self.ended()
+        self._is_ending = True
+        if not (self.has_started or is_over):
+            self._zygote.close()  # it would fork them later
+        end_all(self.mark, grace_s=grace_s)
+        deadline = time.monotonic() + _REAPING_S
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if not self.ended():
+            self._zygote.close()
+        self._zygote.forget(self)

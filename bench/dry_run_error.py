@@ -1,0 +1,126 @@
+"""How far dry runs are from the peaks of real trials, rank by rank.
+
+``python -m bench.dry_run_error`` runs small layouts on gloo, one core per rank, and prints for each the highest peak of
+its ranks as measured and as found without values, and the relative error of every rank. Memory does not depend on the
+machine's load, but gloo's threads free some of what they sent unseen, so single ranks may measure too much.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.dry_run import DryRunRequest
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.workload import Workload
+from autotuner.errors import AutotunerError
+from autotuner.launch.dry_run import dry_run
+from autotuner.launch.local import LocalLauncher
+from autotuner.units import format_bytes
+
+__all__ = ["LAYOUTS", "errors", "main"]
+
+MODEL = TransformerSpec(
+    name="small",
+    num_layers=8,
+    hidden_size=256,
+    num_heads=8,
+    num_kv_heads=4,
+    head_dim=32,
+    ffn_size=704,
+    vocab_size=1024,
+)
+WORKLOAD = Workload(seq_len=128, global_batch_size=8)
+SETTINGS = TrialSettings(
+    warmup_steps=0, max_warmup_steps=1, measured_steps=1, max_measured_steps=1, profiled_steps=0, timeout_s=200.0
+)
+
+_PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=2)
+_FSDP = replace(_PLAIN, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS)
+_TENSOR = replace(_PLAIN, tensor_parallel_degree=2, sequence_parallel=True)
+_PIPELINE = replace(_PLAIN, pipeline_parallel_degree=2, micro_batch_size=1)
+_SHARDED_PIPELINE = replace(_PIPELINE, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS)
+
+LAYOUTS = (
+    _PLAIN,
+    replace(_PLAIN, attention_kernel=AttentionKernel.MATH),
+    replace(_PLAIN, precision=Precision.BF16, recompute=Recompute.FULL),
+    replace(_PLAIN, recompute=Recompute.SELECTIVE),
+    replace(_PLAIN, data_parallel_replicate_degree=2),
+    replace(_PLAIN, data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER),
+    _FSDP,
+    replace(_FSDP, precision=Precision.BF16),
+    replace(_FSDP, reshard_after_forward=True),
+    _TENSOR,
+    replace(_TENSOR, sequence_parallel=False),
+    _PIPELINE,
+    replace(_PIPELINE, pipeline_schedule=PipelineSchedule.GPIPE),
+    replace(_PIPELINE, pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B, virtual_stages_per_rank=2),
+    replace(_PIPELINE, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2),
+    _SHARDED_PIPELINE,
+    replace(_SHARDED_PIPELINE, tensor_parallel_degree=2, sequence_parallel=True),
+)
+
+
+class _Patient:
+    """Watches a trial and lets it run."""
+
+    def on_step(self, step: StepReport) -> None:
+        """Nothing to do."""
+
+    def stop_requested(self) -> Stopped | None:
+        """Never."""
+        return None
+
+
+def errors(layouts: tuple[Layout, ...]) -> Iterator[tuple[Layout, Measurement, list[float]]]:
+    """Each layout that ran, its trial, and how far the dry run of each rank is off, as a share; others say why."""
+    with tempfile.TemporaryDirectory(prefix="autotuner-dry-run-") as folder:
+        launcher = LocalLauncher(Path(folder))
+        for layout in layouts:
+            spec = TrialSpec(
+                trial_id="dry-run-error",
+                model=MODEL,
+                workload=WORKLOAD,
+                layout=layout,
+                device="cpu",
+                settings=SETTINGS,
+                peak_flop_per_s=1e11,
+            )
+            outcome = launcher.run(spec, _Patient())
+            if not isinstance(outcome, Measurement):
+                sys.stdout.write(f"{layout}: the trial did not run: {outcome}\n")
+                continue
+            try:
+                answer = dry_run(DryRunRequest(spec=spec, ranks=tuple(range(layout.world_size)), exact=True))
+            except AutotunerError as error:
+                sys.stdout.write(f"{layout}: the dry run did not run: {error}\n")
+                continue
+            pairs = zip(answer.ranks, outcome.peak_bytes, strict=True)
+            yield layout, outcome, [found.held.peak_bytes / measured - 1 for found, measured in pairs]
+        launcher.close()
+
+
+def main() -> None:
+    """Print the table and its summary."""
+    all_errors: list[float] = []
+    for layout, trial, by_rank in errors(LAYOUTS):
+        all_errors += map(abs, by_rank)
+        words = " ".join(f"{100 * error:+.1f}" for error in by_rank)
+        sys.stdout.write(f"{layout!s:60} {format_bytes(max(trial.peak_bytes)):>8}  error by rank in %: {words}\n")
+        sys.stdout.flush()
+    sys.stdout.write(
+        f"{len(all_errors)} ranks: median error {100 * statistics.median(all_errors):.2f} %, "
+        f"largest {100 * max(all_errors):.2f} %\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

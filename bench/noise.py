@@ -1,0 +1,96 @@
+"""The noise floor (A/A): the same trial on fresh ranks, several times, and how far its medians lie apart.
+
+``python -m bench.noise`` runs a small Llama on two cores, in three layouts. A difference between two layouts that is
+smaller than what equal trials differ by says nothing. ``make bench`` does not run it: it takes minutes, and its answer
+holds for the machine and the hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from autotuner.catalog.load import load_model
+from autotuner.domain.choice import AttentionKernel, Precision, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.workload import Workload
+from autotuner.launch.local import LocalLauncher
+from autotuner.search.measured import certainty
+from autotuner.search.wording import percent
+from autotuner.units import format_seconds
+
+_PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)
+_LAYOUTS = (
+    replace(_PLAIN, data_parallel_replicate_degree=2),
+    replace(_PLAIN, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS),
+    replace(_PLAIN, pipeline_parallel_degree=2, micro_batch_size=4),
+)
+
+
+def main() -> None:
+    """Print a line per trial, and one per layout with the spread of its medians."""
+    parser = argparse.ArgumentParser(prog="python -m bench.noise", description="Measure equal trials.")
+    parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
+    num_runs = parser.parse_args().runs
+    settings = TrialSettings(profiled_steps=0)
+    with tempfile.TemporaryDirectory() as folder, closing(LocalLauncher(Path(folder))) as launcher:
+        for layout in _LAYOUTS:
+            _say(f"{layout}: {_spread([_measured(launcher, _spec(layout, settings)) for _ in range(num_runs)])}")
+
+
+def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
+    """The demonstration's model and workload; the peak is given, so that no trial spends time on it."""
+    return TrialSpec(
+        trial_id="noise",
+        model=load_model("llama-demo"),
+        workload=Workload(seq_len=128, global_batch_size=16),
+        layout=layout,
+        device="cpu",
+        settings=settings,
+        peak_flop_per_s=1e11,
+    )
+
+
+def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
+    outcome = launcher.run(spec, _Patient())
+    assert isinstance(outcome, Measurement), outcome
+    step = f"{format_seconds(outcome.step_time_s)} {certainty(outcome)}"
+    steps, foreign = f"{outcome.num_steps} steps after {outcome.num_warmup_steps}", percent(outcome.foreign_cpu_share)
+    _say(f"  step {step}, {steps}, others used {foreign} of the machine")
+    return outcome
+
+
+def _spread(measured: list[Measurement]) -> str:
+    """Range and standard deviation of the medians, and how often an interval held the median of medians."""
+    medians_s = [m.step_time_s for m in measured]
+    middle_s = statistics.median(medians_s)
+    held = sum(abs(m.step_time_s - middle_s) <= (m.step_time_interval_s or 0.0) for m in measured)
+    deviation = statistics.stdev(medians_s) / middle_s
+    extent = (max(medians_s) - min(medians_s)) / middle_s
+    return (
+        f"{len(measured)} medians with a standard deviation of {100 * deviation:.1f} % and a range of "
+        f"{100 * extent:.1f} %; {held} of their intervals hold the middle one"
+    )
+
+
+class _Patient:
+    """Lets every trial run to its end."""
+
+    def on_step(self, step: StepReport) -> None:
+        del step
+
+    def stop_requested(self) -> Stopped | None:
+        return None
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a benchmark prints its result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Layouts that hold every legal pair of values of two axes, chosen by allpairspy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, product
+
+from allpairspy import AllPairs
+
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.workload import Workload
+from tests.builders import cpu_cluster, cpu_layout
+from tests.oracle.axes import AXES, DENSE, Value
+
+__all__ = ["MAX_RANKS", "WORKLOAD", "Case", "Pair", "covering_set", "is_legal", "job_of", "one_by_one", "pairs_of"]
+
+Pair = frozenset[Value]
+
+MAX_RANKS = 8
+
+MAX_COMPILING_RANKS = 4
+"""Every rank runs the compiler for itself, half a minute of a core, and the ranks share the cores."""
+
+WORKLOAD = Workload(seq_len=32, global_batch_size=8)
+"""Enough sequences for 4 replicas to fill pipelines of 2 ranks with micro-batches of 1."""
+
+_RULES = (*TRIAL_RULES, *RULES)  # what the axes break most comes first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A layout to be run, and the values it was made of."""
+
+    values: tuple[Value, ...]
+    model: TransformerSpec
+    layout: Layout
+
+    @classmethod
+    def of(cls, values: Sequence[Value]) -> Case:
+        """The values together; axes that none belongs to stay plain."""
+        changes = {name: given for value in values for name, given in value.changes.items()}
+        model = next((value.model for value in values if value.model is not None), DENSE)
+        return cls(values=tuple(values), model=model, layout=cpu_layout(**changes))
+
+    def __str__(self) -> str:
+        return f"{self.model.name} {self.layout}"
+
+
+def one_by_one() -> tuple[Case, ...]:
+    """Each value with all other axes plain, and what it cannot do without."""
+    found = []
+    for axis, values in AXES.items():
+        for value in values[1:]:
+            found.append(_least(axis, value))
+    return tuple(found)
+
+
+def _least(axis: str, value: Value) -> Case:
+    """The value with as few others as make it legal: fp32 reduction needs bf16 and replicas, and so on."""
+    others = [name for name in AXES if name != axis]
+    for num_others in range(3):
+        for chosen in combinations(others, num_others):
+            for companions in product(*(AXES[name][1:] for name in chosen)):
+                case = Case.of([value, *companions])
+                if is_legal(case):
+                    return case
+    raise AssertionError(f"no legal layout has {value}")
+
+
+@cache
+def covering_set() -> tuple[Case, ...]:
+    """Every pair of values that some legal layout of at most 8 ranks holds.
+
+    The library chooses the layouts. With rules to keep it leaves out a few pairs, each of which gets a layout that
+    covers as many of them as any.
+    """
+    cases = [Case.of(row) for row in AllPairs(list(AXES.values()), filter_func=_can_be_completed)]
+    missing = {pair for pair in _all_pairs() if _first_legal(pair)} - _covered(cases)
+    while missing:
+        pair = min(missing, key=lambda p: sorted(value.label for value in p))
+        cases.append(max(_legal(_fixed(pair)), key=lambda case: len(missing & pairs_of(case))))
+        missing -= pairs_of(cases[-1])
+    return tuple(cases)
+
+
+def pairs_of(case: Case) -> frozenset[Pair]:
+    """The pairs of values that a layout covers."""
+    return frozenset(frozenset(pair) for pair in combinations(case.values, 2))
+
+
+def is_legal(case: Case) -> bool:
+    """The rules of layouts and trials hold on a machine of as many cores as the layout has ranks."""
+    if case.layout.world_size > (MAX_COMPILING_RANKS if case.layout.compiled else MAX_RANKS):
+        return False
+    job = job_of(case)
+    return not any(rule.broken(case.layout, job) for rule in _RULES)
+
+
+def job_of(case: Case) -> Job:
+    """The case on a machine of as many cores as it has ranks."""
+    return _job(case.model, case.layout.world_size)
+
+
+@cache
+def _job(model: TransformerSpec, num_cores: int) -> Job:
+    return Job(model=model, cluster=cpu_cluster(num_cores), workload=WORKLOAD)
+
+
+def _can_be_completed(row: Sequence[Value]) -> bool:
+    """Whether the values of the first axes lie in a legal layout; the library asks it of every beginning of a row."""
+    return _is_possible(tuple(row))
+
+
+@cache
+def _is_possible(row: tuple[Value, ...]) -> bool:
+    if len(row) == len(AXES):
+        return is_legal(Case.of(row))
+    return next(_legal(dict(zip(AXES, row, strict=False))), None) is not None
+
+
+def _legal(fixed: Mapping[str, Value]) -> Iterator[Case]:
+    """Legal layouts with the fixed values; what a rule asks of a value is one or two others, so two more vary."""
+    open_axes = [name for name in AXES if name not in fixed]
+    plain = {name: values[0] for name, values in AXES.items()}
+    for varied in combinations(open_axes, min(2, len(open_axes))):
+        for chosen in product(*(AXES[name] for name in varied)):
+            row = plain | dict(fixed) | dict(zip(varied, chosen, strict=True))
+            case = Case.of(list(row.values()))
+            if is_legal(case):
+                yield case
+
+
+def _all_pairs() -> Iterator[Pair]:
+    for left, right in combinations(AXES.values(), 2):
+        yield from (frozenset(pair) for pair in product(left, right))
+
+
+def _first_legal(pair: Pair) -> Case | None:
+    return next(_legal(_fixed(pair)), None)
+
+
+def _fixed(pair: Pair) -> dict[str, Value]:
+    return {name: value for name, values in AXES.items() for value in values if value in pair}
+
+
+def _covered(cases: Sequence[Case]) -> set[Pair]:
+    return {pair for case in cases for pair in pairs_of(case)}

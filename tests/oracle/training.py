@@ -1,0 +1,153 @@
+"""A few steps of training on forked ranks, and how far they end from those of one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import TrialSettings, TrialSpec
+from tests.builders import cpu_layout
+from tests.oracle.covering import WORKLOAD, Case
+from tests.trials.specs import trial_spec
+from tests.trials.zygote import Zygote
+
+__all__ = ["DEADLINE_S", "Distance", "Failed", "Oracle", "Training"]
+
+DEADLINE_S = 280.0
+"""A training takes seconds; four ranks that run the compiler on two busy cores were seen to take two minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a training was seen to do.
+
+    Attributes:
+        norm: Of the whole model's first gradient: AdamW forgets its scale, so the parameters would not tell.
+        losses: By step.
+        first: Whole parameters before the first step, by name.
+        last: The same after the last one.
+    """
+
+    norm: float
+    losses: tuple[float, ...]
+    first: Mapping[str, Tensor]
+    last: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far a training ends from that of one process.
+
+    Attributes:
+        loss: Largest relative difference of a step's loss.
+        norm: Relative difference of the first gradient's norm.
+        parameters: Largest distance of a parameter tensor, relative to how far one process moved it and to what
+            the last digit of its values weighs.
+    """
+
+    loss: float
+    norm: float
+    parameters: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The first failure's last line of a training that did not come to its end."""
+
+    message: str
+
+
+class Oracle:
+    """Trains layouts and compares them with one process that sees the whole batch at once.
+
+    Attributes:
+        num_steps: Enough for an update to change the next loss and the next update.
+    """
+
+    num_steps = 2
+
+    def __init__(self, zygote: Zygote, folder: Path) -> None:
+        self._zygote = zygote
+        self._folder = folder
+        self._references: dict[tuple[str, Layout], Training] = {}
+        self._num_runs = 0
+
+    def distance(self, case: Case) -> Distance | Failed:
+        """How far the layout's training ends from its reference, or why it does not end; legal or not."""
+        found = self._train(case)
+        if isinstance(found, Failed):
+            return found
+        return distance(found, self._reference(case))
+
+    def _reference(self, case: Case) -> Training:
+        """One process, one micro-batch, nothing recomputed or compiled, the same number format."""
+        layout = cpu_layout(
+            micro_batch_size=WORKLOAD.global_batch_size,
+            precision=case.layout.precision,
+            fp8_recipe=case.layout.fp8_recipe,
+        )
+        key = case.model.name, layout
+        if key not in self._references:
+            found = self._train(replace(case, layout=layout))
+            assert isinstance(found, Training), found
+            self._references[key] = found
+        return self._references[key]
+
+    def _train(self, case: Case) -> Training | Failed:
+        self._num_runs += 1
+        folder = self._folder / str(self._num_runs)
+        run = self._zygote.run(_spec(case), folder, task="training")
+        if any(run.exit_codes):
+            return Failed(_last_words(run.logs, run.exit_codes))
+        return _read(folder, case.layout.world_size)
+
+
+def distance(found: Training, expected: Training) -> Distance:
+    """Between two trainings of the same model from the same first values."""
+    assert set(found.last) == set(expected.last), set(found.last) ^ set(expected.last)
+    return Distance(
+        loss=max(abs(a - b) / abs(b) for a, b in zip(found.losses, expected.losses, strict=True)),
+        norm=abs(found.norm - expected.norm) / expected.norm,
+        parameters=max(_moved_apart(found, expected, name) for name in expected.last),
+    )
+
+
+def _moved_apart(found: Training, expected: Training, name: str) -> float:
+    """In bf16 the update of a value near 1 is less than its last digit, which either training may round either way."""
+    first, last = expected.first[name], expected.last[name]
+    return _norm(found.last[name] - last) / (_norm(last - first) + torch.finfo(last.dtype).eps * _norm(last))
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor.double()))
+
+
+def _spec(case: Case) -> TrialSpec:
+    settings = TrialSettings(measured_steps=Oracle.num_steps)
+    return trial_spec(case.layout, model=case.model, workload=WORKLOAD, settings=settings)
+
+
+def _read(folder: Path, world_size: int) -> Training:
+    first: dict[str, Tensor] = {}
+    last: dict[str, Tensor] = {}
+    losses: list[float] = []
+    norm = 0.0
+    for rank in range(world_size):
+        saved = torch.load(folder / f"{rank}.pt")
+        first |= saved["first"]
+        last |= saved["last"]
+        losses, norm = saved["losses"], saved["norm"]  # the same on every rank
+    return Training(norm=norm, losses=tuple(losses), first=first, last=last)
+
+
+def _last_words(logs: tuple[str, ...], exit_codes: tuple[int, ...]) -> str:
+    """The last line of the rank that says most about itself: not that a peer is gone."""
+    lines = [line for log in logs if (line := next(iter(log.strip().splitlines()[-1:]), ""))]
+    own = [line for line in lines if "peer" not in line and "gloo" not in line.lower()]
+    return next(iter(own or lines), f"exit codes {json.dumps(exit_codes)}")

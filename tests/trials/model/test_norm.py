@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotuner.domain.choice import Precision
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
+from tests.builders import cpu_layout, tiny_model
+from tests.trials.specs import fsdp
+from tests.trials.test_oracle import (
+    GPT_2,
+    GRADIENT_TOLERANCE,
+    HEAD_NORMS,
+    LOSS_TOLERANCE,
+    References,
+    assert_gradients_agree,
+    gradients,
+    trial_losses,
+)
+from tests.trials.zygote import Zygote
+from trials.model.norm import norm
+
+WIDTH = 64
+SPECS = (tiny_model(), tiny_model(norm="layernorm"))
+PARALLEL: tuple[tuple[TransformerSpec, Layout], ...] = (
+    (HEAD_NORMS, cpu_layout(tensor_parallel_degree=2, sequence_parallel=True, micro_batch_size=4, fused_norm=False)),
+    (GPT_2, fsdp(2, tensor_parallel_degree=2, micro_batch_size=4, fused_norm=False)),
+)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.norm)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        (torch.float32, 1e-6),  # a few roundings of 6e-8
+        (torch.bfloat16, 2**-7),  # the two may round to neighbouring bf16 values, which are 2^-7 apart
+    ],
+)
+def test_a_composed_norm_computes_what_the_fused_one_does(
+    spec: TransformerSpec, dtype: torch.dtype, tolerance: float
+) -> None:
+    x = 3 * torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(0)) + 1
+    fused, composed = (norm(spec, WIDTH, fused=is_fused).to(dtype) for is_fused in (True, False))
+    with torch.no_grad():
+        for parameter in fused.parameters():
+            parameter.normal_(1.0, 0.5, generator=torch.Generator().manual_seed(1))
+    composed.load_state_dict(fused.state_dict())
+    torch.testing.assert_close(composed(x.to(dtype)), fused(x.to(dtype)), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.norm)
+def test_both_norms_have_the_same_parameters_by_the_same_names(spec: TransformerSpec) -> None:
+    fused, composed = (dict(norm(spec, WIDTH, fused=is_fused).named_parameters()) for is_fused in (True, False))
+    assert {name: p.shape for name, p in fused.items()} == {name: p.shape for name, p in composed.items()}
+
+
+@pytest.mark.parametrize(("model", "layout"), PARALLEL, ids=lambda value: getattr(value, "name", str(value)))
+def test_composed_norms_train_like_fused_ones_of_a_single_process(
+    model: TransformerSpec, layout: Layout, zygote: Zygote, reference: References, tmp_path: Path
+) -> None:
+    expected = reference(model, Precision.FP32)
+    losses = trial_losses(zygote, layout, model, tmp_path / "trial")
+    assert losses == pytest.approx(expected.losses, rel=LOSS_TOLERANCE)
+    found = gradients(zygote, layout, model, tmp_path / "gradients")
+    assert_gradients_agree(found, expected, GRADIENT_TOLERANCE)

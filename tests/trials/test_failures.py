@@ -1,0 +1,203 @@
+"""Every way in which a trial can die, produced for real: it ends classified, leaves nothing, and the next one runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.clock import SystemClock
+from autotuner.domain.sweep import Budget, SweepState
+from autotuner.domain.trial import FailureKind, Measurement, Outcome, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.wire import dumps
+from autotuner.launch.careful import CarefulLauncher
+from autotuner.launch.forks import Forks
+from autotuner.launch.local import LocalLauncher
+from autotuner.ports import TrialWatcher
+from autotuner.search.worker import Worker
+from autotuner.store.memory import MemoryStore
+from tests.builders import sweep_request, tiny_job
+from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
+from tests.trials.zygote import read_lines
+
+
+def died(launcher: LocalLauncher, trial: TrialSpec, watcher: Watcher | None = None) -> TrialFailure:
+    """How the trial failed, after which none of its processes and files is left."""
+    outcome = launcher.run(trial, watcher or Watcher())
+    assert isinstance(outcome, TrialFailure), outcome
+    assert left_over(trial.trial_id) == []
+    return outcome
+
+
+def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(launcher: LocalLauncher) -> None:
+    failure = died(launcher, too_large("oom"))
+    assert failure.kind == FailureKind.OOM
+    assert failure.rank in (0, 1)
+    assert "allocate" in failure.log_tail
+
+
+def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher: LocalLauncher) -> None:
+    watcher = Watcher(at_first_step=disturb("killed", 1, signal.SIGKILL))
+    failure = died(launcher, spec("killed", ENDLESS), watcher)
+    assert (failure.kind, failure.rank) == (FailureKind.CRASH, 1)
+    assert "SIGKILL" in failure.message
+
+
+def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit_and_five_seconds_at_most(launcher: LocalLauncher) -> None:
+    """A stopped process ignores every signal but the last, as one that hangs in a driver does."""
+    watcher = Watcher(at_first_step=disturb("hung", 1, signal.SIGSTOP))
+    started_at = time.monotonic()
+    failure = died(launcher, spec("hung", replace(ENDLESS, timeout_s=12.0)), watcher)
+    assert time.monotonic() - started_at < 12.0 + 5.0  # the most that a trial may outlive its limit by
+    assert failure.kind == FailureKind.TIMEOUT
+    assert "12 s" in failure.message
+    if watcher.steps:  # on a loaded machine torchrun's ranks may be importing still
+        assert failure.rank == 1
+
+
+def test_a_trial_out_of_time_shows_where_its_ranks_were(tmp_path: Path, forks: Forks) -> None:
+    failure = died(LocalLauncher(tmp_path, forks), spec("slow", replace(ENDLESS, timeout_s=6.0)))
+    assert failure.kind == FailureKind.TIMEOUT
+    assert "most recent call first" in failure.log_tail
+
+
+def test_a_loss_that_is_no_number_is_a_failure_of_numerics(launcher: LocalLauncher) -> None:
+    failure = died(launcher, spec("nan", replace(SHORT, learning_rate=1e30)))
+    assert failure.kind == FailureKind.NUMERICS
+    assert "NonFiniteLoss" in failure.message
+
+
+def test_a_network_interface_that_is_not_there_is_a_failure_of_communication(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexistent0")
+    failure = died(launcher, spec("interface"))
+    assert failure.kind == FailureKind.COMMUNICATION
+    assert "nonexistent0" in failure.message + failure.log_tail
+
+
+def test_a_port_that_is_in_use_is_a_failure_of_communication(tmp_path: Path) -> None:
+    """Forked ranks meet in a file and a single torchrun takes any free port; ranks of several hosts are given one."""
+    (tmp_path / "spec.json").write_text(dumps(spec("port")))
+    paths = ("--spec", str(tmp_path / "spec.json"), "--reports", str(tmp_path / "reports.jsonl"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+        command = [sys.executable, "-m", "trials", *paths]
+        environment = {**os.environ, **place, **address}
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    (failure,) = read_lines(tmp_path / "reports.jsonl")
+    assert (done.returncode, failure["kind"]) == (1, "communication")
+    assert "EADDRINUSE" in failure["message"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a quarter megabyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("only root may mount a file system")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(place: Path) -> None:
+    """Leave no byte free."""
+    with (place / "rubbish").open("wb", buffering=0) as file:
+        for size in (1 << 12, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+
+
+def test_a_disk_that_is_full_fails_the_trial_and_says_so(small_disk: Path, forks: Forks) -> None:
+    fill(small_disk)
+    failure = died(LocalLauncher(small_disk, forks), spec("full"))
+    assert failure.kind == FailureKind.CRASH
+    assert "No space left" in failure.message
+
+
+def test_a_disk_that_fills_up_during_a_trial_fails_it_and_says_so(small_disk: Path, forks: Forks) -> None:
+    launcher = LocalLauncher(small_disk, forks)
+    failure = died(launcher, spec("filling", ENDLESS), Watcher(at_first_step=lambda: fill(small_disk)))
+    assert failure.kind == FailureKind.CRASH
+    assert "no space left" in failure.message
+    (small_disk / "rubbish").unlink()
+    assert isinstance(launcher.run(spec("emptied"), Watcher()), Measurement)
+
+
+def test_a_work_directory_that_cannot_be_written_fails_the_trial_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    failure = died(LocalLauncher(tmp_path / "file"), spec("nowhere"))
+    assert failure.kind == FailureKind.CRASH
+    assert "file" in failure.message
+
+
+def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path: Path, forks: Forks) -> None:
+    launcher = LocalLauncher(tmp_path, forks)
+
+    def kill_zygote() -> None:
+        os.kill(ranks_of("nursery")[0].ppid(), signal.SIGKILL)
+
+    failure = died(launcher, spec("nursery", ENDLESS), Watcher(at_first_step=kill_zygote))
+    assert failure.kind == FailureKind.CRASH
+    assert isinstance(launcher.run(spec("next"), Watcher()), Measurement)
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What happens to one trial of a sweep."""
+
+    settings: Callable[[TrialSettings], TrialSettings] = lambda settings: settings
+    signal: signal.Signals | None = None
+
+
+class ClumsyLauncher(LocalLauncher):
+    """Has the first trials of a sweep meet with mishaps, one each."""
+
+    def __init__(self, work_dir: Path, starter: Forks, mishaps: list[Mishap]) -> None:
+        super().__init__(work_dir, starter)
+        self._mishaps = iter(mishaps)
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        mishap = next(self._mishaps, Mishap())
+        spec = replace(spec, settings=mishap.settings(spec.settings))
+        if mishap.signal is None:
+            return super().run(spec, watcher)
+        return super().run(spec, Watcher(at_first_step=disturb(spec.trial_id, 1, mishap.signal)))
+
+
+def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, forks: Forks) -> None:
+    mishaps = {
+        FailureKind.OOM: Mishap(
+            lambda settings: replace(settings, memory_budget_bytes=12_000_000)
+        ),  # a thread's stack is 8
+        FailureKind.CRASH: Mishap(lambda settings: ENDLESS, signal.SIGKILL),
+        FailureKind.NUMERICS: Mishap(lambda settings: replace(settings, learning_rate=1e30)),
+        FailureKind.TIMEOUT: Mishap(lambda settings: replace(ENDLESS, timeout_s=10.0), signal.SIGSTOP),
+    }
+    store = MemoryStore()
+    budget = Budget(num_trials=len(mishaps) + 2, prune_below=0.0, min_gain=0.0)
+    request = sweep_request(job=tiny_job(2), budget=budget, trial=replace(SHORT, max_repeats=0))
+    sweep, _ = store.create_sweep(request, now=0.0)
+    launcher = CarefulLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
+    Worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()
+    trials, _ = store.list_trials(sweep.id)
+    assert [trial.failure.kind for trial in trials if trial.failure] == list(mishaps)
+    assert [trial.measurement is not None for trial in trials] == [False] * len(mishaps) + [True] * 2
+    assert store.get_sweep(sweep.id).state == SweepState.COMPLETE
+    assert [left_over(trial.id) for trial in trials] == [[]] * len(trials)
+    assert list(tmp_path.iterdir()) == []

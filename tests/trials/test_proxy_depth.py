@@ -1,0 +1,70 @@
+"""Trials of a deep model and of its proxies, run for real; the error of their times is printed by bench.proxy_depth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import FailureKind, Measurement, Outcome, TrialFailure
+from autotuner.launch.careful import CarefulLauncher
+from autotuner.launch.forks import Forks
+from autotuner.launch.local import LocalLauncher
+from tests.builders import cpu_layout, tiny_model
+from tests.trials.launching import SHORT, Watcher, spec
+
+SHARDED = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=4)
+PROXY = (1, 3)
+"""Layers per stage: far enough apart that a gathered layer, which gloo sometimes frees late, weighs little."""
+
+LAYOUTS = (
+    cpu_layout(micro_batch_size=8),
+    cpu_layout(micro_batch_size=8, recompute=Recompute.FULL),
+    cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4),
+    SHARDED,
+    cpu_layout(tensor_parallel_degree=2, micro_batch_size=4),
+    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2),
+    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, last_stage_less_layers=1),
+)
+
+
+@pytest.fixture
+def careful(tmp_path: Path, forks: Forks) -> CarefulLauncher:
+    return CarefulLauncher(LocalLauncher(tmp_path, forks))
+
+
+def run(
+    careful: CarefulLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
+) -> Outcome:
+    settings = replace(SHORT, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
+    trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), peak_flop_per_s=1e11)
+    return careful.run(trial, Watcher())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
+    careful: CarefulLauncher, layout: Layout
+) -> None:
+    whole, found = run(careful, layout, layers=()), run(careful, layout, layers=PROXY)
+    assert isinstance(whole, Measurement), whole
+    assert isinstance(found, Measurement), found
+    assert len(found.extrapolated_from) == 2
+    assert max(found.extrapolated_from) < 12
+    for expected, extrapolated in zip(whole.peak_bytes, found.peak_bytes, strict=True):
+        assert extrapolated == pytest.approx(expected, rel=0.05)  # the error that issue and documents promise
+    for share in ("mfu", "hfu"):
+        flop = (getattr(m, share) * m.step_time_s * m.peak_flop_per_s for m in (whole, found))
+        assert next(flop) == pytest.approx(next(flop))
+
+
+def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fit(careful: CarefulLauncher) -> None:
+    plain = cpu_layout(micro_batch_size=8)
+    small, whole = (run(careful, plain, layers=layers) for layers in (PROXY, ()))
+    assert isinstance(small, Measurement)
+    assert isinstance(whole, Measurement)
+    outcome = run(careful, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10)
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.OOM

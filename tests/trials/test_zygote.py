@@ -1,0 +1,193 @@
+"""The zygote by itself: what it forks, what it tells, and how it and its ranks end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from autotuner.launch.processes import MARK
+from autotuner.launch.ranks import Death
+from autotuner.launch.zygote import ForkedRanks, Zygote
+from tests.trials.launching import left_over
+
+_DEADLINE_S = 60.0
+"""A zygote imports torch within two seconds; a loaded machine gets thirty times that."""
+
+
+class Nursery:
+    """A zygote, and errands with folders of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.zygote = Zygote()
+        self._directory = directory
+        self._num_errands = 0
+
+    def send(self, task: str, num_ranks: int = 2, **variables: str) -> tuple[ForkedRanks, Path]:
+        """Have ranks do one of ``tests.trials.errands``; their mark begins with its name."""
+        self._num_errands += 1
+        mark = f"{task}-{self._num_errands}"
+        folder = self._directory / mark
+        folder.mkdir()
+        name = task if ":" in task else f"tests.trials.errands:{task}"
+        return self.zygote.start(name, folder, num_ranks, {MARK: mark, **variables}), folder
+
+    def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
+        """What ranks say of themselves."""
+        ranks, folder = self.send("confess", num_ranks, **variables)
+        wait(ranks.ended)
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("zygote"))
+    yield nursery
+    nursery.zygote.close()
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Nursery]:
+    """One whose zygote does not survive the test."""
+    nursery = Nursery(tmp_path)
+    yield nursery
+    nursery.zygote.close()
+
+
+def wait(is_true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def both_run(folder: Path) -> Callable[[], bool]:
+    return lambda: all((folder / f"{rank}.running").exists() for rank in range(2))
+
+
+def test_ranks_are_told_where_they_stand_and_their_exit_codes_come_back(nursery: Nursery) -> None:
+    ranks, folder = nursery.send("confess", 3)
+    wait(ranks.ended)
+    assert ranks.exit_codes == {0: 0, 1: 1, 2: 2}
+    facts = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(3)]
+    assert [fact["environment"]["RANK"] for fact in facts] == ["0", "1", "2"]
+    assert {fact["environment"]["WORLD_SIZE"] for fact in facts} == {"3"}
+
+
+def test_a_rank_is_a_process_and_a_session_of_its_own_with_one_thread_and_no_device(nursery: Nursery) -> None:
+    facts = nursery.facts()
+    assert len({fact["pid"] for fact in facts}) == 2
+    for fact in facts:
+        assert fact["session"] == fact["pid"]
+        assert (fact["threads"], fact["torch_threads"], fact["cuda"]) == (1, 1, False)
+
+
+def test_a_rank_gets_the_variables_of_its_request_and_none_of_another(nursery: Nursery) -> None:
+    assert {fact["environment"]["COLOUR"] for fact in nursery.facts(COLOUR="blue")} == {"blue"}
+    assert {fact["environment"]["COLOUR"] for fact in nursery.facts()} == {None}
+
+
+def test_what_a_rank_prints_lies_in_its_folder(nursery: Nursery) -> None:
+    ranks, folder = nursery.send("confess")
+    wait(ranks.ended)
+    assert (folder / "ranks" / "1" / "stdout.log").read_text() == "rank 1 was here\n"
+
+
+def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery: Nursery) -> None:
+    ranks, folder = nursery.send("raise_error")
+    wait(ranks.ended)
+    assert set(ranks.exit_codes.values()) == {70}
+    assert "ValueError: rank 1 is broken" in (folder / "ranks" / "1" / "stderr.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [("tests.trials.nowhere:run", "ModuleNotFoundError"), ("tests.trials.errands:nothing", "AttributeError")],
+)
+def test_a_task_that_there_is_not_is_refused_with_the_reason(nursery: Nursery, task: str, reason: str) -> None:
+    ranks, _ = nursery.send(task)
+    wait(ranks.ended)
+    assert reason in ranks.log()
+    assert ranks.exit_codes == {}
+
+
+def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nursery) -> None:
+    ranks, folder = nursery.send("die")
+    wait(lambda: not ranks.ended() and ranks.deaths())
+    ranks.end(grace_s=0.0)
+    assert ranks.deaths() == [Death(rank=1, exit_code=-signal.SIGKILL)]
+    assert set(ranks.exit_codes) == {0, 1}
+    assert left_over(folder.name) == []
+
+
+@pytest.mark.parametrize("task", ["ask_back", "ignore_sigterm"])
+def test_ranks_are_ended_whether_they_want_to_or_not(nursery: Nursery, task: str) -> None:
+    ranks, folder = nursery.send(task)
+    wait(both_run(folder))
+    assert len(left_over(folder.name)) == 2
+    ranks.end(grace_s=0.2)
+    assert left_over(folder.name) == []
+    assert nursery.zygote.is_alive
+
+
+def test_a_process_that_a_rank_has_started_ends_with_the_ranks(nursery: Nursery) -> None:
+    ranks, folder = nursery.send("hire")
+    wait(ranks.ended)
+    assert len(left_over(folder.name)) == 2
+    ranks.end(grace_s=0.0)
+    assert left_over(folder.name) == []
+
+
+def test_a_zygote_does_not_grow(nursery: Nursery) -> None:
+    """Memory that is not given back would end a service of weeks: half a megabyte is ten pages per rank forked here."""
+    nursery.facts()  # the first request imports the task
+    process = psutil.Process(nursery.zygote.pid)
+    before, (first, _) = process.memory_info().rss, nursery.facts()
+    for _ in range(10):
+        nursery.facts()
+    assert process.memory_info().rss - before < 500_000
+    assert nursery.facts()[0]["descriptors"] == first["descriptors"]
+    assert process.num_threads() == 1
+    assert process.children() == []
+
+
+def test_ranks_that_were_not_forked_yet_are_ended_with_their_zygote(doomed: Nursery) -> None:
+    ranks, folder = doomed.send("ask_back")
+    ranks.end(grace_s=0.0)
+    assert not doomed.zygote.is_alive
+    assert left_over(folder.name) == []
+
+
+def test_ranks_die_with_their_zygote(doomed: Nursery) -> None:
+    ranks, folder = doomed.send("ignore_sigterm")
+    wait(both_run(folder))
+    os.kill(doomed.zygote.pid, signal.SIGKILL)
+    wait(ranks.ended)
+    wait(lambda: not left_over(folder.name))
+
+
+def test_a_zygote_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
+    ranks, folder = doomed.send("ask_back")
+    wait(both_run(folder))
+    wait(lambda: not ranks.ended() and ranks.has_started)
+    os.kill(doomed.zygote.pid, signal.SIGSTOP)
+    ranks.end(grace_s=0.0)
+    assert left_over(folder.name) == []
+    assert not doomed.zygote.is_alive
+
+
+def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch on this machine')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    zygote = Zygote()
+    ranks = zygote.start("tests.trials.errands:confess", tmp_path, 1, {MARK: "torchless"})
+    wait(ranks.ended)
+    assert "no torch on this machine" in ranks.log()
+    zygote.close()

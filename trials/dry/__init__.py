@@ -1,0 +1,1 @@
+"""One rank of any layout in one process, with tensors that hold nothing."""

@@ -1,0 +1,220 @@
+"""Small programs that tell how fast a device multiplies, attends and moves memory, and how its ranks communicate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from autotuner.domain.choice import Precision
+from autotuner.domain.profile import AttentionPoint, CollectiveKind, CollectivePoint, GemmPoint, TrafficPoint
+from trials.model.attention import BACKENDS
+
+__all__ = ["Bench", "Sizes", "attention_points", "collective_points", "gemm_points", "launch_s", "traffic_points"]
+
+_DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+
+_FIRST_WITH_FP8 = (8, 9)
+"""Compute capability of Ada, the first whose tensor cores multiply fp8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is measured.
+
+    Attributes:
+        gemm: Rows, columns and inner size of each product.
+        attention: Batch, heads, head dim and sequence of each core.
+        traffic_bytes: Of one operand.
+        message_bytes: Of the whole tensor of a collective; least and most tell latency and bandwidth.
+    """
+
+    gemm: tuple[tuple[int, int, int], ...]
+    attention: tuple[tuple[int, int, int, int], ...]
+    traffic_bytes: tuple[int, ...]
+    message_bytes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, device: torch.device, *, quick: bool) -> Sizes:
+        """Sizes of a layer that the device would train; all ranks run the same."""
+        if quick:
+            return cls(
+                gemm=((128, 128, 128),),
+                attention=((1, 2, 32, 128),),
+                traffic_bytes=(2**20,),
+                message_bytes=(2**12, 2**20),
+            )
+        if device.type == "cpu":
+            return cls(
+                gemm=tuple((m, n, k) for m in (256, 1024) for n, k in ((256, 256), (1024, 1024), (2816, 1024))),
+                attention=((1, 4, 64, 256), (1, 4, 64, 512), (2, 8, 32, 256)),
+                traffic_bytes=(2**23, 2**26),
+                message_bytes=(2**12, 2**16, 2**20, 2**24),
+            )
+        return cls(
+            gemm=tuple(
+                (m, n, k)
+                for m in (2048, 8192, 16384)
+                for n, k in ((2048, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (4096, 14336))
+            ),
+            attention=((1, 32, 128, 2048), (1, 32, 128, 4096), (1, 32, 128, 8192), (4, 16, 128, 2048)),
+            traffic_bytes=(2**28, 2**31),
+            message_bytes=(2**14, 2**20, 2**24, 2**28),
+        )
+
+
+class Bench:
+    """Times calls on one device: the best of several batches, since everything that disturbs only adds."""
+
+    def __init__(self, device: torch.device, *, budget_s: float) -> None:
+        self.device = device
+        self._budget_s = budget_s
+
+    def seconds(self, call: Callable[[], object], *, together: bool = False) -> float:
+        """Of one call.
+
+        Args:
+            call: What to time.
+            together: Other ranks take part, so that every rank must make as many calls, and time asleep counts.
+        """
+        call()  # the first call plans, allocates and compiles
+        if together:
+            return min(self._batch_s(call, 4, time.perf_counter) for _ in range(5))
+        # on a core, what the process itself computes: neighbours that take the core away do not count
+        clock = time.perf_counter if self.device.type == "cuda" else time.thread_time
+        num_calls = max(1, int(self._budget_s / 8 / max(1e-7, self._batch_s(call, 1, clock))))
+        return min(self._batch_s(call, min(num_calls, 200), clock) for _ in range(8))
+
+    def _batch_s(self, call: Callable[[], object], num_calls: int, clock: Callable[[], float]) -> float:
+        self._settle()
+        start_s = clock()
+        for _ in range(num_calls):
+            call()
+        self._settle()
+        return (clock() - start_s) / num_calls
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def launch_s(bench: Bench) -> float:
+    """One operation on one number."""
+    number = torch.zeros(1, device=bench.device)
+    return bench.seconds(lambda: number.add_(1.0))
+
+
+def gemm_points(bench: Bench, sizes: Sizes) -> Iterator[GemmPoint]:
+    """Products in every precision that the device multiplies in."""
+    for m, n, k in sizes.gemm:
+        for precision in _precisions(bench.device):
+            seconds = bench.seconds(_product(m, n, k, precision, bench.device))
+            yield GemmPoint(precision=precision, m=m, n=n, k=k, seconds=seconds)
+
+
+def attention_points(bench: Bench, sizes: Sizes) -> Iterator[AttentionPoint]:
+    """Causal attention by every kernel that runs on the device."""
+    for kernel, backend in BACKENDS.items():
+        for precision, dtype in _DTYPES.items():
+            for shape in sizes.attention:
+                try:
+                    forward_s, backward_s = _attention_s(bench, backend, dtype, shape)
+                except RuntimeError:  # no such kernel here, or not for this format: it is not in the profile
+                    continue
+                batch, num_heads, head_dim, seq_len = shape
+                yield AttentionPoint(
+                    kernel=kernel,
+                    precision=precision,
+                    batch=batch,
+                    num_heads=num_heads,
+                    head_dim=head_dim,
+                    seq_len=seq_len,
+                    forward_s=forward_s,
+                    backward_s=backward_s,
+                )
+
+
+def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
+    """A copy, and the sum of a vector and a multiple of another (the triad of STREAM)."""
+    for num_bytes in sizes.traffic_bytes:
+        first, second, target = (torch.ones(num_bytes // 4, device=bench.device) for _ in range(3))
+        seconds = bench.seconds(partial(target.copy_, first))
+        yield TrafficPoint(operation="copy", num_bytes=2 * num_bytes, seconds=seconds)
+        seconds = bench.seconds(partial(torch.add, first, second, alpha=3.0, out=target))
+        yield TrafficPoint(operation="triad", num_bytes=3 * num_bytes, seconds=seconds)
+
+
+def collective_points(bench: Bench, sizes: Sizes) -> Iterator[CollectivePoint]:
+    """Every kind among all ranks; none where there is one rank."""
+    num_ranks = dist.get_world_size()
+    if num_ranks == 1:
+        return
+    for num_bytes in sizes.message_bytes:
+        for kind, call in _collectives(num_bytes, bench.device):
+            seconds = bench.seconds(call, together=True)
+            yield CollectivePoint(kind=kind, num_ranks=num_ranks, num_bytes=num_bytes, seconds=seconds)
+
+
+def _precisions(device: torch.device) -> tuple[Precision, ...]:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_FP8:
+        return Precision.FP32, Precision.BF16, Precision.FP8
+    return Precision.FP32, Precision.BF16
+
+
+def _product(m: int, n: int, k: int, precision: Precision, device: torch.device) -> Callable[[], Tensor]:
+    left, right = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
+    if precision != Precision.FP8:
+        left, right = left.to(_DTYPES[precision]), right.to(_DTYPES[precision])
+        return lambda: torch.mm(left, right.t())
+    narrow_left, narrow_right = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn)
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(
+        narrow_left, narrow_right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+def _attention_s(
+    bench: Bench, backend: SDPBackend, dtype: torch.dtype, shape: tuple[int, int, int, int]
+) -> tuple[float, float]:
+    """Forward and backward; the backward is what both take less the forward."""
+    batch, num_heads, head_dim, seq_len = shape
+    size = batch, num_heads, seq_len, head_dim
+    query, key, value = (torch.randn(size, device=bench.device, dtype=dtype, requires_grad=True) for _ in range(3))
+    gradient = torch.ones_like(query)
+
+    def forward() -> Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    with sdpa_kernel(backend):
+        forward_s = bench.seconds(forward)
+        both_s = bench.seconds(lambda: torch.autograd.grad(forward(), (query, key, value), gradient))
+    return forward_s, max(both_s - forward_s, forward_s)  # no backward multiplies less than its forward
+
+
+def _collectives(num_bytes: int, device: torch.device) -> Iterator[tuple[CollectiveKind, Callable[[], object]]]:
+    num_ranks, rank = dist.get_world_size(), dist.get_rank()
+    share = num_bytes // 4 // num_ranks
+    whole, other = torch.zeros(2, share * num_ranks, device=device)
+    part = torch.zeros(share, device=device)
+
+    def pass_on() -> None:
+        """Every rank sends to the next."""
+        operations = [
+            dist.P2POp(dist.isend, whole, (rank + 1) % num_ranks),
+            dist.P2POp(dist.irecv, other, (rank - 1) % num_ranks),
+        ]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+
+    yield "all_reduce", lambda: dist.all_reduce(whole)
+    yield "all_gather", lambda: dist.all_gather_into_tensor(whole, part)
+    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(part, whole)
+    yield "all_to_all", lambda: dist.all_to_all_single(other, whole)
+    yield "send", pass_on

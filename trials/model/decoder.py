@@ -1,0 +1,155 @@
+"""A decoder-only transformer, or a contiguous part of one, in plain PyTorch; it knows no parallelism.
+
+Llama by default (RMSNorm, rotary positions, grouped-query attention, SwiGLU); layer norm, learned positions, biases,
+a plain GELU block and per-head norms follow the spec.
+
+Tensor suffixes: B sequences, S tokens of a sequence, D hidden size, H heads of this rank, K kv heads of this rank,
+E head dim, F ffn size, V vocabulary. A tensor-parallel rank sees a part of H, K, F and V and, with sequence
+parallelism, a part of S outside attention and feed-forward: nothing here assumes the full width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from autotuner.domain.model import TransformerSpec
+from trials.model.attention import AttentionCore, attend
+from trials.model.experts import ALL_EXPERTS, ExpertShare, SparseFeedForward
+from trials.model.feed_forward import FeedForward
+from trials.model.norm import norm
+from trials.parallel.sequence import WHOLE, ContextPart
+
+__all__ = ["Decoder", "Layer"]
+
+_ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
+
+
+def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
+    """Cosines and sines of every position and frequency: shape (2, S, E/2), fp32.
+
+    Source: RoFormer, arXiv 2104.09864, equation 15.
+    """
+    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
+    angles = torch.outer(positions.float(), _ROTARY_BASE**-exponents)
+    return torch.stack((angles.cos(), angles.sin()))
+
+
+def rotate(x_BSHE: Tensor, table: Tensor) -> Tensor:
+    """Turn each pair (e, e + E/2) of a head by its position's angle."""
+    cos, sin = table.to(x_BSHE.dtype)[:, :, None, :]
+    first, second = x_BSHE.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal self-attention around a core (``attention``, or ``context`` where the sequence is split)."""
+
+    def __init__(self, spec: TransformerSpec, core: AttentionCore, *, fused_norm: bool = True) -> None:
+        super().__init__()
+        key_value_size = spec.num_kv_heads * spec.head_dim
+        bias = spec.attention_bias != "none"
+        self.head_dim = spec.head_dim
+        self.query = nn.Linear(spec.hidden_size, spec.query_size, bias=bias)
+        self.key = nn.Linear(spec.hidden_size, key_value_size, bias=bias)
+        self.value = nn.Linear(spec.hidden_size, key_value_size, bias=bias)
+        self.output = nn.Linear(spec.query_size, spec.hidden_size, bias=spec.attention_bias == "all")
+        self.query_norm = norm(spec, spec.head_dim, fused=fused_norm) if spec.qk_norm else nn.Identity()
+        self.key_norm = norm(spec, spec.head_dim, fused=fused_norm) if spec.qk_norm else nn.Identity()
+        self.core = core
+
+    def forward(self, x_BSD: Tensor, table: Tensor | None) -> Tensor:
+        """Attend over the whole sequence; ``table`` is None with learned positions."""
+        q_BSHE = self.query_norm(self.query(x_BSD).unflatten(-1, (-1, self.head_dim)))
+        k_BSKE = self.key_norm(self.key(x_BSD).unflatten(-1, (-1, self.head_dim)))
+        v_BSKE = self.value(x_BSD).unflatten(-1, (-1, self.head_dim))
+        if table is not None:
+            q_BSHE, k_BSKE = rotate(q_BSHE, table), rotate(k_BSKE, table)
+        attended_BSHE = self.core(q_BSHE, k_BSKE, v_BSKE)
+        out_BSD: Tensor = self.output(attended_BSHE.flatten(2))
+        return out_BSD
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, dense unless given, each behind a norm and beside a residual."""
+
+    def __init__(
+        self,
+        spec: TransformerSpec,
+        core: AttentionCore,
+        feed_forward: nn.Module | None = None,
+        *,
+        fused_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = norm(spec, spec.hidden_size, fused=fused_norm)
+        self.attention = Attention(spec, core, fused_norm=fused_norm)
+        self.mlp_norm = norm(spec, spec.hidden_size, fused=fused_norm)
+        self.mlp = _dense(spec) if feed_forward is None else feed_forward
+
+    def forward(self, x_BSD: Tensor, table: Tensor | None) -> Tensor:
+        """The hidden state after this layer."""
+        h_BSD: Tensor = x_BSD + self.attention(self.attention_norm(x_BSD), table)
+        out_BSD: Tensor = h_BSD + self.mlp(self.mlp_norm(h_BSD))
+        return out_BSD
+
+
+class Decoder(nn.Module):
+    """The layers ``layers`` of a decoder, with the embedding if they begin it and the output if they end it.
+
+    Of every sequence of ``seq_len`` tokens it sees the ``part``.
+
+    Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are
+    two parameters until somebody ties them: what replaces parameters by parts of them must do it again.
+    """
+
+    def __init__(
+        self,
+        spec: TransformerSpec,
+        *,
+        seq_len: int,
+        layers: range,
+        part: ContextPart = WHOLE,
+        core: AttentionCore = attend,
+        experts: ExpertShare = ALL_EXPERTS,
+        fused_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        begins, ends = layers.start == 0, layers.stop == spec.num_layers
+        positions = spec.num_learned_positions
+        self.seq_len = seq_len
+        self.part = part
+        self.head_dim = spec.head_dim
+        self.rotary = positions == 0
+        self.embedding = nn.Embedding(spec.vocab_size, spec.hidden_size) if begins else None
+        self.positions = nn.Embedding(positions, spec.hidden_size) if begins and positions else None
+        blocks = {index: _feed_forward(spec, experts, index) for index in layers}
+        self.layers = nn.ModuleDict(
+            {str(index): Layer(spec, core, block, fused_norm=fused_norm) for index, block in blocks.items()}
+        )
+        self.norm = norm(spec, spec.hidden_size, fused=fused_norm) if ends else None
+        self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From tokens_BS where the part begins the model, else x_BSD; to logits_BSV where it ends it, else x_BSD."""
+        if self.embedding is not None:
+            tokens_BS, x = x, self.embedding(x)
+            if self.positions is not None:
+                x = x + self.positions(self.part.positions(self.seq_len, x.device).expand_as(tokens_BS))
+        table = rotary_table(self.part.positions(self.seq_len, x.device), self.head_dim) if self.rotary else None
+        for layer in self.layers.values():
+            x = layer(x, table)
+        if self.norm is not None and self.output is not None:
+            x = self.output(self.norm(x))
+        return x
+
+
+def _feed_forward(spec: TransformerSpec, share: ExpertShare, layer: int) -> nn.Module:
+    """The block of a layer: dense, or sparse where the spec has experts and this is none of its leading layers."""
+    if spec.experts is not None and layer >= spec.experts.num_dense_layers:
+        return SparseFeedForward(spec, spec.experts, share)
+    return _dense(spec)
+
+
+def _dense(spec: TransformerSpec) -> nn.Module:
+    return FeedForward(spec.hidden_size, spec.ffn_size, gated=spec.gated_mlp, bias=spec.mlp_bias)

@@ -1,0 +1,139 @@
+"""A mixture of experts in place of a feed-forward block: each token is seen by the few experts its router chooses.
+
+Dropless and deterministic: every expert takes however many tokens choose it, and nothing is summed up in an order
+that chance decides. There is no auxiliary loss: a trial trains a few steps on random tokens.
+
+Tensor suffixes: B sequences, S tokens of a sequence, T tokens, N experts, K experts that a token chooses, A the T x K
+choices, D hidden size, F expert ffn size of this rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from autotuner.domain.model import MixtureOfExperts, TransformerSpec
+from trials.model.counts import on_host, tally
+from trials.model.feed_forward import FeedForward, activated
+from trials.model.reorder import inverse, reordered
+from trials.parallel.share import local_part
+
+__all__ = ["ALL_EXPERTS", "ExpertExchange", "ExpertShare", "Experts", "SparseFeedForward"]
+
+Compute = Callable[[Tensor, Tensor], Tensor]
+"""From rows in the order of some experts and the number of each one's rows to what the experts make of them."""
+
+ExpertExchange = Callable[[Tensor, Tensor, Compute], Tensor]
+"""From x_AD in the order of the experts and counts_N to out_AD, with the help of what computes this rank's experts."""
+
+
+def _at_home(x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
+    return compute(x_AD, counts_N)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShare:
+    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it meets the others."""
+
+    rank: int = 0
+    num_ranks: int = 1
+    exchange: ExpertExchange = _at_home
+
+    def indices(self, num_experts: int) -> range:
+        """The experts held: neighbours."""
+        size = num_experts // self.num_ranks
+        return range(self.rank * size, (self.rank + 1) * size)
+
+
+ALL_EXPERTS = ExpertShare()
+"""One rank holds them all."""
+
+
+class SparseFeedForward(nn.Module):
+    """Routed experts, and shared ones beside them that see every token (arXiv 2401.06066)."""
+
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+        super().__init__()
+        width = experts.num_shared_experts * experts.expert_ffn_size  # beside each other they are one wide block
+        self.routed = _Routed(spec, experts, share)
+        self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Every token by its experts."""
+        out_BSD: Tensor = self.routed(x_BSD)
+        return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
+
+
+class _Routed(nn.Module):
+    """A router and its experts, as in Mixtral (arXiv 2401.04088, section 2.1): softmax, top-k, shares that sum to 1.
+
+    A balancing bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) takes part in the choice and not in the shares, and
+    no gradient reaches it: it stays at the zero it begins with, because nothing here moves it between steps.
+    """
+
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+        super().__init__()
+        self.num_chosen = experts.experts_per_token
+        self.router = nn.Linear(spec.hidden_size, experts.num_experts, bias=False)
+        self.register_buffer("balance", torch.zeros(experts.num_experts) if experts.router_bias else None)
+        self.experts = Experts(spec, experts, share)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """The experts' answers, each times its share."""
+        x_TD = x_BSD.flatten(0, 1)
+        shares_TK, chosen_TK = self._route(x_TD)
+        chosen_A = chosen_TK.flatten()
+        order_A = chosen_A.argsort(stable=True)
+        back_A = inverse(order_A)
+        counts_N = tally(chosen_A, self.router.out_features)
+        x_AD = x_TD[:, None].expand(-1, self.num_chosen, -1).flatten(0, 1)
+        answers_AD = self.experts(reordered(x_AD, order_A, back_A), counts_N)
+        answers_TKD = reordered(answers_AD, back_A, order_A).view(*chosen_TK.shape, -1)
+        out_TD: Tensor = (answers_TKD * shares_TK[..., None]).sum(1)
+        return out_TD.view_as(x_BSD)
+
+    def _route(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Shares and indices of the chosen experts."""
+        scores_TN = self.router(x_TD).float().softmax(-1)
+        favoured_TN = scores_TN if self.balance is None else scores_TN + self.balance
+        chosen_TK = favoured_TN.detach().topk(self.num_chosen, dim=-1).indices
+        shares_TK = scores_TN.gather(1, chosen_TK)
+        return (shares_TK / shares_TK.sum(-1, keepdim=True)).to(x_TD.dtype), chosen_TK
+
+
+class Experts(nn.Module):
+    """The matrices of a rank's experts, one tensor for all of them with the expert first.
+
+    Where a layout has expert ranks, the parameters are DTensors over the mesh axis ``expert`` (``expert_ranks``): that
+    is how they are told from all others.
+    """
+
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+        super().__init__()
+        self.indices = share.indices(experts.num_experts)
+        inward = (len(self.indices), experts.expert_ffn_size, spec.hidden_size)
+        outward = (len(self.indices), spec.hidden_size, experts.expert_ffn_size)
+        self.gate = nn.Parameter(torch.empty(inward)) if spec.gated_mlp else None
+        self.up = nn.Parameter(torch.empty(inward))
+        self.down = nn.Parameter(torch.empty(outward))
+        self._exchange = share.exchange
+
+    def forward(self, x_AD: Tensor, counts_N: Tensor) -> Tensor:
+        """What the experts make of their rows, which come in the order of all experts."""
+        return self._exchange(x_AD, counts_N, self._compute)
+
+    def _compute(self, x: Tensor, counts: Tensor) -> Tensor:
+        """One expert after the other; one without rows takes part too, so that it has a gradient: zero."""
+        up, down = local_part(self.up).unbind(), local_part(self.down).unbind()
+        gate = [None] * len(up) if self.gate is None else local_part(self.gate).unbind()
+        rows = torch.split(x, on_host(counts, total=len(x)))
+        return torch.cat([_answer(*expert) for expert in zip(rows, gate, up, down, strict=True)])
+
+
+def _answer(x_RD: Tensor, gate_FD: Tensor | None, up_FD: Tensor, down_DF: Tensor) -> Tensor:
+    gate_RF = None if gate_FD is None else functional.linear(x_RD, gate_FD)
+    return functional.linear(activated(gate_RF, functional.linear(x_RD, up_FD)), down_DF)

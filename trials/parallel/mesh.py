@@ -1,0 +1,85 @@
+"""The grid of ranks, one axis per kind of parallelism in ``Layout``'s order."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from autotuner.domain.layout import Layout
+
+__all__ = ["Grid"]
+
+
+class Grid:
+    """The ranks of a layout as a mesh, and where this rank lies on it.
+
+    Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline
+    outermost: neighbours in the tensor group are neighbours in rank, so they share a node. Context ranks see
+    different tokens through the same parameters, so shards spread over them as well: ``shard`` is the data shard and
+    the context axis in one, and DTensor needs it on the mesh of the tensor axis. The context axis itself is on a mesh
+    of its own.
+    """
+
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.layout = layout
+        stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
+        shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
+        self._mesh = _mesh(device, pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
+        self._context = self._copies = self._experts = None
+        if layout.context_parallel_degree > 1:
+            outside = stages * layout.data_parallel_degree
+            cp, tp = layout.context_parallel_degree, layout.tensor_parallel_degree
+            self._context = _mesh(device, outside=outside, cp=cp, inside=tp)
+            self._copies = _mesh(device, outside=stages, copies=replicas * shards, inside=tp)
+
+        if (num_expert_ranks := layout.expert_parallel_degree) > 1:
+            same = shards * layout.tensor_parallel_degree // num_expert_ranks
+            self._experts = _mesh(device, pp=stages, dp_replicate=replicas, expert_shard=same, expert=num_expert_ranks)
+
+    def axis(self, *names: str) -> DeviceMesh:
+        """The part of the mesh along ``pp``, ``dp_replicate``, ``shard`` or ``tp`` that this rank belongs to."""
+        return self._mesh[names]
+
+    def experts(self, *names: str) -> DeviceMesh:
+        """The part along ``dp_replicate``, ``expert_shard`` or ``expert``; only where experts have ranks of their own.
+
+        ``expert`` are neighbours that hold different experts, ``expert_shard`` those that hold the same ones.
+        """
+        assert self._experts is not None
+        return self._experts[names]
+
+    @property
+    def context(self) -> DeviceMesh:
+        """The ranks that split a sequence with this one; only where the layout splits any."""
+        assert self._context is not None
+        return self._context["cp"]
+
+    @property
+    def copies(self) -> DeviceMesh:
+        """The ranks that hold the same parameters and see other tokens, where nothing is sharded."""
+        assert self.layout.data_parallel_shard_degree == 1
+        return self._mesh["dp_replicate"] if self._copies is None else self._copies["copies"]
+
+    def position(self, name: str) -> int:
+        """Index of this rank on an axis."""
+        return self._mesh.get_local_rank(name)
+
+    @property
+    def context_rank(self) -> int:
+        """Index of this rank among those that split a sequence."""
+        return self.position("shard") % self.layout.context_parallel_degree
+
+    @property
+    def replica(self) -> int:
+        """Index of the batch slice this rank works on; the replicate axis is the outer one."""
+        data_shard = self.position("shard") // self.layout.context_parallel_degree
+        return self.position("dp_replicate") * self.layout.data_parallel_shard_degree + data_shard
+
+    @property
+    def num_losses(self) -> int:
+        """Ranks that see different tokens through the same stage: replicas times the parts of a sequence."""
+        return self.layout.data_parallel_degree * self.layout.context_parallel_degree
+
+
+def _mesh(device: torch.device, **degrees: int) -> DeviceMesh:
+    return init_device_mesh(device.type, tuple(degrees.values()), mesh_dim_names=tuple(degrees))

@@ -1,0 +1,98 @@
+"""What a rank updates: parameters, or its parts of some, beside the ranks that hold the same elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+__all__ = ["ParameterShare", "Share", "complete_gradient", "local_part", "num_parts"]
+
+
+class Share(Protocol):
+    """Elements of the model that one rank updates.
+
+    Attributes:
+        num_copies: Places of the whole job that hold these same elements, this one included.
+        is_tied: They are the vocabulary table, and another stage holds it as well.
+    """
+
+    num_copies: int
+    is_tied: bool
+
+    def expect_last_backward(self) -> None:
+        """The next backward pass is the last of a step: the reduction may start while it runs."""
+
+    def start_reduction(self) -> None:
+        """The last backward pass of a step is done; nothing happens where the reduction has started."""
+
+    def take_gradient(self) -> Tensor:
+        """The elements' gradients of the global batch in fp32; the parameters forget theirs."""
+
+    def values(self) -> Tensor:
+        """The elements in fp32; the very memory of the parameters where these are fp32."""
+
+    def write(self, values: Tensor) -> None:
+        """Give the elements new values, on every rank that computes with them."""
+
+
+class ParameterShare:
+    """This rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
+
+    def __init__(self, parameter: nn.Parameter, *, num_copies: int, is_tied: bool = False) -> None:
+        self.num_copies = num_copies
+        self.is_tied = is_tied
+        self._parameter = parameter
+
+    def expect_last_backward(self) -> None:
+        """See ``Share``; there is nothing to do."""
+
+    def start_reduction(self) -> None:
+        """See ``Share``; there is nothing to do."""
+
+    def take_gradient(self) -> Tensor:
+        """See ``Share``."""
+        gradient = complete_gradient(self._parameter).float()
+        self._parameter.grad = None
+        return gradient
+
+    def values(self) -> Tensor:
+        """See ``Share``."""
+        return local_part(self._parameter.detach()).float()
+
+    @torch.no_grad()
+    def write(self, values: Tensor) -> None:
+        """See ``Share``."""
+        held = local_part(self._parameter.detach())
+        if held.data_ptr() != values.data_ptr():
+            held.copy_(values)
+
+
+def complete_gradient(parameter: nn.Parameter) -> Tensor:
+    """This rank's part of the gradient.
+
+    Sums what is still spread: a norm's gradient under sequence parallelism is a part on each tensor rank.
+    """
+    gradient = parameter.grad
+    assert gradient is not None, "every parameter takes part in every step"
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return local_part(gradient)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def num_parts(parameter: nn.Parameter) -> int:
+    """Into how many different parts the parameter is cut, one on each rank of a mesh."""
+    # what DDP reduces under tensor parallelism is a plain tensor that remembers what part of a DTensor it was
+    spec = parameter if isinstance(parameter, DTensor) else getattr(parameter, "_st_info", None)
+    if spec is None:
+        return 1
+    mesh = spec.device_mesh
+    return math.prod(mesh.size(dim) for dim, kind in enumerate(spec.placements) if not kind.is_replicate())

@@ -1,0 +1,1 @@
+"""One optimizer step: passes, gradients, update, data."""

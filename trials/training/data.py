@@ -1,0 +1,55 @@
+"""Synthetic tokens: a function of seed, step and sequence, so every layout trains on the same global batches."""
+
+# tensors carry their shape as a suffix
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autotuner.domain.workload import Workload
+from trials.parallel.sequence import WHOLE, ContextPart
+
+__all__ = ["Batch", "batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
+
+    tokens_BS: Tensor
+    labels_BS: Tensor
+
+    def micro_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Tokens and labels of ``size`` sequences at a time."""
+        for start in range(0, len(self.tokens_BS), size):
+            rows = slice(start, start + size)
+            yield self.tokens_BS[rows], self.labels_BS[rows]
+
+
+def batch(
+    workload: Workload,
+    *,
+    vocab_size: int,
+    seed: int,
+    step: int,
+    replica: int,
+    num_replicas: int,
+    device: torch.device,
+    part: ContextPart = WHOLE,
+) -> Batch:
+    """A part of the sequences of one replica: its contiguous slice of the global batch, drawn without the others."""
+    share = workload.global_batch_size // num_replicas
+    rows = range(replica * share, (replica + 1) * share)
+    sequences = torch.stack([_sequence(workload.seq_len + 1, vocab_size, f"{seed}/{step}/{row}") for row in rows])
+    positions = part.positions(workload.seq_len)
+    return Batch(tokens_BS=sequences[:, positions].to(device), labels_BS=sequences[:, positions + 1].to(device))
+
+
+def _sequence(length: int, vocab_size: int, key: str) -> Tensor:
+    """Independent tokens, low ones more often as words are, so that the loss has frequencies to learn."""
+    generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
+    return (vocab_size * torch.rand(length, generator=generator, dtype=torch.float64) ** 3).long()
