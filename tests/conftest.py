@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.databases import postgres_server
+
+# no test asserts a time, machines are busy; the same examples every time: a failure is of the change that was tested
+hypothesis.settings.register_profile("autotuner", deadline=None, derandomize=True, max_examples=50)
+# looks for new counterexamples: pytest --hypothesis-profile search tests/properties
+hypothesis.settings.register_profile("search", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile("autotuner")
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,14 @@ BODY = {
     "cluster": to_dict(cpu_cluster(2)),
     "workload": {"seq_len": 64, "global_batch_size": 8},
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
-    "trial": {"warmup_steps": 1, "measured_steps": 2},
+    "trial": {
+        "warmup_steps": 1,
+        "max_warmup_steps": 1,
+        "measured_steps": 2,
+        "max_measured_steps": 2,
+        "profiled_steps": 0,
+        "max_repeats": 0,
+    },
 }
 
 
