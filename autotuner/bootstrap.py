@@ -24,6 +24,7 @@ from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.detect import detect_cluster, host_hash
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.patient import PatientLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.logs import configure_logs
 from autotuner.ports import Clock, Launcher, Store
@@ -163,7 +164,7 @@ def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> In
 
 def _local_launcher(settings: Settings) -> Launcher:
     starter = Torchrun() if settings.launch == "torchrun" else Forks()
-    return CarefulLauncher(LocalLauncher(settings.work_dir, starter))
+    return PatientLauncher(CarefulLauncher(LocalLauncher(settings.work_dir, starter)))
 
 
 def build(

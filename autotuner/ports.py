@@ -195,7 +195,10 @@ class Store(Protocol):
 
 
 class TrialWatcher(Protocol):
-    """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``."""
+    """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``.
+
+    What a watcher raises ends the trial and comes out of ``Launcher.run`` as it is: it says nothing of the trial.
+    """
 
     def on_step(self, step: StepReport) -> None:
         """A step was reported."""
@@ -209,8 +212,9 @@ class TrialWatcher(Protocol):
 class Launcher(Protocol):
     """Runs one trial to its end.
 
-    Whatever happens, when ``run`` returns or raises no process of the trial is left. A trial past
-    ``spec.settings.timeout_s`` is ended and comes back as a timeout failure.
+    Whatever happens, when ``run`` returns or raises no process of the trial is left, but for those that the kernel
+    cannot end: they are logged, and named in the failure. A trial past ``spec.settings.timeout_s`` is ended and comes
+    back as a timeout failure; waiting for its turn does not count.
     """
 
     def refuses(self, cluster: Cluster) -> str | None:

@@ -20,6 +20,7 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.domain.workload import Workload
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.patient import PatientLauncher
 from autotuner.search.measured import certainty
 from autotuner.search.wording import percent
 from autotuner.units import format_seconds
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
     num_runs = parser.parse_args().runs
     settings = TrialSettings(profiled_steps=0)
-    with tempfile.TemporaryDirectory() as folder, closing(LocalLauncher(Path(folder))) as launcher:
+    with tempfile.TemporaryDirectory() as folder, closing(PatientLauncher(LocalLauncher(Path(folder)))) as launcher:
         for layout in _LAYOUTS:
             _say(f"{layout}: {_spread([_measured(launcher, _spec(layout, settings)) for _ in range(num_runs)])}")
 
@@ -56,7 +57,7 @@ def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
     )
 
 
-def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
+def _measured(launcher: PatientLauncher, spec: TrialSpec) -> Measurement:
     outcome = launcher.run(spec, _Patient())
     assert isinstance(outcome, Measurement), outcome
     step = f"{format_seconds(outcome.step_time_s)} {certainty(outcome)}"

@@ -22,6 +22,7 @@ from autotuner.domain.workload import Workload
 from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.patient import PatientLauncher
 
 __all__ = ["LAYOUTS", "trial"]
 
@@ -79,7 +80,7 @@ def main() -> None:
     forks = Forks()
     errors = []
     with tempfile.TemporaryDirectory() as directory:
-        launcher = CarefulLauncher(LocalLauncher(Path(directory), forks))
+        launcher = PatientLauncher(CarefulLauncher(LocalLauncher(Path(directory), forks)))
         for layout, layers_per_stage in LAYOUTS.items():
             pairs = [
                 [_measured(launcher, trial(layout, layers)) for layers in ((), layers_per_stage)]
@@ -94,7 +95,7 @@ def main() -> None:
     )
 
 
-def _measured(launcher: CarefulLauncher, spec: TrialSpec) -> Measurement:
+def _measured(launcher: PatientLauncher, spec: TrialSpec) -> Measurement:
     outcome = launcher.run(spec, _Deaf())
     if not isinstance(outcome, Measurement):
         raise RuntimeError(str(outcome))

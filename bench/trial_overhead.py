@@ -21,6 +21,7 @@ from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettin
 from autotuner.domain.workload import Workload
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.patient import PatientLauncher
 from autotuner.launch.ranks import Starter
 from autotuner.launch.torchrun import Torchrun
 from autotuner.units import format_seconds
@@ -91,7 +92,7 @@ def launched(spec: TrialSpec, starter: Starter, work_dir: Path) -> Launched:
         RuntimeError: It was not measured.
     """
     steps, start_s = _Steps(), time.perf_counter()
-    outcome = LocalLauncher(work_dir, starter).run(spec, steps)
+    outcome = PatientLauncher(LocalLauncher(work_dir, starter)).run(spec, steps)
     wall_s = time.perf_counter() - start_s
     if not isinstance(outcome, Measurement):
         raise RuntimeError(str(outcome))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 from autotuner.domain import wire
 from autotuner.domain.trial import TrialSpec
 from autotuner.errors import InvalidInput
+from autotuner.units import MIB
 from trials.admission import admit
 from trials.failure import classify, headline
 from trials.measuring import gemm
@@ -26,11 +28,15 @@ from trials.run import run_steps
 __all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
 
 EXIT_MEASURED = 0
-"""The reports end with a measurement."""
+"""The reports end with a measurement, or with its breakdown."""
 EXIT_FAILED = 1
-"""The trial died; the reports say of what."""
+"""The trial died, or its profiled steps did; the reports say of what."""
 EXIT_REFUSED = 2
 """The spec cannot run on these ranks, or cannot be read; where the reports could be written, they say why."""
+
+
+_RESERVE_BYTES = 4 * MIB
+"""Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
 
 
 def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | None = None) -> int:
@@ -38,6 +44,7 @@ def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | 
 
     The process is not fit for another trial afterwards: it is bound to a core, and its groups are left to its end.
     """
+    reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:
         spec = wire.loads(TrialSpec, spec_text)
         admit(spec, place)
@@ -46,6 +53,7 @@ def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | 
         reporter.failure(classify(error), headline(error), traceback.format_exc())
         return EXIT_REFUSED
     except Exception as error:
+        reserve.close()
         lift_limit()
         reporter.failure(classify(error), headline(error), traceback.format_exc())
         traceback.print_exc()
@@ -65,7 +73,7 @@ def _run(spec: TrialSpec, reporter: Reporter, place: Place, store: Store | None)
     peak = _peak(spec, device, place, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)
-    reporter.measurement(run_steps(spec, reporter, device, grid, peak))
+    run_steps(spec, reporter, device, grid, peak)
 
 
 def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -> Peak:

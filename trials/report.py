@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
-from autotuner.domain.trial import FailureKind, Measurement, StepReport, TrialSpec
+from autotuner.domain.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
 
 __all__ = ["Reporter"]
 
 
 class Reporter:
-    """Appends lines of four types: ``started``, ``step``, ``measurement`` (rank 0) and ``failure`` (a rank that dies).
+    """Appends lines of five types: ``started``, ``step``, ``measurement``, ``breakdown``, and ``failure``.
 
-    A step or measurement line is the wire form of its dataclass beside ``type``. Each line is one write to a file
-    opened for appending, so lines of several processes never mix, and what was written survives the writer.
+    Rank 0 writes all but the last, which is of any rank that dies. A step, measurement or breakdown is the wire form of
+    its dataclass beside ``type``. Each line is one write to a file opened for appending, so lines of several processes
+    never mix, and what was written survives the writer.
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
@@ -33,8 +34,12 @@ class Reporter:
         self._lead({"type": "step", **wire.to_dict(report)})
 
     def measurement(self, measurement: Measurement) -> None:
-        """The trial is complete; nothing follows."""
+        """The timed steps are complete: whatever becomes of the profiled ones, this stands."""
         self._lead({"type": "measurement", **wire.to_dict(measurement)})
+
+    def breakdown(self, breakdown: Breakdown) -> None:
+        """The profiled steps are complete as well: belongs to the measurement before it."""
+        self._lead({"type": "breakdown", **wire.to_dict(breakdown)})
 
     def failure(self, kind: FailureKind, message: str, traceback: str) -> None:
         """This rank is about to die; of several such lines the first is the cause, the others its consequences."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialSpec
-from trials.measuring.breakdown import breakdown_of
+from autotuner.domain.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
+from trials.measuring.breakdown import breakdown_of, longest_computing
 from trials.measuring.cores import CpuTime
 from trials.measuring.environment import environment
 from trials.measuring.measure import Peak, RankRecord, measurement, phases_of, step_report
@@ -32,9 +33,15 @@ from trials.training.step import Step
 
 __all__ = ["run_steps"]
 
+T = TypeVar("T")
 
-def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak) -> Measurement:
-    """Build the step, repeat it as the settings say, and put the ranks' records together."""
+
+def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak) -> None:
+    """Build the step, repeat it as the settings say, and report what the ranks saw together.
+
+    The measurement is reported before any step is profiled. A rank that dies of the profiler's memory, or is killed,
+    takes every later collective with it, and so whatever its peers have not reported by then.
+    """
     watch, gpu = MemoryWatch(device), gpu_of(device)
     watch.start()
     stages = parallel_stages(spec, grid, device)
@@ -60,9 +67,12 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
         peak_bytes=watch.peak_bytes,
         reserved_bytes=watch.reserved_bytes,
         compile_s=compile_time_s(),
-        breakdown=steps.breakdown(stages),
     )
-    return measurement(spec, peak, steps.reports, record.gathered(), environment=environment(device, gpu))
+    reporter.measurement(
+        measurement(spec, peak, steps.reports, _gathered(record), environment=environment(device, gpu))
+    )
+    if spec.settings.profiled_steps:
+        reporter.breakdown(longest_computing(_gathered(steps.breakdown(stages))))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +106,7 @@ class _Steps:
             self._timed(is_warmup=False)
             self.phases.append(phases_of(self.step.stopwatch))
 
-    def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown | None:
+    def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
         """From steps that nobody times, because the profiler takes part in them."""
         recordings = []
         for number in range(self.spec.settings.profiled_steps):
@@ -139,3 +149,10 @@ class _Steps:
         slowest = torch.tensor(step_time_s, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.item()
+
+
+def _gathered(own: T) -> list[T]:
+    """What each rank has of this, by rank, on every rank."""
+    found: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return [one for one in found if one is not None]

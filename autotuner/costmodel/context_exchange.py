@@ -49,15 +49,15 @@ def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Fl
 def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
     """Blocks of keys and values go round in ``c - 1`` sends, each under the attention to the block before it.
 
-    Backward their gradients travel with them and take one send more to come home (arXiv 2310.01889, section 3).
+    Backward their gradients travel beside them and take one send more to come home (arXiv 2310.01889, section 3).
     """
     group, ranks = context_group(x, job.cluster), x.context_parallel_degree.astype(np.float64)
-    block_bytes = _key_value_bytes(x, job)
-    once_s, both_s = send_s(block_bytes, group), send_s(2 * block_bytes, group)
+    block_bytes, sums_bytes = _key_values(x, job) * x.element_bytes, _key_values(x, job) * _sum_bytes(x, job)
+    once_s, beside_s, home_s = (send_s(sent, group) for sent in (block_bytes, block_bytes + sums_bytes, sums_bytes))
     share = overlap_share(job.cluster.accelerator)
     return ExchangeTimes(
         forward_s=(ranks - 1) * np.maximum(once_s - share * forward_s / ranks, 0.0),
-        backward_s=(ranks - 1) * np.maximum(both_s - share * backward_s / ranks, 0.0) + once_s,
+        backward_s=(ranks - 1) * np.maximum(beside_s - share * backward_s / ranks, 0.0) + home_s,
     )
 
 
@@ -66,8 +66,11 @@ def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
 
     arXiv 2407.21783, section 3.3.2: latency matters little, since attention grows with the square of the sequence.
     """
-    group, full_bytes = context_group(x, job.cluster), _key_value_bytes(x, job) * x.context_parallel_degree
-    return ExchangeTimes(forward_s=all_gather_s(full_bytes, group), backward_s=reduce_scatter_s(full_bytes, group))
+    group, gathered = context_group(x, job.cluster), _key_values(x, job) * x.context_parallel_degree
+    return ExchangeTimes(
+        forward_s=all_gather_s(gathered * x.element_bytes, group),
+        backward_s=reduce_scatter_s(gathered * _sum_bytes(x, job), group),
+    )
 
 
 def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
@@ -79,7 +82,16 @@ def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
     return ExchangeTimes(forward_s=seconds, backward_s=seconds)
 
 
-def _key_value_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """A layer's keys and values of the tokens of one rank."""
-    size: Floats = x.element_bytes * tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
+def _sum_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of the gradient of a key or value on its way. Every rank adds to it, and would round the sum to bf16 again.
+
+    So the trial job sends fp32 (``trials/parallel/ring.py``, ``gathered.py``), as PyTorch's context parallelism
+    (``convert_to_f32``) and ring-flash-attention do; Transformer Engine, which NeMo runs, sends bf16.
+    """
+    return np.full(len(x), 4.0) if job.stack.widens_context_gradients else x.element_bytes
+
+
+def _key_values(x: LayoutColumns, job: Job) -> Floats:
+    """Elements of a layer's keys and values of the tokens of one rank."""
+    size: Floats = tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
     return size

@@ -19,12 +19,14 @@ from autotuner.domain.choice import (
 )
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.rule import Job, Layouts, Rule, any_of
-from autotuner.domain.stages import ONE_STAGE_SCHEDULES
 
 __all__ = ["CHOICE_RULES", "IDLE_RULES"]
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
 """Kernels that a GPU has in half precision only."""
+
+_BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+"""Levels that shard gradients, each layer's as they come."""
 
 _FP8_BLOCK = 16
 """Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``)."""
@@ -44,8 +46,9 @@ def _labels(members: Iterable[object]) -> str:
     return ", ".join(str(m) for m in members)
 
 
-def _fills_no_buckets(x: Layouts) -> Any:
-    return any_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES) == 0
+def _num_gradients(x: Layouts) -> Any:
+    """Ranks with a gradient of their own for the same parameter: replicas, sharded or not, and parts of a sequence."""
+    return x.data_parallel_degree * x.context_parallel_degree
 
 
 CHOICE_RULES: tuple[Rule, ...] = (
@@ -188,18 +191,19 @@ CHOICE_RULES: tuple[Rule, ...] = (
         "gradient_bucket_bytes",
         lambda x, j: (
             (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
-            & ((x.data_parallel_replicate_degree == 1) | (x.data_parallel_shard_degree > 1) | _fills_no_buckets(x))
+            & ((_num_gradients(x) == 1) | any_of(x.shard_level, _BY_LAYER))
         ),
         lambda x, j: (
-            "only replicas without shards, whose schedule is gpipe, 1f1b or none, fill buckets: "
-            "shards are reduced layer by layer, other schedules stage by stage"
+            "one replica reduces nothing"
+            if _num_gradients(x) == 1
+            else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
         ),
         lambda x, j: DEFAULT_BUCKET_BYTES,
     ),
     Rule(
         "fp32-reduce-needs-half-precision",
         "fp32_gradient_reduce",
-        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (x.data_parallel_degree == 1)),
+        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (_num_gradients(x) == 1)),
         lambda x, j: "gradients in fp32, or of one replica, are summed in fp32 already",
         lambda x, j: False,
     ),

@@ -25,8 +25,9 @@ class Stack:
         keeps_products: Selective recomputation keeps matrix products, fused attention and collectives, and computes
             what lies between again, as PyTorch's policies do; else it drops the attention core alone
             (arXiv 2205.05198).
-        fills_buckets: Replicas reduce gradients in buckets of ``Layout.gradient_bucket_bytes``, or stage by stage
-            where a pipeline rank has several; else layer by layer.
+        fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
+            layer by layer.
+        widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
         fuses_loss: Softmax and cross-entropy are one kernel on 16-bit logits, which writes the gradient beside them.
         overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
         matrix_slowdown: Time of matrix products over that of the same shapes in benchmarks of today's libraries.
@@ -54,6 +55,7 @@ class Stack:
     gathers_logits: bool = False
     keeps_products: bool = True
     fills_buckets: bool = True
+    widens_context_gradients: bool = True
     fuses_loss: bool = False
     overlaps_data_parallel: float = 0.2
     matrix_slowdown: float = 1.16

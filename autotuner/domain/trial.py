@@ -244,6 +244,7 @@ class Measurement:
         foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
         environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
         breakdown: None where no step was profiled.
+        breakdown_failure: Of what the profiled steps died; None where they did not, or none was asked for.
         compile_s: What ``torch.compile`` took, part of no step time.
         power_w: Mean draw of one accelerator during the measured steps; None where nothing measures it.
         noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
@@ -274,6 +275,7 @@ class Measurement:
     noise_floor: float | None = None
     num_disturbed: int = 0
     extrapolated_from: tuple[int, ...] = ()
+    breakdown_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,12 @@ def _ranks_of_all_experts(x: Layouts) -> Any:
     return x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree
 
 
+def _shards_experts_alone(x: Layouts) -> Any:
+    """Whether a layer's experts are sharded by themselves: they have ranks of their own, several of which hold each."""
+    several = (x.data_parallel_replicate_degree > 1) | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
+    return (x.expert_parallel_degree > 1) & several
+
+
 def _attends_by_blocks(x: Layouts) -> Any:
     """Whether context ranks merge their attention block by block."""
     return (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
@@ -75,11 +81,16 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "trial-gathers-recomputed-experts-once",
         "recompute",
         lambda x, j: (
-            (x.recompute == Recompute.SELECTIVE) & (x.reshard_after_forward != 0) & (j.model.experts is not None)
+            (x.recompute == Recompute.SELECTIVE)
+            & (x.reshard_after_forward != 0)
+            & _shards_experts_alone(x)
+            & (x.pipeline_parallel_degree > 1)
+            & (x.pipeline_schedule != PipelineSchedule.GPIPE)
         ),
         lambda x, j: (
-            "a selective recomputation repeats the forward pass operation by operation, and has to gather the experts "
-            "inside the layer, which the forward pass did before it; a full one, or experts that stay gathered, run"
+            f"in {x.pipeline_schedule} a forward pass finds the experts that the backward pass before it gathered, and "
+            "gathers none; a selective recomputation repeats it operation by operation, and has to gather them. A full "
+            "one, gpipe, or experts that stay gathered, run"
         ),
         lambda x, j: Recompute.FULL.label,
     ),
@@ -214,14 +225,21 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "trial-rounds-no-experts",
         "precision",
         lambda x, j: any_of(x.precision, FP8_PRECISIONS) & (j.model.experts is not None),
-        lambda x, j: "torchao rounds linear modules to fp8, and the matrices of a layer's experts are one tensor each",
+        lambda x, j: (
+            "torchao rounds linear modules to fp8, and the matrices of a layer's experts are one tensor each: they "
+            "would stay in bf16, and with them most of the products that are predicted in fp8"
+        ),
         lambda x, j: Precision.BF16.label,
     ),
     Rule(
-        "trial-compiles-dense-layers",
+        "trial-compiles-experts-with-their-layer",
         "compiled",
-        lambda x, j: (x.compiled != 0) & (j.model.experts is not None),
-        lambda x, j: "a layer is compiled as one graph, and how many tokens an expert gets is known only as it runs",
+        lambda x, j: (x.compiled != 0) & _shards_experts_alone(x),
+        lambda x, j: (
+            "a layer is compiled as one graph, and the compiler refuses the hooks by which FSDP gathers the experts "
+            f"inside it; without expert ranks, or with one for each of the {_ranks_of_all_experts(x)} that share the "
+            "experts and no replicas, there are none"
+        ),
         lambda x, j: False,
     ),
     Rule(

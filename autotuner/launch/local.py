@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+import structlog
+
 from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.launch.detect import gpu_names
 from autotuner.launch.files import TrialFiles
@@ -18,8 +22,7 @@ from autotuner.launch.forks import Forks
 from autotuner.launch.processes import ask_for_stacks, kernel_oom_kills
 from autotuner.launch.ranks import Ranks, Starter
 from autotuner.launch.reports import Reports
-from autotuner.launch.turn import turn
-from autotuner.launch.verdict import verdict
+from autotuner.launch.verdict import is_complete, verdict
 from autotuner.ports import TrialWatcher
 
 __all__ = ["LocalLauncher"]
@@ -39,9 +42,11 @@ not leave anyway."""
 _LEAST_FREE_BYTES = 1 << 16
 """Room for the reports and the logs of a failing trial."""
 
+_log = structlog.get_logger(__name__)
+
 
 class LocalLauncher:
-    """Runs trials on this machine, one rank per core or GPU, one trial at a time.
+    """Runs trials on this machine, one rank per core or GPU; for trials of others there is ``PatientLauncher``.
 
     Args:
         work_dir: Gets a directory per running trial, gone when the trial has ended.
@@ -65,12 +70,15 @@ class LocalLauncher:
         """Start the ranks, pass the trial's reports on, and say how it ended."""
         mark = f"{spec.trial_id}-{uuid4().hex[:8]}"
         files = TrialFiles((self._work_dir / mark).absolute())
+        heard = _Heard(watcher)
         try:
             files.rank_logs.mkdir(parents=True)
             files.spec.write_text(dumps(spec))
-            with turn(watcher) as stopped:
-                return stopped or self._run(spec, watcher, files, mark)
-        except OSError as error:  # a full disk, a work_dir that is gone: this trial failed, the next may not
+            return self._run(spec, heard, files, mark)
+        except OSError as error:
+            if error is heard.error:
+                raise
+            # a full disk, a work_dir that is gone: this trial failed, the next may not
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run in {self._work_dir}: {error}")
         finally:
             shutil.rmtree(files.directory, ignore_errors=True)
@@ -88,7 +96,7 @@ class LocalLauncher:
         ranks = self._starter.start(spec, files, mark)
         grace_s = _GRACE_S
         try:
-            ended = _follow(ranks, reports, watcher, deadline)
+            ended = _follow(spec, ranks, reports, watcher, deadline)
             if ended == "timeout":
                 ask_for_stacks(mark)
                 time.sleep(_STACKS_S)
@@ -96,7 +104,9 @@ class LocalLauncher:
             if ended == "measured":
                 grace_s = 0.0  # the ranks have nothing left to say
         finally:
-            ranks.end(grace_s=grace_s)
+            stuck = ranks.end(grace_s=grace_s)
+            if stuck:
+                _log.error("launcher.processes_stuck", trial=spec.trial_id, pids=stuck)
         if isinstance(ended, Stopped):
             return ended
         for step in reports.new_steps():
@@ -109,25 +119,63 @@ class LocalLauncher:
             timed_out=ended == "timeout",
             oom_killed=kernel_oom_kills() > oom_kills,
         )
-        return self._or_full_disk(outcome)
+        if isinstance(outcome, Measurement):
+            return outcome
+        return _with_stuck(self._or_full_disk(outcome), stuck)
 
-    def _or_full_disk(self, outcome: Measurement | TrialFailure) -> Measurement | TrialFailure:
+    def _or_full_disk(self, failure: TrialFailure) -> TrialFailure:
         """On a full disk ranks die without a word: they could not write it."""
         is_full = shutil.disk_usage(self._work_dir).free < _LEAST_FREE_BYTES
-        if isinstance(outcome, TrialFailure) and outcome.kind == FailureKind.CRASH and is_full:
-            return replace(outcome, message=f"{outcome.message}; no space left in {self._work_dir}")
-        return outcome
+        if failure.kind == FailureKind.CRASH and is_full:
+            return replace(failure, message=f"{failure.message}; no space left in {self._work_dir}")
+        return failure
+
+
+def _with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
+    """The failure, with the processes that hold the device still."""
+    if not pids:
+        return failure
+    listed = ", ".join(map(str, pids))
+    return replace(failure, message=f"{failure.message}; SIGKILL did not end process {listed}")
+
+
+class _Heard:
+    """A watcher whose own trouble can be told from the launcher's.
+
+    Attributes:
+        error: What the watcher raised last.
+    """
+
+    def __init__(self, watcher: TrialWatcher) -> None:
+        self._watcher = watcher
+        self.error: Exception | None = None
+
+    def on_step(self, step: StepReport) -> None:
+        with self._remembering():
+            self._watcher.on_step(step)
+
+    def stop_requested(self) -> Stopped | None:
+        with self._remembering():
+            return self._watcher.stop_requested()
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _follow(
-    ranks: Ranks, reports: Reports, watcher: TrialWatcher, deadline: float
+    spec: TrialSpec, ranks: Ranks, reports: Reports, watcher: TrialWatcher, deadline: float
 ) -> Stopped | Literal["measured", "failed", "timeout", "ended"]:
-    """Pass steps on until the result is there, the ranks are gone, the watcher wants a stop, or time is up."""
+    """Pass steps on until the whole result is there, the ranks are gone, the watcher wants a stop, or time is up."""
     peers_leave_by = float("inf")
     while not ranks.ended():
         for step in reports.new_steps():
             watcher.on_step(step)
-        if reports.measurement:
+        if is_complete(spec, reports):
             return "measured"
         if stopped := watcher.stop_requested():
             return stopped

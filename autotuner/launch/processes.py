@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,9 @@ was forked shows it filled up with spaces."""
 
 _POLL_S = 0.02
 
+_KILLED_S = 1.0
+"""A process is gone milliseconds after SIGKILL, unless the kernel waits for a device on its behalf: that may last."""
+
 
 def marked(mark: str) -> Iterator[psutil.Process]:
     """Live processes that carry the mark; ranks have sessions of their own, so process groups do not find them."""
@@ -27,28 +30,34 @@ def marked(mark: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def end_all(mark: str, *, grace_s: float) -> int:
+def end_all(
+    mark: str, *, grace_s: float, living: Callable[[str], Iterable[psutil.Process]] = marked
+) -> tuple[int, ...]:
     """SIGTERM to all marked processes, SIGKILL to those left after ``grace_s``; returns when none is left.
 
+    Args:
+        mark: Of the trial.
+        grace_s: What they may take to leave by themselves.
+        living: Says which processes with that mark are there still.
+
     Returns:
-        How many had to be killed.
+        Pids that outlasted SIGKILL by a second: they sit in a call of a driver that nothing interrupts (state D).
     """
-    for process in marked(mark):
+    for process in living(mark):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
-        if not any(marked(mark)):
-            return 0
+        if not any(living(mark)):
+            return ()
         time.sleep(_POLL_S)
-    num_killed = 0
-    while left := list(marked(mark)):
+    deadline = time.monotonic() + _KILLED_S
+    while (left := list(living(mark))) and time.monotonic() < deadline:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-                num_killed += 1
         time.sleep(_POLL_S)
-    return num_killed
+    return tuple(process.pid for process in left)
 
 
 def ask_for_stacks(mark: str) -> None:

@@ -89,6 +89,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
         noise_floor=max((n for n in (shallow.noise_floor, deep.noise_floor) if n is not None), default=None),
         num_disturbed=shallow.num_disturbed + deep.num_disturbed,
         extrapolated_from=line.layers,
+        breakdown_failure=deep.breakdown_failure or shallow.breakdown_failure,
     )
 
 

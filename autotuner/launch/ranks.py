@@ -37,11 +37,14 @@ class Ranks(Protocol):
         """What whoever started them had to say."""
         ...
 
-    def end(self, *, grace_s: float) -> None:
-        """End those that are left, and return when none is.
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        """End those that are left, and return when none is that can be ended.
 
         Args:
             grace_s: What they may take to leave after SIGTERM; those that could use it get it.
+
+        Returns:
+            Pids of processes that SIGKILL did not end; see ``end_all``.
         """
         ...
 

@@ -15,25 +15,25 @@ __all__ = ["pooled"]
 def pooled(runs: Sequence[Measurement]) -> Measurement:
     """The median of the runs' medians, with their relative distance as the noise floor; one run stays as it is.
 
-    What belongs to a step's time follows it. Memory is the most of any run; the rest is the first run's, since equal
-    runs have equal losses and machines.
+    What belongs to a step's time follows it. Memory is the most of any run. The rest, where the step went included, is
+    that of the run whose median is the pooled one; of two in the middle, of the faster.
     """
-    first = runs[0]
     if len(runs) == 1:
-        return first
+        return runs[0]
     times_s = [run.step_time_s for run in runs]
     step_time_s = statistics.median(times_s)
-    faster = first.step_time_s / step_time_s
+    middle = runs[times_s.index(statistics.median_low(times_s))]
+    faster = middle.step_time_s / step_time_s
     return replace(
-        first,
+        middle,
         step_time_s=step_time_s,
         step_time_spread_s=max(run.step_time_spread_s for run in runs),
         step_time_interval_s=_interval_s(runs),
         num_steps=sum(run.num_steps for run in runs),
-        tokens_per_s=first.tokens_per_s * faster,
-        model_flop_per_s=first.model_flop_per_s * faster,
-        mfu=first.mfu * faster,
-        hfu=first.hfu * faster,
+        tokens_per_s=middle.tokens_per_s * faster,
+        model_flop_per_s=middle.model_flop_per_s * faster,
+        mfu=middle.mfu * faster,
+        hfu=middle.hfu * faster,
         peak_bytes=_most(run.peak_bytes for run in runs),
         reserved_bytes=_most(run.reserved_bytes for run in runs),
         foreign_cpu_share=max(run.foreign_cpu_share for run in runs),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.trial import FailureKind, Measurement, StepReport
+from autotuner.domain.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
 __all__ = ["RankFailure", "Reports"]
@@ -29,7 +29,7 @@ class Reports:
     """Reads a report file that other processes append to.
 
     Attributes:
-        measurement: The trial's result, once it was reported.
+        measurement: The trial's result, once it was reported; its breakdown comes later.
         failures: Last words of ranks that died, in the order they were written.
     """
 
@@ -47,6 +47,8 @@ class Reports:
                     yield from_dict(StepReport, document)
                 case "measurement":
                     self.measurement = from_dict(Measurement, document)
+                case "breakdown" if self.measurement is not None:
+                    self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
                 case "failure":
                     self.failures.append(from_dict(RankFailure, document))
                 case _:

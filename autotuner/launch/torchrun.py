@@ -61,9 +61,11 @@ class _AgentRanks:
     def log(self) -> str:
         return self._files.agent_log.read_text(errors="replace")
 
-    def end(self, *, grace_s: float) -> None:
-        end_all(self._mark, grace_s=grace_s)
-        self._agent.wait()
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        stuck = end_all(self._mark, grace_s=grace_s)
+        if self._agent.pid not in stuck:
+            self._agent.wait()
+        return stuck
 
 
 def dead_ranks(log: str) -> Sequence[Death]:

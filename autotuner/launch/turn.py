@@ -19,7 +19,7 @@ _POLL_S = 0.2
 
 
 def lock_file() -> Path:
-    """The file that this user's launchers on this machine lock while a trial runs."""
+    """The file that this user's patient launchers on this machine lock while a trial runs."""
     return Path(tempfile.gettempdir()) / f"autotuner-{os.getuid()}.lock"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
@@ -12,7 +13,7 @@ from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.units import format_seconds
 
-__all__ = ["verdict"]
+__all__ = ["is_complete", "verdict"]
 
 _TAIL_LINES = 40
 
@@ -20,18 +21,34 @@ _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n(
 """What faulthandler writes when a rank is asked for its stack."""
 
 
+def is_complete(spec: TrialSpec, reports: Reports) -> bool:
+    """Whether the ranks have reported all that the trial asks for."""
+    measured = reports.measurement
+    return measured is not None and (measured.breakdown is not None or not spec.settings.profiled_steps)
+
+
 def verdict(
     spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Path, timed_out: bool, oom_killed: bool
 ) -> Measurement | TrialFailure:
     """How the trial ended, judged by what its ranks reported and what whoever started them saw of them.
+
+    What ended the profiled steps costs the trial its breakdown, no more: the measurement was complete before them.
 
     One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
     rank reported anything else and none was killed.
 
     The kernel's out-of-memory killer counts per machine: ``oom_killed`` says that it struck while the trial ran.
     """
-    if reports.measurement is not None:
-        return reports.measurement
+    measured = reports.measurement
+    if measured is not None and is_complete(spec, reports):
+        return measured
+    failure = _failure(spec, reports, ranks, rank_logs=rank_logs, timed_out=timed_out, oom_killed=oom_killed)
+    return failure if measured is None else replace(measured, breakdown_failure=f"{failure.kind}: {failure.message}")
+
+
+def _failure(
+    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Path, timed_out: bool, oom_killed: bool
+) -> TrialFailure:
     logs = dict(_rank_logs(rank_logs))
     own = [failure for failure in reports.failures if failure.kind != FailureKind.COMMUNICATION]
     if own:

@@ -157,16 +157,21 @@ class ForkedRanks:
         """Why none was started, or what the zygote wrote last."""
         return self._refusal or self._zygote.log()
 
-    def end(self, *, grace_s: float) -> None:
-        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone."""
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone.
+
+        Returns:
+            Pids of processes that SIGKILL did not end; see ``end_all``.
+        """
         is_over = self.ended()
         self._is_ending = True
         if not (self.has_started or is_over):
             self._zygote.close()  # it would fork them later
-        end_all(self.mark, grace_s=grace_s)
-        deadline = time.monotonic() + _REAPING_S
+        stuck = end_all(self.mark, grace_s=grace_s)
+        deadline = time.monotonic() + (0.0 if stuck else _REAPING_S)
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         if not self.ended():
             self._zygote.close()
         self._zygote.forget(self)
+        return stuck

@@ -61,6 +61,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.noise_floor is not None:
         yield "equal runs differ by", percent(measured.noise_floor)
     yield "others used", f"{percent(measured.foreign_cpu_share)} of the machine's CPU time"
+    if measured.breakdown_failure:
+        yield "no breakdown", measured.breakdown_failure
     if measured.num_disturbed:
         yield "disturbed runs", f"{measured.num_disturbed}, thrown away"
     if measured.extrapolated_from:

@@ -11,7 +11,7 @@ from autotuner.domain.check import divisors
 from autotuner.domain.choice import ContextExchange, OptimizerKernel, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.domain.legality import Job
-from autotuner.domain.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
+from autotuner.domain.stages import V_SCHEDULES
 
 __all__ = ["neighbours"]
 
@@ -95,8 +95,8 @@ def _consistent(layout: Layout, **changes: Any) -> Layout:
 
 
 def _fills_buckets(layout: Layout) -> bool:
-    replicas_alone = layout.data_parallel_replicate_degree > 1 and layout.shard_level == ShardLevel.NONE
-    return replicas_alone and layout.pipeline_schedule in ONE_STAGE_SCHEDULES
+    whole_gradients = layout.shard_level in (ShardLevel.NONE, ShardLevel.OPTIMIZER)
+    return whole_gradients and layout.data_parallel_degree * layout.context_parallel_degree > 1
 
 
 def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.patient import PatientLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.ports import Launcher
 from tests.builders import failure
-from tests.trials.launching import Watcher, spec, too_large
+from tests.trials.launching import Watcher, left_over, spec, too_large
 
 
 def pretend(trial: TrialSpec) -> Measurement | TrialFailure:
@@ -31,13 +32,14 @@ def forks() -> Iterator[Forks]:
     starter.close()
 
 
-@pytest.fixture(params=["fake", "zygote", "torchrun", "careful"])
+@pytest.fixture(params=["fake", "zygote", "torchrun", "careful", "patient"])
 def launcher(request: pytest.FixtureRequest, tmp_path: Path, forks: Forks) -> Iterator[Launcher]:
     launchers: dict[str, Callable[[], Launcher]] = {
         "fake": lambda: FakeLauncher(pretend),
         "zygote": lambda: LocalLauncher(tmp_path, forks),
         "torchrun": lambda: LocalLauncher(tmp_path, Torchrun()),
-        "careful": lambda: CarefulLauncher(LocalLauncher(tmp_path, forks)),
+        "careful": lambda: CarefulLauncher(FakeLauncher(pretend)),
+        "patient": lambda: PatientLauncher(FakeLauncher(pretend)),
     }
     made = launchers[request.param]()
     yield made
@@ -62,3 +64,22 @@ def test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing(launcher: 
 def test_a_trial_whose_watcher_wants_a_stop_comes_back_with_the_watchers_answer(launcher: Launcher) -> None:
     watcher = Watcher(stop_after=0)
     assert launcher.run(spec("contract-stop"), watcher) == watcher.stop_requested()
+
+
+class Unwell(Watcher):
+    """Cannot say whether the trial should stop."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def stop_requested(self) -> Stopped | None:
+        raise self._error
+
+
+def test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial(launcher: Launcher) -> None:
+    error = OSError("no space left for the store")  # an error of this type may be the launcher's own
+    with pytest.raises(OSError, match="for the store") as raised:
+        launcher.run(spec("contract-watcher"), Unwell(error))
+    assert raised.value is error
+    assert left_over("contract-watcher") == []

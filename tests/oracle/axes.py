@@ -111,7 +111,10 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "replicas": (
         _value("one replica"),
         _value("dp2", data_parallel_replicate_degree=2),
-        _value("dp2, small buckets", data_parallel_replicate_degree=2, gradient_bucket_bytes=2**14),
+    ),
+    "buckets": (
+        _value("one bucket"),
+        _value("small buckets", gradient_bucket_bytes=2**14),
     ),
     "model": (
         Value("dense", {}, DENSE),

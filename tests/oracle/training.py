@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ __all__ = ["DEADLINE_S", "Distance", "Failed", "Oracle", "Training"]
 
 DEADLINE_S = 280.0
 """A training takes seconds; four ranks that run the compiler on two busy cores were seen to take two minutes."""
+
+_EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,7 @@ def _norm(tensor: Tensor) -> float:
 
 
 def _spec(case: Case) -> TrialSpec:
-    settings = TrialSettings(measured_steps=Oracle.num_steps)
+    settings = TrialSettings(warmup_steps=0, measured_steps=Oracle.num_steps)
     return trial_spec(case.layout, model=case.model, workload=WORKLOAD, settings=settings)
 
 
@@ -147,7 +150,14 @@ def _read(folder: Path, world_size: int) -> Training:
 
 
 def _last_words(logs: tuple[str, ...], exit_codes: tuple[int, ...]) -> str:
-    """The last line of the rank that says most about itself: not that a peer is gone."""
-    lines = [line for log in logs if (line := next(iter(log.strip().splitlines()[-1:]), ""))]
+    """The error of the rank that says most about itself: not that a peer is gone."""
+    lines = [line for log in logs if (line := _error(log))]
     own = [line for line in lines if "peer" not in line and "gloo" not in line.lower()]
     return next(iter(own or lines), f"exit codes {json.dumps(exit_codes)}")
+
+
+def _error(log: str) -> str:
+    """The exception that came first, for others are raised from it; the last line where none is named."""
+    lines = log.strip().splitlines()
+    named = [line for line in lines if _EXCEPTION.match(line)]
+    return next(iter(named or lines[-1:]), "")

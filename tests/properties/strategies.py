@@ -131,6 +131,7 @@ stacks = st.builds(
     gathers_logits=st.booleans(),
     keeps_products=st.booleans(),
     fills_buckets=st.booleans(),
+    widens_context_gradients=st.booleans(),
     overlaps_data_parallel=st.sampled_from([0.0, 0.3, 1.0]),
     kernel_launch_s=st.sampled_from([0.0, 5e-6, 1e-3]),
     tensor_wait_s=st.sampled_from([0.0, 3e-4]),

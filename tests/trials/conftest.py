@@ -1,22 +1,16 @@
-"""One zygote for all trials of the suite, and the single-process runs that the others are compared with."""
+"""One zygote for all trials of the suite, and the trainings that others are compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.model import TransformerSpec
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
-from tests.builders import cpu_layout
-from tests.trials.specs import trial_spec
+from tests.trials.agreement import Trainer
 from tests.trials.zygote import Zygote
 
 
@@ -41,30 +35,7 @@ def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> Lo
     return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else Torchrun())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What one process computes with all sequences in one micro-batch."""
-
-    losses: tuple[float, ...]
-    gradients: dict[str, Tensor]
-
-
 @pytest.fixture(scope="session")
-def reference(
-    zygote: Zygote, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[TransformerSpec, Precision], Reference]:
-    known: dict[tuple[TransformerSpec, Precision], Reference] = {}
-
-    def run(model: TransformerSpec, precision: Precision) -> Reference:
-        folder: Path = tmp_path_factory.mktemp("reference")
-        spec = trial_spec(cpu_layout(micro_batch_size=8, precision=precision), model=model)
-        losses = zygote.run(spec, folder / "trial").measurement.losses
-        assert zygote.run(spec, folder / "gradients", task="gradients").exit_codes == (0,)
-        return Reference(losses=losses, gradients=torch.load(folder / "gradients" / "0.pt"))
-
-    def lookup(model: TransformerSpec, precision: Precision) -> Reference:
-        if (model, precision) not in known:
-            known[model, precision] = run(model, precision)
-        return known[model, precision]
-
-    return lookup
+def trainer(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """Compares layouts with a single process, which trains once per model and number format."""
+    return Trainer(zygote, tmp_path_factory.mktemp("trainings"))

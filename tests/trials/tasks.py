@@ -36,31 +36,21 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     return attempt(wire.dumps(spec), reporter, _place(rank, world_size), store=_store(folder, world_size))
 
 
-def save_gradients(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
-    """The first step's gradients of the whole tensors, by their names in the whole model, and their norm.
-
-    A gradient is brought together the way that new values are: it is written into the parameter.
-    """
-    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
-    step = rank_of_trial.step
-    step.gradients(rank_of_trial.batch(0))
-    for share, gradient in zip(step.optimizer.shares, step.optimizer.gradients, strict=True):
-        share.write(gradient)
-    torch.save(rank_of_trial.whole_parameters(), folder / f"{rank}.pt")
-    torch.save(step.optimizer.gradient_norm(), folder / f"norm{rank}.pt")
-    return 0
-
-
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
-    """The first gradient's norm, the losses of the measured steps, the whole parameters before and after them."""
+    """What a training is compared by: gradients, losses, and the whole parameters before and after all steps."""
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
-    rank_of_trial.step.gradients(rank_of_trial.batch(0))  # and not used: the first step computes them again
-    norm = float(rank_of_trial.step.optimizer.gradient_norm())
-    first = {name: value.clone() for name, value in rank_of_trial.whole_parameters().items()}
-    numbers = range(spec.settings.measured_steps)
+    first = rank_of_trial.whole_parameters()
+    norm, gradients = rank_of_trial.first_gradients()
+    numbers = range(spec.settings.warmup_steps + spec.settings.measured_steps)
     losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers]
-    last = rank_of_trial.whole_parameters()
-    torch.save({"norm": norm, "losses": losses, "first": first, "last": last}, folder / f"{rank}.pt")
+    saved = {
+        "norm": norm,
+        "gradients": gradients,
+        "losses": losses,
+        "first": first,
+        "last": rank_of_trial.whole_parameters(),
+    }
+    torch.save(saved, folder / f"{rank}.pt")
     return 0
 
 
@@ -76,7 +66,6 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 
 TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
-    "gradients": save_gradients,
     "training": save_training,
     "deserter": desert,
 }
@@ -126,9 +115,25 @@ class _Rank:
             device=torch.device("cpu"),
         )
 
+    def first_gradients(self) -> tuple[float, dict[str, Tensor]]:
+        """Norm of the whole model's gradient of the first step, and the gradients as ``whole_parameters``.
+
+        A gradient is brought together the way that new values are: it is written into the parameter, which then gets
+        its own values back.
+        """
+        self.step.gradients(self.batch(0))
+        optimizer = self.step.optimizer
+        values = [share.values().clone() for share in optimizer.shares]
+        for share, gradient in zip(optimizer.shares, optimizer.gradients, strict=True):
+            share.write(gradient)
+        gradients = self.whole_parameters()
+        for share, value in zip(optimizer.shares, values, strict=True):
+            share.write(value)
+        return float(optimizer.gradient_norm()), gradients
+
     def whole_parameters(self) -> dict[str, Tensor]:
         """The parameters of this rank's stages, brought together from all ranks, by their names in the whole model."""
-        return {name: _whole(parameter) for name, parameter in self.parameters.items()}
+        return {name: _whole(parameter).clone() for name, parameter in self.parameters.items()}
 
 
 def _place(rank: int, world_size: int) -> Place:

@@ -16,7 +16,7 @@ import pytest
 
 from autotuner.clock import SystemClock
 from autotuner.domain.sweep import Budget, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, Outcome, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.forks import Forks
@@ -24,7 +24,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.ports import TrialWatcher
 from autotuner.search.worker import Worker
 from autotuner.store.memory import MemoryStore
-from tests.builders import sweep_request, tiny_job
+from tests.builders import cpu_cluster, sweep_request, tiny_job
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
 from tests.trials.zygote import read_lines
 
@@ -51,20 +51,25 @@ def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher:
     assert "SIGKILL" in failure.message
 
 
-def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit_and_five_seconds_at_most(launcher: LocalLauncher) -> None:
+@pytest.mark.parametrize(("launcher", "limit_s"), [("zygote", 4.0), ("torchrun", 12.0)], indirect=["launcher"])
+def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit_and_five_seconds_at_most(
+    launcher: LocalLauncher, limit_s: float
+) -> None:
     """A stopped process ignores every signal but the last, as one that hangs in a driver does."""
     watcher = Watcher(at_first_step=disturb("hung", 1, signal.SIGSTOP))
     started_at = time.monotonic()
-    failure = died(launcher, spec("hung", replace(ENDLESS, timeout_s=12.0)), watcher)
-    assert time.monotonic() - started_at < 12.0 + 5.0  # the most that a trial may outlive its limit by
+    failure = died(launcher, spec("hung", replace(ENDLESS, timeout_s=limit_s)), watcher)
+    assert time.monotonic() - started_at < limit_s + 5.0  # the most that a trial may outlive its limit by
     assert failure.kind == FailureKind.TIMEOUT
-    assert "12 s" in failure.message
-    if watcher.steps:  # on a loaded machine torchrun's ranks may be importing still
+    assert f"{limit_s:.0f} s" in failure.message
+    if watcher.steps:  # on a loaded machine ranks may be importing torch still
         assert failure.rank == 1
 
 
 def test_a_trial_out_of_time_shows_where_its_ranks_were(tmp_path: Path, forks: Forks) -> None:
-    failure = died(LocalLauncher(tmp_path, forks), spec("slow", replace(ENDLESS, timeout_s=6.0)))
+    launcher = LocalLauncher(tmp_path, forks)
+    assert isinstance(launcher.run(spec("first"), Watcher()), Measurement)  # ranks of the next are forked at once
+    failure = died(launcher, spec("slow", replace(ENDLESS, timeout_s=2.0)))
     assert failure.kind == FailureKind.TIMEOUT
     assert "most recent call first" in failure.log_tail
 
@@ -157,6 +162,46 @@ def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path:
     assert isinstance(launcher.run(spec("next"), Watcher()), Measurement)
 
 
+def test_a_profiled_step_that_fails_leaves_the_measurement_and_says_why_there_is_no_breakdown(
+    tmp_path: Path, forks: Forks
+) -> None:
+    """With such a learning rate the first step has a loss, and one of the next, which are profiled, has none."""
+    one_step = replace(SHORT, warmup_steps=0, max_warmup_steps=0, measured_steps=1, max_measured_steps=1)
+    settings = replace(one_step, profiled_steps=5, learning_rate=1e30)
+    outcome = LocalLauncher(tmp_path, forks).run(spec("unprofiled", settings), Watcher())
+    assert isinstance(outcome, Measurement), outcome
+    assert (outcome.num_steps, outcome.breakdown) == (1, None)
+    assert outcome.breakdown_failure is not None
+    assert outcome.breakdown_failure.startswith("numerics: NonFiniteLoss")
+
+
+class Assassin(Watcher):
+    """Kills a rank of the one trial in a directory, once that has its measurement."""
+
+    def __init__(self, work_dir: Path, trial_id: str) -> None:
+        super().__init__()
+        self._work_dir = work_dir
+        self._trial_id = trial_id
+
+    def stop_requested(self) -> Stopped | None:
+        if any('"type":"measurement"' in path.read_text() for path in self._work_dir.glob("*/reports.jsonl")):
+            ranks_of(self._trial_id)[1].kill()
+            self._work_dir = Path("/nonexistent")
+        return None
+
+
+def test_a_rank_that_is_killed_in_a_profiled_step_costs_no_more_than_the_breakdown(
+    tmp_path: Path, forks: Forks
+) -> None:
+    settings = replace(SHORT, profiled_steps=1000)  # more than are waited for
+    outcome = LocalLauncher(tmp_path, forks).run(spec("halfway", settings), Assassin(tmp_path, "halfway"))
+    assert isinstance(outcome, Measurement), outcome
+    assert (outcome.num_steps, outcome.breakdown) == (2, None)
+    assert outcome.breakdown_failure is not None
+    assert "rank 1 was ended by SIGKILL" in outcome.breakdown_failure
+    assert left_over("halfway") == []
+
+
 @dataclass(frozen=True, slots=True)
 class Mishap:
     """What happens to one trial of a sweep."""
@@ -187,11 +232,13 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
         ),  # a thread's stack is 8
         FailureKind.CRASH: Mishap(lambda settings: ENDLESS, signal.SIGKILL),
         FailureKind.NUMERICS: Mishap(lambda settings: replace(settings, learning_rate=1e30)),
-        FailureKind.TIMEOUT: Mishap(lambda settings: replace(ENDLESS, timeout_s=10.0), signal.SIGSTOP),
+        FailureKind.TIMEOUT: Mishap(lambda settings: replace(ENDLESS, timeout_s=3.0), signal.SIGSTOP),
     }
     store = MemoryStore()
     budget = Budget(num_trials=len(mishaps) + 2, prune_below=0.0, min_gain=0.0)
-    request = sweep_request(job=tiny_job(2), budget=budget, trial=replace(SHORT, max_repeats=0))
+    core = replace(cpu_cluster(2).accelerator, peak_is_measured=True)  # so that no trial measures it
+    job = tiny_job(2, cluster=cpu_cluster(2, accelerator=core))
+    request = sweep_request(job=job, budget=budget, trial=replace(SHORT, max_repeats=0))
     sweep, _ = store.create_sweep(request, now=0.0)
     launcher = CarefulLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
     Worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()

@@ -15,11 +15,12 @@ from autotuner.domain.trial import TrialSettings
 from autotuner.domain.workload import Workload
 from autotuner.units import MIB
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.specs import fsdp, trial_spec
+from tests.trials.agreement import TOLERANCES, Trainer
+from tests.trials.specs import FIVE_STEPS, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, trial_spec
 from tests.trials.zygote import Run, Zygote
 from trials.job import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED
 
-DDP = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4)
+DDP = ddp(2, micro_batch_size=4)
 
 
 def kinds(run: Run) -> set[str]:
@@ -32,7 +33,7 @@ def test_a_trial_reports_its_start_every_step_and_then_the_measurement(zygote: Z
     )
     run = zygote.run(trial_spec(DDP, settings=settings), tmp_path)
     assert run.exit_codes == (EXIT_MEASURED, EXIT_MEASURED)
-    assert [line["type"] for line in run.lines] == ["started", *["step"] * 5, "measurement"]
+    assert [line["type"] for line in run.lines] == ["started", *["step"] * 5, "measurement", "breakdown"]
     assert run.lines[0] == {"type": "started", "trial_id": "trial", "world_size": 2, "layout": str(DDP)}
     assert [step.is_warmup for step in run.steps] == [True, True, False, False, False]
     assert run.measurement.num_steps == 3
@@ -40,10 +41,13 @@ def test_a_trial_reports_its_start_every_step_and_then_the_measurement(zygote: Z
     assert len(run.measurement.peak_bytes) == 2
 
 
-def test_a_trial_prints_nothing(zygote: Zygote, tmp_path: Path) -> None:
-    layout = fsdp(2, tensor_parallel_degree=2, pipeline_parallel_degree=2, micro_batch_size=2)
+@pytest.mark.parametrize("layout", [cpu_layout(), DDP, fsdp(2, **SEQUENCE, **PIPELINE, micro_batch_size=2)], ids=str)
+def test_a_trial_reports_the_losses_of_a_single_process_and_prints_nothing(
+    layout: Layout, zygote: Zygote, trainer: Trainer, tmp_path: Path
+) -> None:
     run = zygote.run(trial_spec(layout), tmp_path)
-    assert set(run.exit_codes) == {EXIT_MEASURED}
+    expected = trainer.alone(layout, tiny_model()).losses
+    assert run.measurement.losses == pytest.approx(expected, rel=TOLERANCES[layout.precision].loss)
     assert set(run.logs) == {""}
 
 
@@ -56,7 +60,7 @@ def test_the_phases_follow_each_other_inside_the_step(zygote: Zygote, tmp_path: 
 
 
 def test_a_trial_without_warm_up_measures_every_step(zygote: Zygote, tmp_path: Path) -> None:
-    settings = TrialSettings(warmup_steps=0, max_warmup_steps=0, measured_steps=2, max_measured_steps=2)
+    settings = replace(FIVE_STEPS, warmup_steps=0, max_warmup_steps=0, measured_steps=2, max_measured_steps=2)
     run = zygote.run(trial_spec(settings=settings), tmp_path)
     assert run.measurement.num_steps == len(run.steps) == 2
     assert run.measurement.num_warmup_steps == 0
@@ -110,7 +114,7 @@ def test_full_recomputation_lowers_the_peak_by_most_of_the_layers_activations(zy
 
 
 def peak(zygote: Zygote, layout: Layout, folder: Path) -> int:
-    return max(zygote.run(trial_spec(layout), folder).measurement.peak_bytes)
+    return max(zygote.run(trial_spec(layout, settings=ONE_STEP), folder).measurement.peak_bytes)
 
 
 def test_a_rank_that_exceeds_its_memory_budget_dies_of_oom(zygote: Zygote, tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_a_rank_that_exceeds_its_memory_budget_dies_of_oom(zygote: Zygote, tmp_p
 
 
 def test_a_budget_that_suffices_changes_nothing(zygote: Zygote, tmp_path: Path) -> None:
-    spec = trial_spec(settings=TrialSettings(memory_budget_bytes=1024 * MIB))
+    spec = trial_spec(settings=replace(FIVE_STEPS, memory_budget_bytes=1024 * MIB))
     assert zygote.run(spec, tmp_path).exit_codes == (EXIT_MEASURED,)
 
 
@@ -135,7 +139,7 @@ def test_a_budget_that_suffices_changes_nothing(zygote: Zygote, tmp_path: Path) 
 def test_a_loss_that_is_no_number_is_a_numerics_failure_on_every_rank(
     layout: Layout, zygote: Zygote, tmp_path: Path
 ) -> None:
-    run = zygote.run(trial_spec(layout, settings=TrialSettings(learning_rate=1e30)), tmp_path)
+    run = zygote.run(trial_spec(layout, settings=replace(FIVE_STEPS, learning_rate=1e30)), tmp_path)
     assert set(run.exit_codes) == {EXIT_FAILED}
     assert kinds(run) == {"numerics"}
     assert len(run.failures) == layout.world_size

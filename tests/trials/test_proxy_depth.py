@@ -14,7 +14,8 @@ from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.launching import SHORT, Watcher, spec
+from tests.trials.launching import Watcher, spec
+from tests.trials.specs import ONE_STEP
 
 SHARDED = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=4)
 PROXY = (1, 3)
@@ -39,7 +40,7 @@ def careful(tmp_path: Path, forks: Forks) -> CarefulLauncher:
 def run(
     careful: CarefulLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
 ) -> Outcome:
-    settings = replace(SHORT, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
+    settings = replace(ONE_STEP, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
     trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), peak_flop_per_s=1e11)
     return careful.run(trial, Watcher())
 

@@ -8,14 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from autotuner.domain import wire
-from autotuner.domain.choice import ShardLevel
 from autotuner.domain.trial import Measurement, TrialSpec
 from tests.builders import cpu_layout
-from tests.trials.specs import trial_spec
+from tests.trials.agreement import TOLERANCES
+from tests.trials.specs import fsdp, trial_spec
 from tests.trials.zygote import read_lines
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
 def start(spec: str, folder: Path, *launcher: str) -> subprocess.CompletedProcess[str]:
@@ -38,19 +40,18 @@ def test_torchrun_ranks_train_as_one_process_does(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "together").mkdir()
     alone = measured(trial_spec(), tmp_path / "alone")
-    layout = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=4)
-    together = measured(trial_spec(layout), tmp_path / "together", *TORCHRUN)
+    layout = fsdp(2, micro_batch_size=4)
+    together = measured(trial_spec(layout), tmp_path / "together", *TORCHRUN, "2")
     assert len(together.peak_bytes) == 2
-    for left, right in zip(alone.losses, together.losses, strict=True):
-        assert abs(left - right) <= 1e-4 * left  # the oracle's tolerance for fp32
+    assert together.losses == pytest.approx(alone.losses, rel=TOLERANCES[layout.precision].loss)
 
 
 def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Path) -> None:
-    process = start(wire.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=4))), tmp_path, *TORCHRUN)
+    process = start(wire.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))), tmp_path, *TORCHRUN, "1")
     assert process.returncode == 1  # torchrun's own code for any failed rank
     assert "exitcode  : 2" in process.stderr
     failures = [line for line in read_lines(tmp_path / "reports.jsonl") if line["type"] == "failure"]
-    assert "multiply to 4 ranks, the cluster has 2" in failures[0]["message"]
+    assert "multiply to 2 ranks, the cluster has 1" in failures[0]["message"]
 
 
 def test_a_spec_that_is_no_spec_is_refused_with_the_field(tmp_path: Path) -> None:

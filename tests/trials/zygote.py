@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
-from autotuner.domain.trial import Measurement, StepReport, TrialSpec
+from autotuner.domain.trial import Breakdown, Measurement, StepReport, TrialSpec
 from autotuner.launch.processes import MARK
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process
@@ -42,7 +42,10 @@ class Run:
     def measurement(self) -> Measurement:
         found = self._of("measurement")
         assert len(found) == 1, (self.exit_codes, self.failures, self.logs)
-        return wire.from_dict(Measurement, found[0])
+        measurement = wire.from_dict(Measurement, found[0])
+        for line in self._of("breakdown"):
+            measurement = replace(measurement, breakdown=wire.from_dict(Breakdown, line))
+        return measurement
 
     def _of(self, kind: str) -> tuple[dict[str, Any], ...]:
         return tuple({k: v for k, v in line.items() if k != "type"} for line in self.lines if line["type"] == kind)

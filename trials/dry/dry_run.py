@@ -10,8 +10,9 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -26,9 +27,11 @@ from autotuner.domain.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from trials.dry.fakes import answer_reducers, fake_ranks, without_values
 from trials.dry.shortcut import Shortcut
+from trials.dry.swap import swapped
 from trials.dry.tracker import Tracker, tracked
 from trials.failure import headline
 from trials.measuring.stopwatch import Stopwatch
+from trials.model import offload
 from trials.parallel.context import context_part
 from trials.parallel.mesh import Grid
 from trials.parallel.parallelize import parallel_stages
@@ -91,9 +94,22 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
     torch.set_num_threads(1)
     with fake_ranks(rank, spec.layout.world_size):
         grid = Grid(spec.layout, _DEVICE)
-        with without_values(), tracked() as tracker:
+        with without_values(), tracked(on_cpu=spec.device == "cpu") as tracker, _host_apart(spec, tracker):
             _one_step(spec, grid, tracker)
         return RankDryRun(rank=rank, held=tracker.holdings.peak(), counts=tracker.tally.counts())
+
+
+@contextmanager
+def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
+    """Where activations that a device offloads are no longer held; a CPU offloads them to its own memory."""
+    room = offload.room_on_host
+
+    def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
+        with tracker.holdings.elsewhere():
+            return room(tensor, pinned=pinned)
+
+    with nullcontext() if spec.device == "cpu" else swapped(offload, "room_on_host", apart):
+        yield
 
 
 def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
@@ -157,17 +173,21 @@ def _share_of_batch(spec: TrialSpec, grid: Grid) -> Batch:
 
 
 def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
-    """The job with what needs a device taken out, and what that was."""
+    """The job with what needs a device taken out, and what its figures leave open."""
     layout, notes = spec.layout, list[str]()
     if layout.attention_kernel not in (AttentionKernel.MATH, AttentionKernel.FLASH):
         notes.append(f"attention {layout.attention_kernel} was run as flash, which keeps as much")
         layout = replace(layout, attention_kernel=AttentionKernel.FLASH)
     if layout.compiled:
-        notes.append("nothing was compiled: a compiled layer moves and keeps less")
+        notes.append("nothing was compiled: layers are counted as written, and compiled ones move and keep less")
         layout = replace(layout, compiled=False)
-    if layout.offload_activations:
-        notes.append("offloaded activations are counted with the others: there is one memory here")
-    return replace(spec, device="cpu", layout=layout), tuple(notes)
+    if layout.offload_activations and spec.device == "cpu":
+        notes.append("offloaded activations are counted with the others: a CPU offloads to its own memory")
+    elif layout.offload_activations:
+        notes.append("offloaded activations left at once: copies under way are not counted")
+    if layout.expert_parallel_degree > 1:
+        notes.append("every expert got as many tokens as the others: what a router chooses is not known")
+    return replace(spec, layout=layout), tuple(notes)
 
 
 def _combined(answers: Sequence[RankDryRun], weights: Sequence[float]) -> RankDryRun:

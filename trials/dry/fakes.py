@@ -6,6 +6,7 @@ hundred megabytes here. What is real when the rank is entered stays real: the me
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +45,12 @@ def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
 @contextmanager
 def without_values() -> Iterator[None]:
     """Where new tensors have shapes and no values; a mesh has to be made before."""
-    with FakeTensorMode(allow_non_fake_inputs=True), _RealStaysReal(), _addresses():  # type: ignore[no-untyped-call]  # torch types no mode
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        _RealStaysReal(),  # type: ignore[no-untyped-call]  # torch types no mode
+        _addresses(),
+        _held_while_sent(),
+    ):
         yield
 
 
@@ -97,4 +103,21 @@ def _addresses() -> Iterator[None]:
         return of_storage(tensor.untyped_storage()) + int(offset) * tensor.element_size()
 
     with swapped(UntypedStorage, "data_ptr", of_storage), swapped(FakeTensor, "data_ptr", of_tensor):
+        yield
+
+
+@contextmanager
+def _held_while_sent() -> Iterator[None]:
+    """Where what is sent lives as long as the work that sends it, as with gloo and NCCL; a fake work holds nothing.
+
+    Schedules of several stages keep these works until a step's end (``_PipelineScheduleRuntime``, torch 2.13).
+    """
+    send: Callable[..., dist.Work] = dist.ProcessGroup.send
+
+    def held(group: dist.ProcessGroup, tensors: list[Tensor], *args: Any) -> dist.Work:
+        work = send(group, tensors, *args)
+        weakref.finalize(work, tensors.clear)  # it keeps the list until then
+        return work
+
+    with swapped(dist.ProcessGroup, "send", held):
         yield

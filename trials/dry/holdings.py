@@ -16,7 +16,10 @@ from trials.dry.swap import swapped
 __all__ = ["Holdings", "Kind"]
 
 Kind = str
-"""A field of ``HeldBytes`` without its unit."""
+"""A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
+
+_ELSEWHERE = "elsewhere"
+"""Not in the rank's memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +48,12 @@ class Holdings:
         if tensor.device.type != "meta":
             self._block(tensor.untyped_storage())
 
+    def hold_for_a_moment(self, num_bytes: int) -> None:
+        """An operation holds so much, which it returns to nobody, beside what is held now."""
+        block = _Block(self.now, 0)
+        self._change(block, num_bytes)
+        self._change(block, -num_bytes)
+
     def name(self, tensor: Tensor, kind: Kind) -> None:
         """What this tensor's memory is."""
         self._block(tensor.untyped_storage()).kind = kind
@@ -64,6 +73,15 @@ class Holdings:
 
         with swapped(UntypedStorage, "resize_", resized):
             yield
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Where what is allocated lies in a memory that is not counted, for all of its life."""
+        before, self.now = self.now, _ELSEWHERE
+        try:
+            yield
+        finally:
+            self.now = before
 
     def peak(self) -> HeldBytes:
         """What was held when most was, by kind."""
@@ -92,6 +110,6 @@ class Holdings:
         self._change(block, -block.num_bytes)
 
     def _change(self, block: _Block, num_bytes: int) -> None:
-        if num_bytes:
+        if num_bytes and block.kind != _ELSEWHERE:
             block.num_bytes += num_bytes
             self._changes.append((block, num_bytes))

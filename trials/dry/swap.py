@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 __all__ = ["swapped"]
 
@@ -11,8 +12,8 @@ _ABSENT = object()
 
 
 @contextmanager
-def swapped(owner: type, name: str, value: object) -> Iterator[None]:
-    """Where the class has this attribute instead of its own, or instead of the one that it inherits."""
+def swapped(owner: type | ModuleType, name: str, value: object) -> Iterator[None]:
+    """Where a class or module has this attribute instead of its own, or instead of the one that it inherits."""
     before = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
     try:

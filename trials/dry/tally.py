@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from autotuner.domain.dry_run import CollectiveCount, OperationCounts
 
-__all__ = ["Tally"]
+__all__ = ["Tally", "bytes_staged_by_gloo"]
 
 _COLLECTIVES = {
     "allreduce_": "all_reduce",
@@ -88,7 +88,20 @@ class Tally:
         kind = _COLLECTIVES.get(name)
         if kind is not None:  # waiting for one is none
             self._calls[kind] += 1
-            self._bytes[kind] += max(_num_bytes(side) for side in (*args, out))
+            self._bytes[kind] += _whole_bytes(args, out)
+
+
+def bytes_staged_by_gloo(func: Any, args: tuple[Any, ...], out: Any) -> int:
+    """Bytes that gloo holds beside an operation's own tensors while it runs (torch 2.13, two ranks, measured).
+
+    It gathers into a second whole tensor, and reduces a copy of what it scatters; others it does in place.
+    """
+    is_staged = func.namespace in _LIBRARIES and _COLLECTIVES.get(func._opname) in ("all_gather", "reduce_scatter")
+    return _whole_bytes(args, out) if is_staged else 0
+
+
+def _whole_bytes(args: tuple[Any, ...], out: Any) -> int:
+    return max(_num_bytes(side) for side in (*args, out))
 
 
 def _num_bytes(tree: Any) -> int:

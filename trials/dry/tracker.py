@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from trials.dry.holdings import Holdings
 from trials.dry.swap import swapped
-from trials.dry.tally import Tally
+from trials.dry.tally import Tally, bytes_staged_by_gloo
 
 __all__ = ["Tracker", "tracked"]
 
@@ -23,10 +23,14 @@ _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode
-    """Feeds ``holdings`` and ``tally`` with the operations of the block that it is entered for."""
+    """Feeds ``holdings`` and ``tally`` with the operations of the block that it is entered for.
 
-    def __init__(self) -> None:
+    ``on_cpu``: collectives are gloo's.
+    """
+
+    def __init__(self, *, on_cpu: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nor its making
+        self._on_cpu = on_cpu
         self.holdings = Holdings()
         self.tally = Tally()
         self._paused = 0
@@ -42,6 +46,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
             for leaf in tree_leaves(out):
                 if isinstance(leaf, FakeTensor):
                     self.holdings.see(leaf)
+            if self._on_cpu:
+                self.holdings.hold_for_a_moment(bytes_staged_by_gloo(func, args, out))
             self.tally.add(func, args, named, out)
         return out
 
@@ -60,13 +66,13 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 
 @contextmanager
-def tracked() -> Iterator[Tracker]:
-    """Where a tracker sees the rank's own operations.
+def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
+    """Where a tracker sees the rank's own operations, whose job runs on CPUs or on other devices.
 
     DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size, which are
     no part of the rank.
     """
-    tracker = Tracker()
+    tracker = Tracker(on_cpu=on_cpu)
     propagate: Callable[..., Any] = ShardingPropagator._propagate_tensor_meta_non_cached
 
     def unseen(*args: Any) -> Any:

@@ -19,12 +19,8 @@ __all__ = ["breakdown_of", "longest_computing"]
 _PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
 
 
-def breakdown_of(
-    recordings: Sequence[Recording], layout: Layout, device: torch.device, *, rank: int
-) -> Breakdown | None:
-    """Mean parts of this rank's recorded steps; None where none was recorded."""
-    if not recordings:
-        return None
+def breakdown_of(recordings: Sequence[Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
+    """Mean parts of this rank's recorded steps, of which there is one at least."""
     pipelined = layout.pipeline_parallel_degree > 1
     steps = [
         device_time_ns(recording.host, recording.device, pipelined=pipelined)
@@ -35,7 +31,6 @@ def breakdown_of(
     return Breakdown(rank=rank, **{part: statistics.fmean(step[part] for step in steps) / 1e9 for part in _PARTS})
 
 
-def longest_computing(breakdowns: Sequence[Breakdown | None]) -> Breakdown | None:
+def longest_computing(breakdowns: Sequence[Breakdown]) -> Breakdown:
     """The breakdown of the rank that computes longest: the one that the others wait for."""
-    known = [breakdown for breakdown in breakdowns if breakdown is not None]
-    return max(known, key=lambda b: b.forward_s + b.backward_s + b.optimizer_s, default=None)
+    return max(breakdowns, key=lambda b: b.forward_s + b.backward_s + b.optimizer_s)

@@ -6,10 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch.distributed as dist
-
-from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialSpec
-from trials.measuring.breakdown import longest_computing
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measuring.cores import CpuTime
 from trials.measuring.flop import model_flop, recomputed_flop
 from trials.measuring.median import half_interval_s
@@ -41,15 +38,8 @@ class RankRecord:
     peak_bytes: int
     reserved_bytes: int
     phases: tuple[PhaseTimes, ...]
-    breakdown: Breakdown | None
     compile_s: float
     power_w: float | None
-
-    def gathered(self) -> list[RankRecord]:
-        """The records of all ranks, by rank, on every rank."""
-        records: list[RankRecord | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(records, self)
-        return [record for record in records if record is not None]
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
@@ -83,7 +73,7 @@ def measurement(
     *,
     environment: Mapping[str, str],
 ) -> Measurement:
-    """The trial's answer, from rank 0's steps and every rank's record."""
+    """The trial's answer, without a breakdown, from rank 0's steps and every rank's record."""
     times_s = [report.step_time_s for report in steps if not report.is_warmup]
     median_s = statistics.median(times_s)
     available_flop = median_s * peak.flop_per_s
@@ -103,7 +93,6 @@ def measurement(
         peak_bytes=tuple(record.peak_bytes for record in ranks),
         reserved_bytes=tuple(record.reserved_bytes for record in ranks),
         phases=_slowest_phases(ranks),
-        breakdown=longest_computing([record.breakdown for record in ranks]),
         losses=tuple(report.loss for report in steps),
         foreign_cpu_share=here[0].cpu.foreign_share(sum(record.cpu.own_s for record in here)),
         environment=dict(environment),

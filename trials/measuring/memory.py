@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import resource
-from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.autograd.profiler import profile
 
 from trials.quiet import silenced_stderr
 
-__all__ = ["Ledger", "MemoryWatch", "lift_limit", "limit"]
+__all__ = ["MemoryWatch", "lift_limit", "limit"]
 
 
 def limit(device: torch.device, budget_bytes: int) -> None:
@@ -62,6 +62,7 @@ class MemoryWatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._recording = contextlib.ExitStack()
         self._profile: profile | None = None
         self._peak_bytes = 0
         self._resident_bytes = 0
@@ -73,16 +74,17 @@ class MemoryWatch:
             torch.cuda.reset_peak_memory_stats(self._device)
             return
         self._resident_bytes = _status_bytes("VmRSS")
+        self._recording.enter_context(_hearing_all_threads())
         self._profile = profile(profile_memory=True)
         with silenced_stderr():
-            self._profile.__enter__()  # type: ignore[no-untyped-call]
+            self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
         """Stop paying for it."""
         if self._profile is None:
             return
         with silenced_stderr():
-            self._profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._recording.close()
         self._peak_bytes = _highest_bytes(self._profile)
         self._profile = None  # it holds every event
         _forget_highest_resident()
@@ -110,46 +112,26 @@ def _forget_highest_resident() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-class Ledger:
-    """Which addresses hold how much, and the most they held together.
+@contextlib.contextmanager
+def _hearing_all_threads() -> Iterator[None]:
+    """Where torch's count of the CPU's bytes hears of every block, whichever thread takes or frees it.
 
-    Threads of gloo free some of what they sent, and their calls are not recorded. Such a block is struck off when
-    its place is given away again, which for an allocator is soon.
+    Else it hears of those of threads that are profiled, and gloo's, which are not, free some of what they sent and
+    received. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python name.
     """
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._sizes: dict[int, int] = {}
-        self._held_bytes = 0
-        self.highest_bytes = 0
-
-    def allocate(self, start: int, size: int) -> None:
-        """A block is taken; any other that lies there must have been freed."""
-        index = bisect_left(self._starts, start)
-        if index and self._starts[index - 1] + self._sizes[self._starts[index - 1]] > start:
-            index -= 1
-        while index < len(self._starts) and self._starts[index] < start + size:
-            self.free(self._starts[index])
-        self._starts.insert(index, start)
-        self._sizes[start] = size
-        self._held_bytes += size
-        self.highest_bytes = max(self.highest_bytes, self._held_bytes)
-
-    def free(self, start: int) -> None:
-        """A block is given back; one from before the ledger was opened does not count."""
-        if start in self._sizes:
-            del self._starts[bisect_left(self._starts, start)]
-            self._held_bytes -= self._sizes.pop(start)
+    flag = ctypes.c_bool.in_dll(ctypes.CDLL("libc10.so"), "FLAGS_caffe2_report_cpu_memory_usage")
+    flag.value = True
+    try:
+        yield
+    finally:
+        flag.value = False
 
 
 def _highest_bytes(recorded: profile) -> int:
-    ledger = Ledger()
-    for event in _allocations(recorded):
-        if event.alloc_size > 0:
-            ledger.allocate(event.ptr, event.alloc_size)
-        else:
-            ledger.free(event.ptr)
-    return ledger.highest_bytes
+    """The most that was held together of what was allocated while the profiler recorded."""
+    allocations = _allocations(recorded)
+    before = allocations[0].total_allocated - allocations[0].alloc_size if allocations else 0
+    return max((allocation.total_allocated - before for allocation in allocations), default=0)
 
 
 def _allocations(recorded: profile) -> list[Any]:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from autotuner.domain.choice import Recompute
-from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import trial_spec
 from trials.measuring.cores import CpuTime
@@ -29,7 +29,6 @@ def record(host: str = "a", own_s: float = 3.0, **changes: object) -> RankRecord
         peak_bytes=100,
         reserved_bytes=200,
         phases=(phases(1.0, 0.5), phases(2.0, 0.5)),
-        breakdown=None,
         compile_s=0.0,
         power_w=None,
     )
@@ -45,11 +44,6 @@ def steps(spec: TrialSpec, times_s: Sequence[float] = TIMES_S) -> list[StepRepor
 
 def measured(spec: TrialSpec, *records: RankRecord, times_s: Sequence[float] = TIMES_S) -> Measurement:
     return measurement(spec, PEAK, steps(spec, times_s), records or (record(),), environment={"torch": "2.13.0"})
-
-
-def breakdown(rank: int, forward_s: float) -> Breakdown:
-    parts = dict.fromkeys((f.name for f in fields(Breakdown) if f.name != "rank"), 0.1)
-    return Breakdown(rank=rank, **parts | {"forward_s": forward_s})
 
 
 def test_the_step_time_is_the_median_of_the_measured_steps_and_its_spread_that_of_their_quartiles() -> None:
@@ -100,12 +94,6 @@ def test_the_foreign_share_leaves_out_the_ranks_of_this_host_only() -> None:
 def test_peak_and_reserved_bytes_are_listed_by_rank() -> None:
     result = measured(trial_spec(), record(peak_bytes=7), record(peak_bytes=9, reserved_bytes=12))
     assert (result.peak_bytes, result.reserved_bytes) == ((7, 9), (200, 12))
-
-
-def test_the_breakdown_is_that_of_the_rank_that_computes_longest() -> None:
-    waiting, working = record(breakdown=breakdown(0, 0.2)), record(breakdown=breakdown(1, 0.3))
-    assert measured(trial_spec(), waiting, working, record()).breakdown == working.breakdown
-    assert measured(trial_spec()).breakdown is None
 
 
 def test_compilation_takes_as_long_as_on_the_rank_that_compiled_longest() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from threading import Thread
+
 import torch
 
-from trials.measuring.memory import Ledger, MemoryWatch
+from trials.measuring.memory import MemoryWatch
 
 KIB = 1024
 
@@ -29,23 +31,16 @@ def test_what_was_allocated_before_does_not_count() -> None:
     assert watch.peak_bytes == after.nbytes
 
 
-def test_a_block_whose_free_was_missed_is_struck_off_when_its_place_is_taken() -> None:
-    ledger = Ledger()
-    ledger.allocate(1000, 100)
-    ledger.allocate(2000, 100)
-    ledger.allocate(1050, 100)  # lies on the first
-    assert ledger.highest_bytes == 200
-    ledger.allocate(900, 2000)  # lies on everything
-    assert ledger.highest_bytes == 2000
-
-
-def test_a_free_of_an_unknown_block_changes_nothing() -> None:
-    ledger = Ledger()
-    ledger.free(1000)
-    ledger.allocate(1000, 100)
-    ledger.free(1000)
-    ledger.allocate(3000, 50)
-    assert ledger.highest_bytes == 100
+def test_what_another_thread_frees_is_no_longer_held() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    watch.start()
+    held = [torch.empty(100 * KIB, dtype=torch.uint8)]
+    other = Thread(target=held.clear)
+    other.start()
+    other.join()
+    after = torch.empty(200 * KIB, dtype=torch.uint8)
+    watch.stop()
+    assert watch.peak_bytes == after.nbytes
 
 
 def test_the_process_grew_by_the_most_that_was_held_after_the_first_step() -> None:

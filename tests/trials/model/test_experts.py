@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.domain.choice import ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import ContextExchange, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.conftest import Reference
-from tests.trials.specs import fsdp, hsdp
-from tests.trials.test_oracle import (
-    GRADIENT_TOLERANCE,
-    LOSS_TOLERANCE,
-    assert_gradients_agree,
-    gradients,
-    trial_losses,
-)
-from tests.trials.zygote import Zygote
+from tests.trials.agreement import Trainer, for_each
+from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, TENSOR, ZBV, ddp, fsdp, hsdp
 from trials.model.experts import ALL_EXPERTS, Experts, SparseFeedForward
 from trials.model.weights import materialise
-
-References = Callable[[TransformerSpec, Precision], Reference]
 
 ROUTED = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=32)
 MIXTRAL = tiny_model(name="mixtral", experts=ROUTED)
@@ -42,30 +29,25 @@ TWO = tiny_model(name="two-experts", experts=replace(ROUTED, num_experts=2, expe
 
 FULL = {"recompute": Recompute.FULL}
 SELECTIVE = {"recompute": Recompute.SELECTIVE}
-PIPELINE = {"pipeline_parallel_degree": 2}
-ZBV = {**PIPELINE, "virtual_stages_per_rank": 2, "pipeline_schedule": PipelineSchedule.ZBV}
-TENSOR = {"tensor_parallel_degree": 2}
-SEQUENCE = {**TENSOR, "sequence_parallel": True}
-CONTEXT = {"context_parallel_degree": 2}
 
 
 def experts(degree: int = 2, **changes: Any) -> dict[str, Any]:
     return {"expert_parallel_degree": degree, "micro_batch_size": 2, **changes}
 
 
-LAYOUTS = (
+ALWAYS = ((DEEPSEEK, fsdp(2, **experts(**FULL))),)
+MORE = (
     (MIXTRAL, cpu_layout(micro_batch_size=2)),
     (DEEPSEEK, cpu_layout(micro_batch_size=4, **FULL)),
     (DEEPSEEK, cpu_layout(micro_batch_size=4, **SELECTIVE)),
-    (MIXTRAL, cpu_layout(micro_batch_size=2, data_parallel_replicate_degree=2)),
+    (MIXTRAL, ddp(2, micro_batch_size=2)),
     (DEEPSEEK, fsdp(2, micro_batch_size=2)),
     (MIXTRAL, cpu_layout(micro_batch_size=2, **ZBV)),
     (MIXTRAL, cpu_layout(micro_batch_size=4, **TENSOR)),
     (DEEPSEEK, cpu_layout(micro_batch_size=4, **SEQUENCE)),
     (PLAIN, fsdp(2, micro_batch_size=4, **SEQUENCE)),
-    (DEEPSEEK, cpu_layout(micro_batch_size=4, data_parallel_replicate_degree=2, **TENSOR)),
+    (DEEPSEEK, ddp(2, micro_batch_size=4, **TENSOR)),
     (MIXTRAL, fsdp(2, **experts())),
-    (DEEPSEEK, fsdp(2, **experts(**FULL))),
     (DEEPSEEK, fsdp(2, **experts(**SELECTIVE))),
     (DEEPSEEK, fsdp(4, **experts())),
     (MIXTRAL, fsdp(4, **experts(4))),
@@ -126,15 +108,8 @@ def expert_answer(experts: Experts, index: int, token: Tensor) -> Tensor:
     return experts.down[index] @ inner
 
 
-@pytest.mark.oracle
-@pytest.mark.parametrize(("model", "layout"), LAYOUTS, ids=lambda value: getattr(value, "name", str(value)))
+@for_each(ALWAYS, oracle=MORE)
 def test_a_mixture_of_experts_trains_as_on_a_single_process(
-    layout: Layout, model: TransformerSpec, zygote: Zygote, reference: References, tmp_path: Path
+    model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
-    expected = reference(model, Precision.FP32)
-    assert trial_losses(zygote, layout, model, tmp_path / "trial") == pytest.approx(expected.losses, rel=LOSS_TOLERANCE)
-    assert_gradients_agree(gradients(zygote, layout, model, tmp_path / "gradients"), expected, GRADIENT_TOLERANCE)
-    norm = torch.stack([gradient.norm() for gradient in expected.gradients.values()]).norm()
-    for rank in range(layout.world_size):  # each element of an expert is counted once, wherever it lies
-        found = torch.load(tmp_path / "gradients" / f"norm{rank}.pt")
-        assert float(found) == pytest.approx(float(norm), rel=GRADIENT_TOLERANCE)
+    trainer.assert_alike(layout, model)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,78 +8,59 @@ from torch import Tensor, nn
 
 from autotuner.domain.choice import Fp8Recipe, Precision, Recompute
 from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.conftest import Reference
+from tests.trials.agreement import Tolerance, Trainer, assert_alike, for_each
 from tests.trials.model.test_decoder import decoder
-from tests.trials.specs import fsdp
-from tests.trials.test_oracle import (
-    References,
-    assert_gradients_agree,
-    gradients,
-    pipeline,
-    sequence,
-    tensor,
-    trial_losses,
-)
-from tests.trials.zygote import Zygote
+from tests.trials.specs import PIPELINE, SEQUENCE, TENSOR, fsdp
 from trials.model.fp8 import use_fp8
 
-EMULATED, ROWWISE = Precision.FP8_EMULATED, Fp8Recipe.ROWWISE
-FP8 = {"precision": EMULATED, "fp8_recipe": ROWWISE}
+EMULATED = Precision.FP8_EMULATED
+TENSORWISE: dict[str, Any] = {"precision": EMULATED}
+ROWWISE: dict[str, Any] = {"precision": EMULATED, "fp8_recipe": Fp8Recipe.ROWWISE}
+BF16: dict[str, Any] = {"precision": Precision.BF16}
 
 ROUNDING = 2**-4
 """Of a value to e4m3, which keeps 3 bits after the leading one: half of the last one's worth."""
 
 LOSS_TOLERANCE = 2e-3
 """Seen: 5e-4. Errors of single products, up to 2^-4, have either sign and average out over 256 tokens of a loss."""
-SPLIT_GRADIENT_TOLERANCE = 0.2
+
+SPLIT = Tolerance(loss=LOSS_TOLERANCE, gradients=0.2, norm=0.05)
 """Seen: 0.13. Values that are scaled and summed in other groups are rounded to other neighbours, three times on the
 way to a gradient: two factors forward, and the gradient itself to e5m2 (2^-3) or e4m3 (2^-4)."""
-WHOLE_GRADIENT_TOLERANCE = 1e-2
+WHOLE = Tolerance(loss=LOSS_TOLERANCE, gradients=1e-2, norm=1e-2)
 """Seen: 4e-3. A row's scale is its own, so only the columns of a weight's gradient meet other tokens in a micro-batch
 of another size."""
 
+TINY = tiny_model()
+SELECTIVE = {"recompute": Recompute.SELECTIVE}
 
-def case(gradient_tolerance: float, layout: Layout) -> Any:
-    return pytest.param(layout, gradient_tolerance, id=str(layout))
 
-
-CASES = (
-    case(WHOLE_GRADIENT_TOLERANCE, fsdp(2, micro_batch_size=4, **FP8)),
-    case(WHOLE_GRADIENT_TOLERANCE, cpu_layout(**pipeline(micro_batch_size=4, recompute=Recompute.SELECTIVE, **FP8))),
-    case(SPLIT_GRADIENT_TOLERANCE, cpu_layout(**sequence(micro_batch_size=8, **FP8))),
-    case(
-        SPLIT_GRADIENT_TOLERANCE,
-        cpu_layout(**tensor(micro_batch_size=8, precision=EMULATED, recompute=Recompute.SELECTIVE)),
-    ),
+@for_each(
+    [(TINY, cpu_layout(**PIPELINE, **ROWWISE, **SELECTIVE, micro_batch_size=4))],
+    oracle=[(TINY, fsdp(2, **ROWWISE, micro_batch_size=4))],
 )
-
-
-@pytest.fixture(scope="module")
-def single(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    """One process with the same rounding."""
-    folder, layout = tmp_path_factory.mktemp("fp8"), cpu_layout(micro_batch_size=8, **FP8)
-    return Reference(
-        losses=trial_losses(zygote, layout, tiny_model(), folder / "trial"),
-        gradients=gradients(zygote, layout, tiny_model(), folder / "gradients"),
-    )
-
-
-@pytest.mark.parametrize(("layout", "gradient_tolerance"), CASES)
-def test_layouts_in_emulated_fp8_train_like_a_single_process_in_it(
-    layout: Layout, gradient_tolerance: float, single: Reference, zygote: Zygote, tmp_path: Path
+def test_emulated_fp8_on_whole_matrices_trains_like_a_single_process_in_it(
+    model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
-    losses = trial_losses(zygote, layout, tiny_model(), tmp_path / "trial")
-    assert losses == pytest.approx(single.losses, rel=LOSS_TOLERANCE)
-    found = gradients(zygote, layout, tiny_model(), tmp_path / "gradients")
-    assert_gradients_agree(found, single, gradient_tolerance)
+    trainer.assert_alike(layout, model, WHOLE)
 
 
-def test_fp8_loses_little_beside_bf16_and_something(single: Reference, reference: References) -> None:
-    exact = reference(tiny_model(), Precision.BF16)
-    assert single.losses == pytest.approx(exact.losses, rel=LOSS_TOLERANCE)
-    assert single.losses != pytest.approx(exact.losses, rel=1e-9)
-    assert_gradients_agree(single.gradients, exact, SPLIT_GRADIENT_TOLERANCE)
+@for_each(
+    [(TINY, cpu_layout(**SEQUENCE, **ROWWISE, micro_batch_size=8))],
+    oracle=[(TINY, cpu_layout(**TENSOR, **TENSORWISE, **SELECTIVE, micro_batch_size=8))],
+)
+def test_emulated_fp8_on_split_matrices_trains_like_a_single_process_in_it(
+    model: TransformerSpec, layout: Layout, trainer: Trainer
+) -> None:
+    trainer.assert_alike(layout, model, SPLIT)
+
+
+def test_fp8_loses_little_beside_bf16_and_something(trainer: Trainer) -> None:
+    rounded, exact = (trainer.alone(cpu_layout(**choice), tiny_model()) for choice in (ROWWISE, BF16))
+    assert_alike(rounded, exact, SPLIT)
+    assert rounded.losses != pytest.approx(exact.losses, rel=1e-9)
 
 
 def linears(layer: nn.Module) -> dict[str, nn.Linear]:

@@ -1,34 +1,19 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from autotuner.domain.choice import Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.specs import fsdp
-from tests.trials.test_oracle import (
-    GPT_2,
-    GRADIENT_TOLERANCE,
-    HEAD_NORMS,
-    LOSS_TOLERANCE,
-    References,
-    assert_gradients_agree,
-    gradients,
-    trial_losses,
-)
-from tests.trials.zygote import Zygote
+from tests.trials.agreement import Trainer, for_each
+from tests.trials.specs import GPT_2, HEAD_NORMS, SEQUENCE, TENSOR, fsdp
 from trials.model.norm import norm
 
 WIDTH = 64
 SPECS = (tiny_model(), tiny_model(norm="layernorm"))
-PARALLEL: tuple[tuple[TransformerSpec, Layout], ...] = (
-    (HEAD_NORMS, cpu_layout(tensor_parallel_degree=2, sequence_parallel=True, micro_batch_size=4, fused_norm=False)),
-    (GPT_2, fsdp(2, tensor_parallel_degree=2, micro_batch_size=4, fused_norm=False)),
-)
+RMS_NORM = (HEAD_NORMS, cpu_layout(**SEQUENCE, micro_batch_size=4, fused_norm=False))
+LAYER_NORM = (GPT_2, fsdp(2, **TENSOR, micro_batch_size=4, fused_norm=False))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.norm)
@@ -57,12 +42,8 @@ def test_both_norms_have_the_same_parameters_by_the_same_names(spec: Transformer
     assert {name: p.shape for name, p in fused.items()} == {name: p.shape for name, p in composed.items()}
 
 
-@pytest.mark.parametrize(("model", "layout"), PARALLEL, ids=lambda value: getattr(value, "name", str(value)))
+@for_each([RMS_NORM], oracle=[LAYER_NORM])
 def test_composed_norms_train_like_fused_ones_of_a_single_process(
-    model: TransformerSpec, layout: Layout, zygote: Zygote, reference: References, tmp_path: Path
+    model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
-    expected = reference(model, Precision.FP32)
-    losses = trial_losses(zygote, layout, model, tmp_path / "trial")
-    assert losses == pytest.approx(expected.losses, rel=LOSS_TOLERANCE)
-    found = gradients(zygote, layout, model, tmp_path / "gradients")
-    assert_gradients_agree(found, expected, GRADIENT_TOLERANCE)
+    trainer.assert_alike(layout, model)

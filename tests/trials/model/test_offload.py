@@ -1,24 +1,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.domain.choice import Recompute
+from autotuner.domain.choice import AttentionKernel, Recompute
 from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
 from autotuner.domain.workload import Workload
-from tests.builders import cpu_layout
-from tests.trials.specs import fsdp, trial_spec
-from tests.trials.zygote import Zygote
+from tests.builders import cpu_layout, tiny_model
+from tests.trials.agreement import Trainer, for_each
+from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, fsdp, trial_spec
 from trials.model.offload import HostMemory
 
 CPU = torch.device("cpu")
-LONG = Workload(seq_len=512, global_batch_size=8)
-"""Long enough for a layer's input, queries and scores to be worth sending: 1 MiB and more."""
+LONG = Workload(seq_len=2048, global_batch_size=4)
+"""Long enough for what layers save of two sequences to be worth sending: a hidden state is 1 MiB."""
+FLASH = {"attention_kernel": AttentionKernel.FLASH}
 
 
 def loss_of(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -79,28 +79,24 @@ def test_what_was_changed_in_place_is_another_tensor() -> None:
     assert torch.equal(weight.grad, torch.full((8, 8), 4 * 1.0 + 4 * 2.0))  # autograd alone would refuse
 
 
+TWO_LAYERS = tiny_model(name="two-layers", num_layers=2)
+
 LAYOUTS = (
-    {"tensor_parallel_degree": 2, "sequence_parallel": True},
-    {"tensor_parallel_degree": 2, "recompute": Recompute.FULL},
-    {"pipeline_parallel_degree": 2, "recompute": Recompute.SELECTIVE},
+    (TWO_LAYERS, cpu_layout(**SEQUENCE, **FLASH, micro_batch_size=2)),
+    (TWO_LAYERS, cpu_layout(**PIPELINE, **FLASH, micro_batch_size=2, recompute=Recompute.SELECTIVE)),
+)
+MORE = (
+    (TWO_LAYERS, cpu_layout(**TENSOR, **FLASH, micro_batch_size=2, recompute=Recompute.FULL)),
+    (TWO_LAYERS, fsdp(2, **FLASH, micro_batch_size=2)),
 )
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [*(cpu_layout(micro_batch_size=4, **changes) for changes in LAYOUTS), fsdp(2, micro_batch_size=4)],
-    ids=str,
-)
+@for_each(LAYOUTS, oracle=MORE)
 def test_parallel_layers_compute_the_same_gradients_with_the_hosts_memory(
-    layout: Layout, zygote: Zygote, tmp_path: Path
+    model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
     """On CPUs the trial is refused, because there is nothing to gain; its gradients can be computed all the same."""
-    found = []
-    for offload in (False, True):
-        folder = tmp_path / str(offload)
-        spec = trial_spec(replace(layout, offload_activations=offload), workload=LONG)
-        run = zygote.run(spec, folder, task="gradients")
-        assert set(run.exit_codes) == {0}, run.logs
-        found.append(torch.load(folder / "0.pt"))
-    kept, sent = found
+    spec = trial_spec(layout, model=model, workload=LONG, settings=ONE_STEP)
+    offloading = replace(spec, layout=replace(layout, offload_activations=True))
+    kept, sent = (trainer.train(each).gradients for each in (spec, offloading))
     assert all(torch.equal(kept[name], sent[name]) for name in kept)

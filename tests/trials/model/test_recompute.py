@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotuner.domain.choice import AttentionKernel, Precision, Recompute
+from autotuner.domain.choice import AttentionKernel, Recompute
 from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
+from tests.trials.agreement import Trainer, for_each
 from tests.trials.model.test_decoder import SEQ_LEN, decoder, tokens
-from tests.trials.specs import fsdp
-from tests.trials.test_oracle import (
-    GRADIENT_TOLERANCE,
-    LOSS_TOLERANCE,
-    References,
-    assert_gradients_agree,
-    gradients,
-    pipeline,
-    sequence,
-    tensor,
-    trial_losses,
-)
-from tests.trials.zygote import Zygote
+from tests.trials.specs import PIPELINE, SEQUENCE, TENSOR, ddp, fsdp
 from trials.model.recompute import recomputed
 
 FULL, SELECTIVE = Recompute.FULL, Recompute.SELECTIVE
@@ -31,23 +18,21 @@ FLASH = AttentionKernel.FLASH
 SPEC = tiny_model()
 
 LAYOUTS = (
-    cpu_layout(micro_batch_size=4, recompute=SELECTIVE, recompute_every=2),
-    cpu_layout(**sequence(micro_batch_size=4, recompute=SELECTIVE, attention_kernel=FLASH)),
-    fsdp(2, **tensor(micro_batch_size=4, recompute=SELECTIVE, reshard_after_forward=True)),
-    cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2, recompute=SELECTIVE),
-    cpu_layout(**pipeline(micro_batch_size=2, recompute=SELECTIVE)),
+    (SPEC, cpu_layout(micro_batch_size=4, recompute=SELECTIVE, recompute_every=2)),
+    (SPEC, cpu_layout(**SEQUENCE, micro_batch_size=4, recompute=SELECTIVE, attention_kernel=FLASH)),
+)
+MORE = (
+    (SPEC, fsdp(2, **TENSOR, micro_batch_size=4, recompute=SELECTIVE, reshard_after_forward=True)),
+    (SPEC, ddp(2, micro_batch_size=2, recompute=SELECTIVE)),
+    (SPEC, cpu_layout(**PIPELINE, micro_batch_size=2, recompute=SELECTIVE)),
 )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@for_each(LAYOUTS, oracle=MORE)
 def test_selective_recomputation_trains_like_a_single_process_without_any(
-    layout: Layout, zygote: Zygote, reference: References, tmp_path: Path
+    model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
-    expected = reference(tiny_model(), Precision.FP32)
-    losses = trial_losses(zygote, layout, tiny_model(), tmp_path / "trial")
-    assert losses == pytest.approx(expected.losses, rel=LOSS_TOLERANCE)
-    found = gradients(zygote, layout, tiny_model(), tmp_path / "gradients")
-    assert_gradients_agree(found, expected, GRADIENT_TOLERANCE)
+    trainer.assert_alike(layout, model)
 
 
 def flop(recompute: Recompute, every: int = 1, backend: SDPBackend = SDPBackend.MATH) -> int:

@@ -16,13 +16,17 @@ from tests.builders import h100_cluster, llama_70b
 from tests.unit.costmodel.works import with_stack
 
 REPLICAS = Layout(data_parallel_replicate_degree=8)
+ZERO_1 = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.OPTIMIZER)
+MATRIX_BYTES = 2 * 1024 * 1024
+"""The smallest matrix of the small model, in bf16."""
 
 
 def small_job(**stack: float | bool) -> Job:
+    """Matrices small enough to share a bucket, and too few tokens to hide all that is sent."""
     job = Job(
-        model=llama_70b(num_layers=2),
+        model=llama_70b(num_layers=8, hidden_size=1024, num_heads=8, num_kv_heads=8, ffn_size=2048),
         cluster=h100_cluster(1),
-        workload=Workload(seq_len=4096, global_batch_size=8),
+        workload=Workload(seq_len=512, global_batch_size=8),
     )
     return with_stack(job, **stack)
 
@@ -32,11 +36,27 @@ def exposed_s(layout: Layout, job: Job | None = None) -> float:
     return float(step.data_communication_s[0])
 
 
+def by_bucket(layout: Layout, *sizes: int) -> tuple[float, ...]:
+    return tuple(exposed_s(replace(layout, gradient_bucket_bytes=size)) for size in sizes)
+
+
 def test_the_best_bucket_is_neither_small_nor_all() -> None:
     """Small ones start a collective too often; one for all gradients starts when nothing is left to hide under."""
-    small, medium, whole = (exposed_s(replace(REPLICAS, gradient_bucket_bytes=2**n)) for n in (16, 26, 40))
+    small, medium, whole = by_bucket(REPLICAS, MATRIX_BYTES, 64 * MATRIX_BYTES, 2**40)
     assert medium < small
     assert medium < whole
+
+
+@pytest.mark.parametrize("layout", [REPLICAS, ZERO_1], ids=str)
+def test_a_bucket_holds_a_whole_matrix_at_least(layout: Layout) -> None:
+    smaller, small, large = by_bucket(layout, 1, 2**10, 64 * MATRIX_BYTES)
+    assert smaller == small != large
+
+
+def test_ranks_that_shard_the_optimizer_fill_buckets_too() -> None:
+    """All their sizes gather the new parameters uncovered, in as many collectives."""
+    small, large = by_bucket(ZERO_1, MATRIX_BYTES, 64 * MATRIX_BYTES)
+    assert large < small
 
 
 def test_a_stack_that_reduces_layer_by_layer_has_no_buckets() -> None:
@@ -46,17 +66,35 @@ def test_a_stack_that_reduces_layer_by_layer_has_no_buckets() -> None:
     assert small == whole
 
 
-def test_schedules_of_several_stages_per_rank_reduce_stage_by_stage() -> None:
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(
+            data_parallel_replicate_degree=4,
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        ),
+        replace(ZERO_1, data_parallel_shard_degree=4, pipeline_parallel_degree=2),
+    ],
+    ids=str,
+)
+def test_a_stage_that_reduces_all_its_buckets_together_gains_nothing_by_more_of_them(layout: Layout) -> None:
+    """Further ones just take further starts, and hide no more."""
+    times = by_bucket(layout, MATRIX_BYTES, 8 * MATRIX_BYTES, 64 * MATRIX_BYTES, 2**40)
+    assert list(times) == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+
+
+def test_replicas_of_more_stages_per_rank_hide_more_of_their_reductions() -> None:
     layout = Layout(
         data_parallel_replicate_degree=4,
         pipeline_parallel_degree=2,
         virtual_stages_per_rank=2,
         pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        gradient_bucket_bytes=2**40,
     )
-    job = replace(small_job(), model=llama_70b(num_layers=8))
-    few, many = (exposed_s(replace(layout, virtual_stages_per_rank=v), job) for v in (2, 4))
-    assert few != many
-    assert exposed_s(replace(layout, gradient_bucket_bytes=2**16), job) == few
+    assert exposed_s(replace(layout, virtual_stages_per_rank=4)) < exposed_s(layout)
 
 
 @pytest.mark.parametrize("shard_level", list(ShardLevel))

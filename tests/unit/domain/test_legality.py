@@ -61,6 +61,14 @@ class Case:
 
 
 INTERLEAVED = PipelineSchedule.INTERLEAVED_1F1B
+RESHARDED_EXPERTS = Layout(
+    data_parallel_shard_degree=4,
+    expert_parallel_degree=2,
+    pipeline_parallel_degree=2,
+    shard_level=ShardLevel.PARAMETERS,
+    reshard_after_forward=True,
+    recompute=Recompute.SELECTIVE,
+)
 CASES = (
     Case("world-size", on_gpus(4), Layout(tensor_parallel_degree=2)),
     Case("kv-heads-per-tensor-rank", on_gpus(4), Layout(tensor_parallel_degree=4)),
@@ -150,13 +158,8 @@ TRIAL_CASES = (
     ),
     Case(
         "trial-gathers-recomputed-experts-once",
-        on_gpus(2, experts=EXPERTS),
-        Layout(
-            data_parallel_shard_degree=2,
-            shard_level=ShardLevel.PARAMETERS,
-            reshard_after_forward=True,
-            recompute=Recompute.SELECTIVE,
-        ),
+        on_gpus(8, experts=EXPERTS),
+        RESHARDED_EXPERTS,
     ),
     Case(
         "trial-compiles-whole-backwards",
@@ -219,7 +222,13 @@ TRIAL_CASES = (
         Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
     ),
     Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
-    Case("trial-compiles-dense-layers", on_gpus(1, experts=EXPERTS), Layout(compiled=True)),
+    Case(
+        "trial-compiles-experts-with-their-layer",
+        on_gpus(4, experts=EXPERTS),
+        Layout(
+            data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2, compiled=True
+        ),
+    ),
     Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
     Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
     Case(
@@ -299,6 +308,53 @@ def test_a_legal_layout_has_no_reasons() -> None:
 def test_expert_ranks_may_be_the_tensor_ranks_without_any_shards() -> None:
     layout = Layout(tensor_parallel_degree=2, expert_parallel_degree=2)
     assert reasons(layout, on_gpus(2, experts=EXPERTS), (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_parallel_shard_degree": 8, "pipeline_parallel_degree": 1},
+        {"pipeline_schedule": PipelineSchedule.GPIPE},
+        {"expert_parallel_degree": 4},  # one rank holds each expert, and has none to gather
+        {"expert_parallel_degree": 1},  # experts are gathered with their layer
+    ],
+    ids=str,
+)
+def test_experts_may_be_recomputed_selectively_where_every_forward_pass_gathers_alike(changes: dict[str, Any]) -> None:
+    layout = replace(RESHARDED_EXPERTS, **changes)
+    job = on_gpus(8, experts=replace(EXPERTS, num_experts=8))
+    assert reasons(layout, job, (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize("expert_parallel_degree", [1, 4])
+def test_a_layer_is_compiled_where_its_experts_are_gathered_with_it_or_not_at_all(expert_parallel_degree: int) -> None:
+    layout = Layout(
+        data_parallel_shard_degree=4,
+        shard_level=ShardLevel.PARAMETERS,
+        expert_parallel_degree=expert_parallel_degree,
+        compiled=True,
+    )
+    assert reasons(layout, on_gpus(4, experts=EXPERTS), (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(data_parallel_replicate_degree=2, gradient_bucket_bytes=2**20),
+        Layout(context_parallel_degree=2, gradient_bucket_bytes=2**20),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, gradient_bucket_bytes=2**20),
+        Layout(context_parallel_degree=2, fp32_gradient_reduce=True),
+    ],
+    ids=str,
+)
+def test_whoever_reduces_whole_gradients_chooses_their_buckets_and_format(layout: Layout) -> None:
+    assert reasons(layout, on_gpus(2), (*RULES, *TRIAL_RULES)) == ()
+
+
+def test_shards_of_gradients_fill_no_buckets() -> None:
+    layout = Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, gradient_bucket_bytes=2**20)
+    (reason,) = reasons(layout, on_gpus(2))
+    assert "layer by layer" in reason.message
 
 
 def test_flash_runs_in_fp32_on_a_cpu() -> None:

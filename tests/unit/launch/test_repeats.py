@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.launch.repeats import pooled
-from tests.builders import measurement
+from tests.builders import breakdown, measurement
 
 
 def test_one_run_stays_as_it_is() -> None:
@@ -26,6 +26,12 @@ def test_rates_follow_the_step_time() -> None:
     assert both.hfu == pytest.approx(run.hfu / 2)
     assert both.tokens_per_s == pytest.approx(run.tokens_per_s / 2)
     assert both.model_flop_per_s == pytest.approx(run.model_flop_per_s / 2)
+
+
+@pytest.mark.parametrize(("times_s", "middle"), [((1.2, 1.0, 1.1), 2), ((1.1, 1.0), 1)])
+def test_a_step_went_where_it_went_in_the_run_in_the_middle(times_s: tuple[float, ...], middle: int) -> None:
+    runs = [measurement(step_time_s=time_s, breakdown=breakdown(forward_s=time_s)) for time_s in times_s]
+    assert pooled(runs).breakdown == runs[middle].breakdown
 
 
 def test_a_rank_needs_the_most_that_it_ever_held_and_the_worst_disturbance_counts() -> None:

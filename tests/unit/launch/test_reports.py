@@ -6,7 +6,7 @@ from pathlib import Path
 from autotuner.domain.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports
-from tests.builders import measurement, step_report
+from tests.builders import breakdown, measurement, step_report
 
 
 def line(type_: str, **fields: object) -> str:
@@ -49,3 +49,20 @@ def test_the_measurement_and_the_failures_are_kept(tmp_path: Path) -> None:
     assert list(reports.new_steps()) == []
     assert reports.measurement == measurement()
     assert [(f.rank, f.kind) for f in reports.failures] == [(1, FailureKind.OOM)]
+
+
+def test_a_breakdown_joins_the_measurement_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    parts = breakdown(forward_s=0.1)
+    append(path, line("measurement", **to_dict(measurement())) + line("breakdown", **to_dict(parts)))
+    reports = Reports(path)
+    assert list(reports.new_steps()) == []
+    assert reports.measurement == measurement(breakdown=parts)
+
+
+def test_a_breakdown_whose_measurement_was_torn_by_a_full_disk_is_worth_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    append(path, line("breakdown", **to_dict(breakdown())))
+    reports = Reports(path)
+    assert list(reports.new_steps()) == []
+    assert reports.measurement is None

@@ -9,7 +9,7 @@ from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, Trial
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.launch.verdict import verdict
-from tests.builders import cpu_layout, measurement, tiny_job, tiny_model
+from tests.builders import breakdown, cpu_layout, measurement, tiny_job, tiny_model
 
 SPEC = TrialSpec(
     trial_id="t",
@@ -43,8 +43,9 @@ class Seen:
     def log(self) -> str:
         return self.text
 
-    def end(self, *, grace_s: float) -> None:
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
         del grace_s
+        return ()
 
 
 class Case:
@@ -86,8 +87,21 @@ def case(tmp_path: Path) -> Case:
 
 
 def test_a_reported_measurement_is_the_result(case: Case) -> None:
+    case.reports.measurement = measurement(breakdown=breakdown())
+    assert case.judge() == case.reports.measurement
+
+
+def test_a_rank_that_dies_in_a_profiled_step_costs_the_breakdown_and_nothing_else(case: Case) -> None:
     case.reports.measurement = measurement()
-    assert case.judge() == measurement()
+    case.fails(1, FailureKind.OOM)
+    assert case.judge() == measurement(breakdown_failure="oom: oom on 1")
+
+
+def test_profiled_steps_that_hang_end_with_the_measurement(case: Case) -> None:
+    case.reports.measurement = measurement()
+    judged = case.judge(timed_out=True)
+    assert isinstance(judged, Measurement)
+    assert judged.breakdown_failure == "timeout: no result within 60 s"
 
 
 def test_the_rank_that_ran_out_of_memory_is_guilty_not_its_peers_who_lost_the_connection(case: Case) -> None:

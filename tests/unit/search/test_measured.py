@@ -44,6 +44,7 @@ def test_an_older_record_says_what_it_knows() -> None:
         ({"num_warmup_steps": 3}, "steps", "5 measured after 3 to warm up"),
         ({"noise_floor": 0.021}, "equal runs differ by", "2 %"),
         ({"num_disturbed": 2}, "disturbed runs", "2, thrown away"),
+        ({"breakdown_failure": "oom: no memory"}, "no breakdown", "oom: no memory"),
         (
             {"extrapolated_from": (2, 4)},
             "extrapolated",

@@ -122,7 +122,9 @@ def test_a_choice_that_means_nothing_keeps_its_default_whatever_the_space_names(
         assert (row.fp8_recipe == Fp8Recipe.ROWWISE) == (row.precision == Precision.FP8_EMULATED)
         assert row.loss_parallel == (row.tensor_parallel_degree == 1)
         assert row.context_exchange == ContextExchange.RING
-        assert (row.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES) == (row.data_parallel_replicate_degree == 1)
+        reduces_by_layer = row.shard_level in (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+        fills_buckets = row.data_parallel_degree > 1 and not reduces_by_layer
+        assert (row.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES) == fills_buckets
         assert row.fp32_gradient_reduce == (row.data_parallel_degree > 1)
     assert {row.recompute for row in found} == {Recompute.NONE, Recompute.FULL}
     assert {row.tensor_parallel_degree for row in found} == {1, 2}
