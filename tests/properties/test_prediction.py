@@ -130,7 +130,7 @@ def test_the_worst_stage_is_a_stage_and_nobody_is_worse(job: Job, data: st.DataO
 @given(jobs, st.data())
 def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
-    rows = replace(rows, offload_activations=np.zeros(len(rows), dtype=bool))  # less to keep is less to send to the host
+    rows = replace(rows, offload_activations=np.zeros(len(rows), dtype=bool))  # what is kept is sent
     plain = replace(rows, recompute=np.full(len(rows), Recompute.NONE, dtype=np.int8))
     again = replace(rows, recompute=np.full(len(rows), Recompute.FULL, dtype=np.int8))
     plain, again = (replace(r, recompute_every=np.ones_like(rows.recompute_every)) for r in (plain, again))
