@@ -100,7 +100,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.compiled != 0) & any_of(x.pipeline_schedule, _SPLIT_BACKWARD),
         lambda x, j: (
             f"schedule {x.pipeline_schedule} runs the backward pass in two parts; a compiled one computes both at "
-            "once, into memory that it gives away, and the gradients come out wrong"
+            "once, into memory that it gives away, and torch may refuse the second"
         ),
         lambda x, j: False,
     ),
