@@ -20,11 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from autotuner.domain import wire
 from autotuner.domain.choice import AttentionKernel
 from autotuner.domain.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
 from autotuner.domain.trial import TrialSpec
-from autotuner.errors import InvalidInput
 from trials.dry.fakes import answer_reducers, fake_ranks, without_values
 from trials.dry.shortcut import Shortcut
 from trials.dry.swap import swapped
@@ -36,6 +34,7 @@ from trials.parallel.context import context_part
 from trials.parallel.mesh import Grid
 from trials.parallel.parallelize import parallel_stages
 from trials.parent import die_with_parent
+from trials.question import answer_one
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
 from trials.training.step import Step
@@ -221,13 +220,7 @@ def _num_cores() -> int:
 
 def main() -> int:
     """Answer the request on standard input; 2 where it cannot be read."""
-    try:
-        request = wire.loads(DryRunRequest, sys.stdin.read())
-    except InvalidInput as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(wire.dumps(dry_run(request)) + "\n")
-    return 0
+    return answer_one(DryRunRequest, dry_run)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.domain import wire
 from autotuner.domain.profile import Measurements, ProfileRequest
-from autotuner.errors import InvalidInput
 from trials.measuring.cores import cpu_name, own_core, pin
 from trials.measuring.environment import hashed
 from trials.measuring.microbenchmarks import (
@@ -32,6 +30,7 @@ from trials.measuring.microbenchmarks import (
 )
 from trials.parent import die_with_parent
 from trials.place import Place, device_of, host_name, join, meet
+from trials.question import answer_one
 
 __all__ = ["measure"]
 
@@ -113,13 +112,7 @@ def _environment(device: torch.device) -> dict[str, str]:
 def main() -> int:
     """Answer the request on standard input; 2 where it cannot be read."""
     torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
-    try:
-        request = wire.loads(ProfileRequest, sys.stdin.read())
-    except InvalidInput as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(wire.dumps(measure(request)) + "\n")
-    return 0
+    return answer_one(ProfileRequest, measure)
 
 
 if __name__ == "__main__":
