@@ -35,8 +35,8 @@ from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepRepor
 from autotuner.domain.wire import to_dict
 from autotuner.domain.workload import Workload
 from autotuner.ports import Page
-from autotuner.search.explain import Change, Explanation, MemoryPart, Refusal, TimePart
-from autotuner.search.insight import Insight
+from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
+from autotuner.search.explain.pairwise import Insight
 
 __all__ = [
     "accelerator_detail",

@@ -28,10 +28,10 @@ from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import Budget, Sweep
 from autotuner.domain.trial import Trial
 from autotuner.ports import Page, Store
-from autotuner.search.explain import Change, Explanation, explain
-from autotuner.search.history import all_trials
-from autotuner.search.insight import insights
-from autotuner.search.sweep import trial_job
+from autotuner.search.explain.explanation import Change, Explanation, explain
+from autotuner.search.explain.pairwise import insights
+from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.plan import trial_job
 
 __all__ = [
     "explanation",

@@ -30,7 +30,7 @@ from autotuner.logs import configure_logs
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space import explain_empty, legal_layouts
-from autotuner.search.worker import Worker
+from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
 from autotuner.store.sql import open_store
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from autotuner.costmodel.columns import Booleans, Floats
-from autotuner.costmodel.gemm import gemm_s
+from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.domain.kernel_law import GemmLaw
 from bench.kernel_tables import Products, load_gemm_law, load_products, product_error
 

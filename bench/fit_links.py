@@ -20,9 +20,9 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from autotuner.catalog.load import load_link
-from autotuner.costmodel import collectives
 from autotuner.costmodel.columns import Booleans, Floats, Integers
-from autotuner.costmodel.groups import Group
+from autotuner.costmodel.communication import collectives
+from autotuner.costmodel.communication.process_groups import Group
 from autotuner.domain.cluster import Link
 
 Record = Mapping[str, str]

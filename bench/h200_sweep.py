@@ -40,7 +40,7 @@ from autotuner.domain.workload import Workload
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.profile import profile_of
 from autotuner.ports import Page
-from autotuner.search.worker import Worker
+from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
 from autotuner.store.memory import MemoryStore
 

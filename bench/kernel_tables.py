@@ -11,9 +11,9 @@ import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import load_accelerator
-from autotuner.costmodel.attention import AttentionShape, attention_s
 from autotuner.costmodel.columns import Booleans, Floats, Integers
-from autotuner.costmodel.gemm import gemm_s, quantise_s
+from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
+from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
 from autotuner.domain.choice import AttentionKernel, Precision
 from autotuner.domain.kernel_law import AttentionLaw, GemmLaw
 

@@ -21,8 +21,8 @@ from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettin
 from autotuner.domain.workload import Workload
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.patient import PatientLauncher
-from autotuner.search.measured import certainty
-from autotuner.search.wording import percent
+from autotuner.search.text.measured import certainty
+from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)

@@ -1,4 +1,4 @@
-"""How far the closed forms of ``autotuner.costmodel.waiting`` are from the event simulator on unequal stages.
+"""How far the closed forms of ``autotuner.costmodel.pipeline.bubble`` are from the event simulator on unequal stages.
 
 ``python -m bench.schedule_gap`` draws pipelines of a transformer (layers that need not divide, a last stage heavier by
 up to four layers, links up to a fifth of a layer's forward) and prints the relative error of the step time, mean and
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.passes import Passes
-from autotuner.costmodel.schedule import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
-from autotuner.costmodel.simulate import PassTimes, simulate
-from autotuner.costmodel.waiting import waiting_s
-from autotuner.costmodel.zero_bubble import dualpipev, zb_interleaved
+from autotuner.costmodel.pipeline.bubble import waiting_s
+from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from autotuner.domain.stages import V_SCHEDULES
+from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
+from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
 
 __all__ = ["BUILDERS", "Case", "draw", "predicted_s", "simulated_s"]
 

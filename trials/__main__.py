@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trials.parent import die_with_parent
+from trials.runtime.parent_death import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _attempt(spec_text: str, reports_path: Path) -> int:
     # importing torch takes a second or two; a parent that ends meanwhile takes this process along already
-    from trials.job import attempt  # noqa: PLC0415
-    from trials.place import Place  # noqa: PLC0415
-    from trials.report import Reporter  # noqa: PLC0415
+    from trials.job.attempt import attempt  # noqa: PLC0415
+    from trials.runtime.rank import Place  # noqa: PLC0415
+    from trials.runtime.report import Reporter  # noqa: PLC0415
 
     place = Place.from_environment(os.environ)
     return attempt(spec_text, Reporter(reports_path, rank=place.rank), place)

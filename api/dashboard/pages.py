@@ -15,8 +15,8 @@ from api.schemas import LayoutExplanation
 from autotuner.domain.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page, Store
-from autotuner.search.history import all_trials
-from autotuner.search.wording import EMULATED
+from autotuner.search.sweeps.history import all_trials
+from autotuner.search.text.sentences import EMULATED
 
 __all__ = ["add_dashboard"]
 

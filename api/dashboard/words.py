@@ -9,10 +9,10 @@ from typing import TypeGuard
 from api.schemas import Predicted
 from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Recompute, ShardLevel
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.search.limits import PART_WORDS
-from autotuner.search.measured import certainty, facts, phases
-from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words
-from autotuner.search.wording import percent as rounded
+from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words
+from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [

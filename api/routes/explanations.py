@@ -16,8 +16,8 @@ from api.requests import job_of
 from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules
 from autotuner.domain.legality import reasons
 from autotuner.domain.wire import to_dict
-from autotuner.search.explain import explain
-from autotuner.search.history import all_trials
+from autotuner.search.explain.explanation import explain
+from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["router"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from api.schemas.predictions import Predicted
 from autotuner.domain.layout import Layout
-from autotuner.search.explain import MemoryPart, Refusal, TimePart
-from autotuner.search.insight import Insight
+from autotuner.search.explain.explanation import MemoryPart, Refusal, TimePart
+from autotuner.search.explain.pairwise import Insight
 
 __all__ = ["LayoutChange", "LayoutExplanation", "SweepRules"]
 

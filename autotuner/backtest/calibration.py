@@ -9,8 +9,8 @@ import numpy as np
 from autotuner.backtest.replay import Replay
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.uncertainty import Z80, time_error
-from autotuner.search.memory_belief import MemoryTrial, learn_peaks, memory_prior
-from autotuner.search.time_belief import learn_times, time_prior, widening
+from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
+from autotuner.search.sampler.time_prior import learn_times, time_prior, widening
 
 __all__ = ["Calibrated", "calibrated"]
 

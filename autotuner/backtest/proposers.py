@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.backtest.replay import Replay
 from autotuner.domain.layout import LAYOUT_FIELDS
-from autotuner.search.sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
 
 __all__ = ["PROPOSERS", "Proposer"]
 

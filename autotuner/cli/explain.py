@@ -25,7 +25,7 @@ from autotuner.cli.options import (
 from autotuner.cli.output import console, print_json
 from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
-from autotuner.search.insight import insights
+from autotuner.search.explain.pairwise import insights
 
 __all__ = ["explain", "rules"]
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.render import plain_table
-from autotuner.search.limits import PART_WORDS
-from autotuner.search.wording import expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["explanation_view", "rules_view"]

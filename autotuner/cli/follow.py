@@ -11,7 +11,7 @@ from rich.live import Live
 from autotuner.cli.client import Client
 from autotuner.cli.render import sweep_view
 from autotuner.errors import StoreUnavailable
-from autotuner.search.wording import expected_mfu
+from autotuner.search.text.sentences import expected_mfu
 
 __all__ = ["follow"]
 

@@ -11,8 +11,8 @@ from rich.text import Text
 from autotuner.cli.render import plain_table
 from autotuner.domain.trial import Measurement
 from autotuner.domain.wire import from_dict
-from autotuner.search.measured import certainty, facts, phases
-from autotuner.search.wording import expected_mfu, percent
+from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.text.sentences import expected_mfu, percent
 from autotuner.units import format_seconds
 
 __all__ = ["measurement_view"]

@@ -19,7 +19,7 @@ from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.wire import to_dict
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.profile import profile_of
-from autotuner.search.wording import percent
+from autotuner.search.text.sentences import percent
 from autotuner.settings import Settings
 from autotuner.units import format_bytes, format_rate, format_seconds
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.domain.choice import Precision
-from autotuner.search.wording import EMULATED, expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.search.text.sentences import EMULATED, expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["catalog_table", "plain_table", "prediction_table", "ranking_table", "sweep_view"]

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
-from autotuner.costmodel.data_parallel import data_communication_s
-from autotuner.costmodel.flops import model_flop_per_step, recomputed_flop_per_step
-from autotuner.costmodel.memory import MemoryColumns, fullest_rank, rank_memories
-from autotuner.costmodel.rank_step import STEP_FIELDS, RankStep
-from autotuner.costmodel.sharding import owned_elements
-from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.costmodel.kernels.memory_bound import optimizer_s
+from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
+from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
+from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.step.data_parallel import data_communication_s
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
+from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.table import mapped, write
-from autotuner.costmodel.traffic import optimizer_s
 from autotuner.costmodel.uncertainty import fit_probability, is_validated, relative_error
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import Layout

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
-from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.rule import Job
 
 __all__ = [

@@ -77,7 +77,7 @@ def _cores() -> Cluster:
 
 def _gemm_rates() -> dict[str, float]:
     """FLOP/s of one core by precision, while all cores multiply; measured by the trial job's own code."""
-    command = [sys.executable, "-m", "trials.measuring.gemm"]
+    command = [sys.executable, "-m", "trials.benchmarks.gemm"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GEMM_TIMEOUT_S, check=True)
         rates = json.loads(done.stdout.splitlines()[-1])

@@ -19,4 +19,4 @@ def dry_run(request: DryRunRequest) -> DryRun:
         InvalidInput: torch is missing.
         AutotunerError: The run broke.
     """
-    return loads(DryRun, ask_torch("trials.dry.dry_run", dumps(request), timeout_s=_TIMEOUT_S))
+    return loads(DryRun, ask_torch("trials.dry_run.dry_run", dumps(request), timeout_s=_TIMEOUT_S))

@@ -19,7 +19,9 @@ class Forks:
     def start(self, spec: TrialSpec, files: TrialFiles, mark: str) -> Ranks:
         """See ``Starter``."""
         zygote = self._living_zygote()
-        return zygote.start("trials.errand:run_trial", files.directory, spec.layout.world_size, environment(spec, mark))
+        return zygote.start(
+            "trials.process.task:run_trial", files.directory, spec.layout.world_size, environment(spec, mark)
+        )
 
     def close(self) -> None:
         """End the zygote, if there is one."""

@@ -70,7 +70,9 @@ def ask_for_stacks(mark: str) -> None:
 
 def _is_rank(command: list[str]) -> bool:
     """A rank is ``python -m trials``, or the zygote's program forked; agents and compilers know no SIGUSR1."""
-    return "trials.agent" not in command and ("trials" in command or "trials.zygote" in command)
+    return "trials.process.torchrun_agent" not in command and (
+        "trials" in command or "trials.process.zygote" in command
+    )
 
 
 def kernel_oom_kills() -> int:

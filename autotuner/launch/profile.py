@@ -27,7 +27,7 @@ def profile_of(cluster: Cluster, *, name: str, measured_at: float, quick: bool =
     is_cpu = accelerator.kind == "cpu"
     num_ranks = min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
     request = ProfileRequest(device="cpu" if is_cpu else "cuda", num_ranks=num_ranks, quick=quick)
-    measured = loads(Measurements, ask_torch("trials.measuring.profile", dumps(request), timeout_s=_TIMEOUT_S))
+    measured = loads(Measurements, ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_TIMEOUT_S))
     # a data sheet's peaks are what shares are of; a core has none
     peaks = {} if is_cpu else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
     return fit_profile(measured, name=name, measured_at=measured_at, num_ranks=num_ranks, peaks=peaks)

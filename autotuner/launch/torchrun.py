@@ -77,7 +77,7 @@ def dead_ranks(log: str) -> Sequence[Death]:
 
 def _command(spec: TrialSpec, files: TrialFiles) -> list[str]:
     return [
-        *(sys.executable, "-m", "trials.agent", str(os.getpid())),
+        *(sys.executable, "-m", "trials.process.torchrun_agent", str(os.getpid())),
         *("--standalone", "--nproc-per-node", str(spec.layout.world_size), "--max-restarts", "0"),
         *("--redirects", "3", "--log-dir", str(files.rank_logs)),
         *("-m", "trials", "--spec", str(files.spec), "--reports", str(files.reports)),

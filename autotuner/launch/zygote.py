@@ -1,4 +1,4 @@
-"""``python -m trials.zygote``, seen from a launcher: a process with torch in it, which forks ranks when asked."""
+"""``trials.process.zygote`` seen from a launcher: a process with torch in it, which forks ranks when asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Zygote:
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trials.zygote", str(os.getpid()), MARK],
+            [sys.executable, "-m", "trials.process.zygote", str(os.getpid()), MARK],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -63,7 +63,7 @@ class Zygote:
         """Have so many ranks do a task; returns before they run, even before torch is imported.
 
         Args:
-            task: ``module:function``, a ``trials.errand.Task``.
+            task: ``module:function``, a ``trials.process.task.Task``.
             folder: Of this request alone; gets what the ranks print, below ``ranks``.
             num_ranks: All on this host.
             environment: Variables that the ranks get; ``MARK`` among them, with a value of this request alone.

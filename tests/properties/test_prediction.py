@@ -12,11 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory import memory
-from autotuner.costmodel.pipeline import critical_ranks
+from autotuner.costmodel.memory.peak import memory
+from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.memory.weights import weights
+from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.costmodel.sharding import owned_elements
-from autotuner.costmodel.weights import weights
 from autotuner.domain.choice import (
     AttentionKernel,
     ContextExchange,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.costmodel.attention import AttentionShape, attention_s
+from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.domain.choice import AttentionKernel
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.costmodel.compute import layer_work
+from autotuner.costmodel.layer.compute import layer_work
 from autotuner.domain.choice import Recompute
 from tests.published.korthikanti import Case, cases
 

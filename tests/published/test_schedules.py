@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.costmodel.adaptive import absorbed_delay_s, adaptive, warm_up
-from autotuner.costmodel.schedule import Schedule, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
-from autotuner.costmodel.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.actions import Schedule, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
+from autotuner.pipeline_schedules.adaptive import absorbed_delay_s, adaptive, warm_up
+from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 
 HERE = Path(__file__).parent
 

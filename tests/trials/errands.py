@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from trials.errand import Errand
+from trials.process.task import Errand
 
 __all__ = ["ask_back", "confess", "die", "hire", "ignore_sigterm", "raise_error"]
 

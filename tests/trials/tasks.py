@@ -15,14 +15,14 @@ from torch.distributed.tensor import DTensor
 
 from autotuner.domain import wire
 from autotuner.domain.trial import TrialSpec
-from trials.errand import Errand
-from trials.job import attempt
-from trials.measuring.stopwatch import Stopwatch
-from trials.parallel.context import context_part
-from trials.parallel.mesh import Grid
-from trials.parallel.parallelize import parallel_stages
-from trials.place import Place, device_of, join
-from trials.report import Reporter
+from trials.distributed.context.plan import context_part
+from trials.distributed.mesh import Grid
+from trials.distributed.parallelize import parallel_stages
+from trials.job.attempt import attempt
+from trials.measurement.stopwatch import Stopwatch
+from trials.process.task import Errand
+from trials.runtime.rank import Place, device_of, join
+from trials.runtime.report import Reporter
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
 from trials.training.step import Step

@@ -22,7 +22,7 @@ from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.ports import TrialWatcher
-from autotuner.search.worker import Worker
+from autotuner.search.sweeps.worker import Worker
 from autotuner.store.memory import MemoryStore
 from tests.builders import cpu_cluster, sweep_request, tiny_job
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large

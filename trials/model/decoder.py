@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from autotuner.domain.model import TransformerSpec
+from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.model.attention import AttentionCore, attend
 from trials.model.experts import ALL_EXPERTS, ExpertShare, SparseFeedForward
 from trials.model.feed_forward import FeedForward
 from trials.model.norm import norm
-from trials.parallel.sequence import WHOLE, ContextPart
 
 __all__ = ["Decoder", "Layer"]
 

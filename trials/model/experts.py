@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
+from trials.distributed.data.optimizer_shard import local_part
 from trials.model.counts import on_host, tally
 from trials.model.feed_forward import FeedForward, activated
 from trials.model.reorder import inverse, reordered
-from trials.parallel.share import local_part
 
 __all__ = ["ALL_EXPERTS", "ExpertExchange", "ExpertShare", "Experts", "SparseFeedForward"]
 

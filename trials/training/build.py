@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from autotuner.domain.trial import TrialSpec
-from trials.measuring.stopwatch import Stopwatch
+from trials.distributed.data.optimizer_shard import Share
+from trials.distributed.data.optimizer_shards import shares_of
+from trials.distributed.mesh import Grid
+from trials.distributed.parallelize import first_layer
+from trials.distributed.pipeline import PipelinePasses
+from trials.distributed.tied import TiedTables
+from trials.measurement.stopwatch import Stopwatch
 from trials.model.loss import loss_of
-from trials.parallel.mesh import Grid
-from trials.parallel.parallelize import first_layer
-from trials.parallel.pipeline import PipelinePasses
-from trials.parallel.share import Share
-from trials.parallel.shares import shares_of
-from trials.parallel.tied import TiedTables
 from trials.training.optimizer import ShardedAdamW
 from trials.training.step import AccumulatedPasses, Passes, Step
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.workload import Workload
-from trials.parallel.sequence import WHOLE, ContextPart
+from trials.distributed.context.zigzag import WHOLE, ContextPart
 
 __all__ = ["Batch", "batch"]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.choice import OptimizerKernel
-from trials.parallel.share import Share
-from trials.parallel.tied import TiedTables
+from trials.distributed.data.optimizer_shard import Share
+from trials.distributed.tied import TiedTables
 from trials.training.clip import clip, total_norm
 
 __all__ = ["ShardedAdamW"]

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.layout import Layout
-from trials.failure import NonFiniteLoss
-from trials.measuring.stopwatch import Stopwatch
+from trials.distributed.data.fsdp_ddp import reshard
+from trials.measurement.stopwatch import Stopwatch
 from trials.model.attention import kernel_context
 from trials.model.loss import Loss, loss_context
-from trials.parallel.data_parallel import reshard
+from trials.runtime.failure import NonFiniteLoss
 from trials.training.data import Batch
 from trials.training.optimizer import ShardedAdamW
 

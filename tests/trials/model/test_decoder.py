@@ -11,10 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
 from tests.builders import tiny_model
+from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.model.attention import attend
 from trials.model.decoder import Decoder, rotary_table, rotate
 from trials.model.weights import materialise
-from trials.parallel.sequence import WHOLE, ContextPart
 
 SEQ_LEN = 16
 EXPERTS = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=24)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotuner.domain.workload import Workload
-from trials.parallel.sequence import ContextPart
+from trials.distributed.context.zigzag import ContextPart
 from trials.training.data import Batch, batch
 
 WORKLOAD = Workload(seq_len=12, global_batch_size=8)

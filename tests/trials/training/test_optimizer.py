@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from autotuner.domain.choice import OptimizerKernel
-from trials.parallel.share import ParameterShare
+from trials.distributed.data.optimizer_shard import ParameterShare
 from trials.training.optimizer import ShardedAdamW
 
 LEARNING_RATE = 0.1

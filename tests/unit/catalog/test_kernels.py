@@ -10,8 +10,8 @@ import pytest
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import accelerators, load_accelerator
-from autotuner.costmodel.attention import AttentionShape, attention_s
-from autotuner.costmodel.gemm import gemm_s
+from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
+from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.domain.choice import AttentionKernel, Precision
 from tests.builders import h100
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory import MemoryColumns, memory
+from autotuner.costmodel.memory.peak import MemoryColumns, memory
 from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job

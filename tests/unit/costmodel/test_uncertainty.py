@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.costmodel.step_time import StepTimeColumns
+from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
     MEMORY_DEVIATION,
     PARTS,

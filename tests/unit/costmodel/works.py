@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.compute import layer_work, output_work
-from autotuner.costmodel.work import Work
+from autotuner.costmodel.layer.compute import layer_work, output_work
+from autotuner.costmodel.layer.work import Work
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.model import MixtureOfExperts

@@ -1,0 +1,1 @@
+"""Time of single kernels: matrix products, attention cores, memory traffic, launches."""

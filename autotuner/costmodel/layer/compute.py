@@ -1,0 +1,126 @@
+"""Time of one micro-batch's passes on one rank, by part of the model.
+
+Matrix products and attention cores take what the laws of ``gemm`` and ``attention`` say of their shapes, slowed by the
+clock that the device sustains; what lies between them moves memory; kernels shorter than a launch wait for the host.
+Collectives inside the passes count here too, since they sit between the products; so do copies to the host.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.catalog.kernels import kernels_for
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.communication.context import exchange_times
+from autotuner.costmodel.communication.tensor import (
+    dispatch_s,
+    end_of_model_s,
+    exposed_tensor_s,
+    layer_tensor_s,
+    logits_gather_s,
+)
+from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
+from autotuner.costmodel.kernels.launch_overhead import launches_s, waiting_for_host_s
+from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
+from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
+from autotuner.costmodel.layer.host_offload import copies_s
+from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.memory.activations import has_scores
+from autotuner.domain.choice import ContextExchange, Recompute
+from autotuner.domain.legality import Job
+
+__all__ = ["input_work", "layer_work", "output_work"]
+
+
+def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
+    """One layer, with its attention, its feed-forward block and the collectives of both.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        sparse: A layer with experts.
+        sends_cross: Pipeline sends cross nodes meanwhile.
+    """
+    products = layer_products_s(x, job, sparse=sparse)
+    attention, attention_backward = _attention_s(x, job)
+    pointwise = pointwise_s(x, job, sparse=sparse)
+    tensor_s = layer_tensor_s(x, job)
+    backward = products.backward_s + attention_backward + 2 * pointwise
+    launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
+    host = waiting_for_host_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
+    host_backward = waiting_for_host_s(job, launching_s, backward + tensor_s)
+    forward_s = products.forward_s + attention + pointwise + host
+    again = 1.0 + (x.recompute == Recompute.FULL)  # forward passes, collectives included
+    recompute_s = _recompute_s(x, job, forward_s, attention, pointwise)
+    tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s)
+    tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s)
+    if job.stack.hides_tensor_backward:
+        tensor_backward_s = np.maximum(tensor_backward_s - products.weight_gradient_s, 0.0)
+    exchange = exchange_times(x, job, attention, attention_backward)
+    sent_s = dispatch_s(x, job) if sparse else 0.0
+    out_s, back_s = copies_s(x, job, forward_s, backward + host_backward, sparse=sparse)
+    return Work.of(
+        len(x),
+        matrix_s=products.forward_s + products.backward_s,
+        attention_s=attention + attention_backward,
+        pointwise_s=3 * pointwise,
+        host_s=host + host_backward,
+        recompute_s=recompute_s,
+        offload_s=out_s + back_s,
+        tensor_s=again * tensor_forward_s + tensor_backward_s,
+        context_s=again * exchange.forward_s + exchange.backward_s,
+        expert_s=(1.0 + again) * sent_s,
+        forward_s=forward_s + tensor_forward_s + exchange.forward_s + sent_s + out_s,
+        weight_gradient_s=products.weight_gradient_s,
+        backward_s=backward + host_backward + recompute_s,
+    )
+
+
+def _recompute_s(x: LayoutColumns, job: Job, forward_s: Floats, attention: Floats, pointwise: Floats) -> Floats:
+    """What the backward pass computes again: the whole forward, the attention core, or all but products.
+
+    A stack that keeps products also keeps the output of a fused attention core; an unfused one it computes again.
+    """
+    core = np.where(has_scores(x), attention, 0.0) + pointwise if job.stack.keeps_products else attention
+    selective = np.where(x.recompute == Recompute.SELECTIVE, core, 0.0)
+    return np.where(x.recompute == Recompute.FULL, forward_s, selective)
+
+
+def input_work(x: LayoutColumns, job: Job) -> Work:
+    """Token lookup and its gradient."""
+    seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
+    return Work.of(len(x), pointwise_s=2 * seconds, tensor_s=tensor_s, forward_s=seconds + tensor_s, backward_s=seconds)
+
+
+def output_work(x: LayoutColumns, job: Job) -> Work:
+    """Output projection, softmax and cross-entropy; the vocabulary is split over the tensor ranks."""
+    products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
+    return Work.of(
+        len(x),
+        matrix_s=products.forward_s + products.backward_s,
+        pointwise_s=loss,
+        tensor_s=end_of_model_s(x, job) + joined_s,
+        forward_s=products.forward_s + loss / 2 + joined_s,
+        weight_gradient_s=products.weight_gradient_s,
+        backward_s=products.backward_s + loss / 2,
+    )
+
+
+def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
+    """Forward and backward seconds of the attention core; context ranks split its heads, or its queries."""
+    model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
+    sustained = job.cluster.accelerator.sustained_share
+    head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
+    forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
+    for rows, law in by_precision(x, kernels_for(job.cluster.accelerator).attention):
+        shape = AttentionShape(
+            batch=x.micro_batch_size[rows],
+            num_heads=model.num_heads / (tensor * head_ranks)[rows],
+            num_kv_heads=model.num_kv_heads / (tensor * head_ranks)[rows],
+            head_dim=model.query_size / model.num_heads,
+            query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
+            key_len=seq_len,
+        )
+        forward, backward = attention_s(shape, x.attention_kernel[rows], law)
+        forward_s[rows], backward_s[rows] = forward / sustained, backward / sustained
+    return forward_s, backward_s

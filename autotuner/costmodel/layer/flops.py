@@ -1,0 +1,49 @@
+"""FLOP of a step; a multiply-add counts as two.
+
+*Model* FLOP is what the mathematics needs, with full (not causal-halved) attention, after PaLM (arXiv 2204.02311,
+appendix B). *Hardware* FLOP adds what is computed a second time. What kernels really execute is in ``compute``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.memory.activations import has_scores
+from autotuner.costmodel.pipeline.stage_layers import spared_layers_of_all
+from autotuner.domain.choice import Recompute
+from autotuner.domain.legality import Job
+
+__all__ = ["model_flop_per_step", "recomputed_flop_per_step"]
+
+
+def model_flop_per_step(job: Job) -> float:
+    """Forward and backward of the whole batch on the whole job."""
+    return float(job.workload.tokens_per_step * job.model.model_flop_per_token(job.workload.seq_len))
+
+
+def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
+    """Forward FLOP of the whole job that the layout computes again, on the layers that recompute.
+
+    All of theirs, or their attention cores; of these nothing where the stack keeps the outputs of fused ones.
+    """
+    model, seq_len = job.model, job.workload.seq_len
+    dense, sparse = _recomputing_layers(x, job)
+    attention = (dense + sparse) / model.num_layers * float(model.attention_flop_per_token(seq_len))
+    dense_parameters = model.attention_matrix_parameters + model.mlp_matrix_parameters
+    num_dense = model.num_layers - model.num_sparse_layers
+    all_sparse = model.num_active_layer_matrix_parameters - num_dense * dense_parameters
+    layers = 2.0 * (dense * dense_parameters + sparse / max(1, model.num_sparse_layers) * all_sparse) + attention
+    core_again = (x.recompute == Recompute.SELECTIVE) & (has_scores(x) | (not job.stack.keeps_products))
+    total: Floats = job.workload.tokens_per_step * (attention * core_again + layers * (x.recompute == Recompute.FULL))
+    return total
+
+
+def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
+    """Dense and sparse layers of the model that recompute where the layout does."""
+    num_sparse = job.model.num_sparse_layers
+    num_dense = job.model.num_layers - num_sparse
+    if not (x.recompute_every > 1).any():
+        return np.full(len(x), float(num_dense)), np.full(len(x), float(num_sparse))
+    spared = spared_layers_of_all(x, job)
+    return (num_dense - spared.dense).astype(np.float64), (num_sparse - spared.sparse).astype(np.float64)

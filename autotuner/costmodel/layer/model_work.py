@@ -1,0 +1,124 @@
+"""ModelWork: the work of a model's parts, timed once for each combination of choices that it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.costmodel.communication.process_groups import pipeline_group
+from autotuner.costmodel.layer.compute import input_work, layer_work, output_work
+from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.pipeline.passes import Passes
+from autotuner.costmodel.pipeline.rank_load import RankLoad
+from autotuner.costmodel.pipeline.stage_layers import LayerCounts, spared_layers_of_all
+from autotuner.domain.choice import Recompute
+from autotuner.domain.legality import Job
+
+__all__ = ["WORK_FIELDS", "ModelWork"]
+
+WORK_FIELDS = (
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "micro_batch_size",
+    "sequence_parallel",
+    "recompute",
+    "attention_kernel",
+    "precision",
+    "fused_norm",
+    "loss_parallel",
+    "async_tensor_parallel",
+    "context_exchange",
+    "fp8_recipe",
+    "compiled",
+    "offload_activations",
+)
+"""All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
+
+
+Told = TypeVar("Told", Work, Passes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWork(Generic[Told]):
+    """Work of one micro-batch by part of the model, one column per combination, and each layout's combination.
+
+    It is told in full (``Work``), or as schedules see it (``Passes``).
+
+    Attributes:
+        parts: Dense layer, input, output, and sparse layer where the model has any.
+        changes: What a layer's work changes by when it is spared recomputation, dense and sparse; empty where no layout
+            spares any.
+        which: Of each layout, the column of the parts.
+        spared: Layers of the whole model that do not recompute although the layout does.
+        job: The job.
+    """
+
+    parts: tuple[Told, ...]
+    changes: tuple[Told, ...]
+    which: Integers
+    spared: LayerCounts
+    job: Job
+
+    @staticmethod
+    def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
+        """Time the parts for every combination in the table."""
+        few, which = x.distinct(*WORK_FIELDS)
+        spares = bool((x.recompute_every > 1).any())
+        parts, changes = _parts(few, job, spares=spares, sends_cross=False)
+        if job.stack.tensor_wait_s:  # layers depend on one thing more: whether pipeline sends cross nodes
+            crosses = pipeline_group(x, job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
+            slowed_parts, slowed_changes = _parts(few, job, spares=spares, sends_cross=True)
+            parts, changes = _beside(parts, slowed_parts), _beside(changes, slowed_changes)
+            which = which + len(few) * crosses
+        spared = spared_layers_of_all(x, job) if spares else LayerCounts(np.zeros_like(which), np.zeros_like(which))
+        return ModelWork(parts=parts, changes=changes, which=which, spared=spared, job=job)
+
+    def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
+        """The same as schedules see it."""
+        parts, changes = (tuple(work.passes() for work in works) for works in (self.parts, self.changes))
+        return ModelWork(parts=parts, changes=changes, which=self.which, spared=self.spared, job=self.job)
+
+    def on(self, load: RankLoad) -> Told:
+        """What a pipeline rank does of it for a micro-batch."""
+        counts: tuple[Integers | Booleans, ...]
+        counts = (load.num_dense_layers, load.has_input, load.has_output, load.num_sparse_layers)
+        total = self.parts[0].take(self.which) * counts[0]
+        for part, count in zip(self.parts[1:], counts[1:], strict=False):
+            total = total + part.take(self.which) * count
+        return self._changed(total, LayerCounts(load.num_spared_dense_layers, load.num_spared_sparse_layers))
+
+    def whole(self) -> Told:
+        """What all pipeline ranks together do of it for a micro-batch."""
+        model = self.job.model
+        counts = (model.num_layers - model.num_sparse_layers, 1, 1, model.num_sparse_layers)
+        total: Told = reduce(add, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
+        return self._changed(total.take(self.which), self.spared)
+
+    def _changed(self, total: Told, spared: LayerCounts) -> Told:
+        for change, count in zip(self.changes, spared, strict=False):
+            total = total + change.take(self.which) * count
+        return total
+
+
+def _parts(
+    few: LayoutColumns, job: Job, *, spares: bool, sends_cross: bool
+) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    kinds = (False, True) if job.model.num_sparse_layers else (False,)
+    dense, *sparse = layers = [layer_work(few, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
+    parts = (dense, input_work(few, job), output_work(few, job), *sparse)
+    if not spares:
+        return parts, ()
+    plain = replace(few, recompute=np.full_like(few.recompute, Recompute.NONE))
+    lighter = [layer_work(plain, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
+    return parts, tuple(light - layer for light, layer in zip(lighter, layers, strict=True))
+
+
+def _beside(works: Sequence[Work], others: Sequence[Work]) -> tuple[Work, ...]:
+    return tuple(work.beside(other) for work, other in zip(works, others, strict=True))

@@ -1,0 +1,1 @@
+"""Bytes a rank holds at its peak."""

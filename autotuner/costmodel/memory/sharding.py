@@ -1,0 +1,88 @@
+"""Sharding: how data-parallel ranks share what belongs to the weights, by level (arXiv 1910.02054, section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.memory.weights import Weights, expert_split
+from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.legality import Job
+
+__all__ = ["Sharing", "communicates_once", "gradient_bytes", "owned_elements"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How they do; the same for every pipeline rank of a layout.
+
+    Attributes:
+        dense_ranks: Ranks that share one copy of what the optimizer has of the dense weights.
+        expert_ranks: The same of the experts.
+        shards_parameters: Weights are gathered for use.
+        whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
+        keeps_buckets: These stay through the optimizer's step.
+    """
+
+    dense_ranks: Floats
+    expert_ranks: Floats
+    shards_parameters: Booleans
+    whole_gradients: Booleans
+    keeps_buckets: Booleans
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> Sharing:
+        """One row per layout."""
+        dense_ranks, expert_ranks = _shard_ranks(x)
+        summed_once = communicates_once(x) & (num_micro_batches(x, job) > 1)
+        return cls(
+            dense_ranks=dense_ranks,
+            expert_ranks=expert_ranks,
+            shards_parameters=x.shard_level == ShardLevel.PARAMETERS,
+            whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
+            keeps_buckets=_keeps_buckets(x),
+        )
+
+
+def owned_elements(x: LayoutColumns, held: Weights) -> Floats:
+    """Elements that a rank's optimizer updates."""
+    dense_ranks, expert_ranks = _shard_ranks(x)
+    owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
+    return owned
+
+
+def communicates_once(x: LayoutColumns) -> Booleans:
+    """Whether sharded parameters are gathered, and their gradients scattered, once a step and not every micro-batch.
+
+    So it is in a pipeline that does not reshard, as torch.distributed.pipelining runs FSDP2: what is gathered stays,
+    and whole gradients are summed until the last micro-batch.
+    """
+    once: Booleans = (
+        (x.shard_level == ShardLevel.PARAMETERS) & (x.pipeline_parallel_degree > 1) & ~x.reshard_after_forward
+    )
+    return once
+
+
+def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of an accumulated gradient, and of the one that is reduced."""
+    return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
+
+
+def _shard_ranks(x: LayoutColumns) -> tuple[Floats, Floats]:
+    """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
+    sharded = x.shard_level != ShardLevel.NONE
+    dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
+    expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x), 1.0)
+    return dense, np.maximum(1.0, expert)
+
+
+def _keeps_buckets(x: LayoutColumns) -> Booleans:
+    """Whether gradients stay through the optimizer's step, as views of the buckets that replicas reduce.
+
+    Others are forgotten one by one as they are widened. DistributedDataParallel, ``gradient_as_bucket_view``.
+    """
+    keeps: Booleans = (x.shard_level <= ShardLevel.OPTIMIZER) & (x.data_parallel_degree * x.context_parallel_degree > 1)
+    return keeps

@@ -1,0 +1,1 @@
+"""Which layers a pipeline rank holds, and how long it waits for the others."""

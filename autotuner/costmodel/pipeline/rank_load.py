@@ -1,0 +1,120 @@
+"""Which layers a pipeline rank holds, how many micro-batches it keeps, and how long it idles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, is_folded, spared_layers
+from autotuner.domain.choice import PipelineSchedule
+from autotuner.domain.legality import Job
+
+__all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoad:
+    """What one pipeline rank of each layout holds.
+
+    Which layers, ``layer_shares`` says.
+
+    Attributes:
+        rank: Its place in the pipeline, from 0.
+        num_dense_layers: Layers with an ordinary feed-forward block, over all its stages.
+        num_sparse_layers: Layers with experts, over all its stages.
+        num_spared_dense_layers: Of the former, those that do not recompute although the layout recomputes.
+        num_spared_sparse_layers: The same of the latter.
+        has_input: It looks tokens up.
+        has_output: It computes logits and loss.
+        micro_batches_in_flight: Most micro-batches whose activations it keeps at once; where it holds several
+            stages, counted in micro-batches of all of them, so the number may be a fraction.
+    """
+
+    rank: Integers
+    num_dense_layers: Integers
+    num_sparse_layers: Integers
+    num_spared_dense_layers: Integers
+    num_spared_sparse_layers: Integers
+    has_input: Booleans
+    has_output: Booleans
+    micro_batches_in_flight: Floats
+
+    @property
+    def num_layers(self) -> Integers:
+        """Layers over all its stages."""
+        return self.num_dense_layers + self.num_sparse_layers
+
+
+def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
+    """Micro-batches per replica and step; as ``Workload.num_micro_batches``, for columns."""
+    return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
+
+
+def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The pipeline ranks among which the slowest and the fullest are found.
+
+    The first (input table, most micro-batches in flight, one layer more), the last (output projection, logits),
+    in a model whose leading layers are dense the first rank that starts behind them, and the second where the ends
+    have fewer layers. A rank between holds no more of anything than one of these, receive buffers apart
+    (``fullest_ranks``).
+    """
+    last = x.pipeline_parallel_degree - 1
+    ranks = [np.zeros_like(last), last]
+    num_leading = job.model.num_layers - job.model.num_sparse_layers
+    if 0 < num_leading < job.model.num_layers:
+        ranks.append(np.minimum(-(-num_leading // np.maximum(1, job.model.num_layers // x.num_stages)), last))
+    has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
+    if has_smaller_ends.any():
+        ranks.append(np.where(has_smaller_ends, np.minimum(1, last), 0))
+    return tuple(_load(x, job, rank) for rank in ranks)
+
+
+def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The critical ranks, and the second: of those that receive from both sides, it keeps the most micro-batches."""
+    second = np.minimum(1, x.pipeline_parallel_degree - 1)
+    return (*critical_ranks(x, job), _load(x, job, second))
+
+
+def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
+    held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
+    spared = spared_layers(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
+    return RankLoad(
+        rank=rank,
+        num_dense_layers=held.dense,
+        num_sparse_layers=held.sparse,
+        num_spared_dense_layers=spared.dense,
+        num_spared_sparse_layers=spared.sparse,
+        has_input=rank == 0,
+        has_output=np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1),
+        micro_batches_in_flight=_in_flight(x, job, rank),
+    )
+
+
+def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
+    """Most micro-batches whose activations a rank keeps.
+
+    GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
+    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3); with v
+    stages per rank they are p v chunks. The V of DualPipe keeps 2 p + 1 half-size chunks (deepseek-ai/DualPipe's
+    README: PP + 1, of PP stages).
+    Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
+    first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
+    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1).
+    """
+    p, v, m = x.pipeline_parallel_degree, x.virtual_stages_per_rank, num_micro_batches(x, job)
+    schedule = x.pipeline_schedule
+    chunks = np.select(
+        [
+            schedule == PipelineSchedule.GPIPE,
+            schedule == PipelineSchedule.INTERLEAVED_1F1B,
+            schedule == PipelineSchedule.ZERO_BUBBLE,
+            schedule == PipelineSchedule.ZBV,
+            schedule == PipelineSchedule.DUALPIPEV,
+        ],
+        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p * v, 2 * p, 2 * p + 1],
+        default=p - rank,
+    )
+    in_flight: Floats = np.minimum(chunks, m * v) / v
+    return in_flight

@@ -1,0 +1,1 @@
+"""Seconds of a whole optimizer step, by part."""

@@ -1,0 +1,83 @@
+"""RankTime: what the slowest pipeline rank does in a step, and how long it waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.communication.collectives import send_s
+from autotuner.costmodel.communication.process_groups import pipeline_group
+from autotuner.costmodel.layer.model_work import ModelWork
+from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.pipeline.bubble import waiting_s
+from autotuner.costmodel.pipeline.passes import Passes
+from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, num_micro_batches
+from autotuner.domain.legality import Job
+
+__all__ = ["RankTime", "slowest_rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTime:
+    """A pipeline rank in a step.
+
+    Attributes:
+        bubble_s: Its waiting for the other ranks' passes.
+        sends_s: Its sending, and its waiting for sends.
+        total_s: Its micro-batches, bubble and sends.
+    """
+
+    load: RankLoad
+    bubble_s: Floats
+    sends_s: Floats
+    total_s: Floats
+
+    def where_slower(self, other: RankTime) -> RankTime:
+        """The slower of both, layout by layout."""
+        slower = other.total_s > self.total_s
+        if not slower.any():
+            return self
+        load = {
+            f.name: np.where(slower, getattr(other.load, f.name), getattr(self.load, f.name)) for f in fields(RankLoad)
+        }
+        return RankTime(
+            load=RankLoad(**load),
+            bubble_s=np.where(slower, other.bubble_s, self.bubble_s),
+            sends_s=np.where(slower, other.sends_s, self.sends_s),
+            total_s=np.maximum(other.total_s, self.total_s),
+        )
+
+
+def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> RankTime:
+    """The rank that a step waits for."""
+    m, stage_send_s = num_micro_batches(x, job), _stage_send_s(x, job)
+    whole = passes.whole()
+    first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in critical_ranks(x, job))
+    for other in others:
+        first = first.where_slower(other)
+    return first
+
+
+def _on(
+    x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, m: Integers, stage_send_s: Floats
+) -> RankTime:
+    """One rank beside all others; sends overlap with computation, or stand in its way where the stack lets them."""
+    others, nothing = whole - own, np.zeros(len(x))
+    bubble_s = waiting_s(x, m, load.rank, own, others, nothing)
+    if job.stack.blocks_sends:
+        sent_s = x.virtual_stages_per_rank * stage_send_s
+        neighbours = 2.0 - (load.rank == 0) - (load.rank == x.pipeline_parallel_degree - 1)
+        slowed = others.with_sends((x.pipeline_parallel_degree - 1) * sent_s)
+        waited_s = waiting_s(x, m, load.rank, own.with_sends(sent_s), slowed, nothing)
+        sends_s = waited_s - bubble_s + m * neighbours * sent_s
+    else:
+        sends_s = waiting_s(x, m, load.rank, own, others, stage_send_s) - bubble_s
+    return RankTime(load=load, bubble_s=bubble_s, sends_s=sends_s, total_s=m * own.total_s + bubble_s + sends_s)
+
+
+def _stage_send_s(x: LayoutColumns, job: Job) -> Floats:
+    """Hidden states of one micro-batch from one stage to the next."""
+    wait_s = job.stack.send_wait_s * (x.pipeline_parallel_degree > 1)
+    return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s

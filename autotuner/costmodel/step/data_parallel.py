@@ -1,0 +1,91 @@
+"""What the collectives of the data-parallel group cost a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
+from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
+from autotuner.costmodel.memory.sharding import communicates_once, gradient_bytes
+from autotuner.costmodel.memory.weights import Weights
+from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.costmodel.step.rank_step import RankStep
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.legality import Job
+from autotuner.domain.rule import any_of
+from autotuner.domain.stages import ONE_STAGE_SCHEDULES
+
+__all__ = ["data_communication_s"]
+
+_MATRICES_PER_LAYER = 7
+"""Four of attention and three of a gated feed-forward block; of a layer's experts each is one tensor for all."""
+
+
+def data_communication_s(x: LayoutColumns, job: Job, rank: RankStep) -> Floats:
+    """Exposed seconds of the data-parallel group in one step; weights and gradients travel as they are stored.
+
+    * nothing sharded: all-reduces under the last micro-batch's backward;
+    * optimizer sharded (ZeRO-1): one reduce-scatter under the last backward, one all-gather of the new parameters;
+    * gradients sharded (ZeRO-2): a reduce-scatter under every micro-batch's backward, then the same all-gather;
+    * parameters sharded: for every micro-batch gathered under the forward (under the backward again, if resharded) and
+      scattered under the backward; or both once a step (``communicates_once``).
+
+    Replicas of shards all-reduce what was scattered, as often as it is scattered. Experts, whose group is smaller by
+    the expert ranks, are sent as if over the whole shard group.
+    """
+    collectives, parts = _num_collectives_and_parts(x, job, rank)
+    gather_s, reduce_s = _gather_and_reduce_s(x, job, rank.held, collectives)
+    share = overlap_share(job.cluster.accelerator) * job.stack.overlaps_data_parallel
+    forward_s, backward_s = share * rank.forward_s, share * rank.backward_s
+    under_forward_s = exposed_s(gather_s, forward_s, parts)
+    under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
+    m = num_micro_batches(x, job)
+    return np.select(
+        [
+            x.shard_level == ShardLevel.OPTIMIZER,
+            x.shard_level == ShardLevel.GRADIENTS,
+            x.shard_level == ShardLevel.PARAMETERS,
+        ],
+        [
+            exposed_s(reduce_s, backward_s, parts) + gather_s,
+            m * under_backward_s + gather_s,
+            np.where(communicates_once(x), 1, m) * (under_forward_s + under_backward_s),
+        ],
+        default=under_backward_s,
+    )
+
+
+def _num_collectives_and_parts(x: LayoutColumns, job: Job, rank: RankStep) -> tuple[Floats, Floats]:
+    """Collectives that a rank's gradients take, and parts of its backward pass behind which some of them start.
+
+    One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
+    of a chosen size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones use the link well), which
+    holds one matrix at least. Buckets start as they fill; but all of a stage together, when its last backward is done,
+    where a pipeline rank has several stages or shards its optimizer (``trials/training/build.py``).
+    """
+    by_layer = rank.num_layers.astype(np.float64) + 1.0
+    if not job.stack.fills_buckets:
+        return by_layer, by_layer
+    gradients_bytes = x.element_bytes * (rank.held.dense + rank.held.expert)
+    by_matrix = _MATRICES_PER_LAYER * rank.num_layers + 1.0
+    by_bucket = np.clip(np.ceil(gradients_bytes / x.gradient_bucket_bytes), x.virtual_stages_per_rank, by_matrix)
+    optimizer = x.shard_level == ShardLevel.OPTIMIZER
+    by_stage = (x.pipeline_parallel_degree > 1) & (optimizer | ~any_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES))
+    fills = optimizer | (x.shard_level == ShardLevel.NONE)
+    collectives = np.where(fills, by_bucket, by_layer)
+    return collectives, np.where(fills & by_stage, x.virtual_stages_per_rank, collectives)
+
+
+def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives: Floats) -> tuple[Floats, Floats]:
+    """Wire time to gather a rank's parameters once, and to reduce its gradients once, in so many collectives."""
+    unit_bytes = x.element_bytes * (held.dense + held.expert) / collectives
+    shard, replicate = shard_group(x, job.cluster), replicate_group(x, job.cluster)
+    sharded = x.shard_level != ShardLevel.NONE
+    gather_s = np.where(sharded, all_gather_s(unit_bytes, shard), 0.0)
+    summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
+    scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
+    replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
+    reduce_s: Floats = collectives * (scatter_s + replicas_s)
+    return gather_s * collectives, reduce_s

@@ -1,0 +1,88 @@
+"""RankStep: a step of the slowest pipeline rank, whichever way data-parallel ranks share its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.kernels.memory_bound import stream_rate
+from autotuner.costmodel.layer.model_work import WORK_FIELDS, ModelWork
+from autotuner.costmodel.memory.sharding import gradient_bytes
+from autotuner.costmodel.memory.weights import Weights, weights
+from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.costmodel.step.critical_rank import slowest_rank
+from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.domain.legality import Job
+
+__all__ = ["STEP_FIELDS", "RankStep"]
+
+STEP_FIELDS = (
+    *WORK_FIELDS,
+    "data_parallel_degree",
+    "pipeline_parallel_degree",
+    "virtual_stages_per_rank",
+    "pipeline_schedule",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+    "recompute_every",
+    "fp32_gradient_reduce",
+)
+"""All that it depends on; a whole space has three to six layouts for each combination of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStep:
+    """What the slowest pipeline rank does in a step.
+
+    Attributes:
+        step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
+        forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
+        backward_s: The same of its backward; reductions hide under it.
+        held: Its weights.
+        num_layers: Its layers.
+    """
+
+    step_time: StepTimeColumns
+    forward_s: Floats
+    backward_s: Floats
+    held: Weights
+    num_layers: Integers
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> RankStep:
+        """One row per layout."""
+        works = ModelWork.of(x, job)
+        slowest, m = slowest_rank(x, job, works.passes()), num_micro_batches(x, job)
+        work = works.on(slowest.load)
+        step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))
+        step_time = StepTimeColumns(
+            matrix_s=step.matrix_s,
+            attention_s=step.attention_s,
+            pointwise_s=step.pointwise_s + _accumulation_s(x, job, held, m),
+            host_s=step.host_s,
+            recompute_s=step.recompute_s,
+            offload_s=step.offload_s,
+            tensor_communication_s=step.tensor_s,
+            context_communication_s=step.context_s,
+            expert_communication_s=step.expert_s,
+            pipeline_communication_s=slowest.sends_s,
+            data_communication_s=nothing,
+            bubble_s=slowest.bubble_s,
+            optimizer_s=nothing,
+        )
+        return cls(
+            step_time=step_time,
+            forward_s=work.compute_s + work.recompute_s - work.backward_s,
+            backward_s=work.backward_s,
+            held=held,
+            num_layers=slowest.load.num_layers,
+        )
+
+
+def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:
+    """Adding each micro-batch's gradients to the sum: the new one and the sum are read, the sum is written."""
+    moved_bytes = (x.element_bytes + 2 * gradient_bytes(x, job)) * (held.dense + held.expert)
+    seconds: Floats = (m - 1) * moved_bytes / stream_rate(job)
+    return seconds

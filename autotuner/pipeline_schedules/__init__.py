@@ -1,0 +1,1 @@
+"""Pipeline schedules as lists of actions: built, printed, parsed, simulated, planned around slow links."""

@@ -1,0 +1,216 @@
+"""Why a layout takes the time and memory it is predicted to take, and which step away from it would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job, Reason, reasons
+from autotuner.domain.prediction import Memory, Prediction, StepTime
+from autotuner.errors import InvalidInput
+from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.explain.neighbours import neighbours
+from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain"]
+
+_NUM_CHANGES = 5
+"""Of a kind; more are a table, and ``predict`` makes better tables."""
+
+_WORTHWHILE = 0.01
+"""Share of the step below which a change is not worth saying; the default of ``Budget.min_gain``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePart:
+    """A part of the step that takes time.
+
+    Attributes:
+        part: The field of ``StepTime``.
+        share: Of the whole step, 0..1.
+        limit: What it is limited by, as a sentence without a full stop.
+    """
+
+    part: str
+    seconds: float
+    share: float
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """A part of the peak.
+
+    Attributes:
+        part: The field of ``Memory``.
+        share: Of the whole peak, 0..1.
+    """
+
+    part: str
+    num_bytes: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A legal layout one step away.
+
+    Attributes:
+        change: What differs: ``tensor 4 → 2, replicate 8 → 16``.
+        layout: The layout after the change.
+        saved_share: Step time saved, as a share of the present step; below 0 where it grows.
+        excess_bytes: How far its peak lies above the limit; 0 where it fits.
+        sentence: What the change does to time and memory.
+    """
+
+    change: str
+    layout: Layout
+    prediction: Prediction
+    saved_share: float
+    excess_bytes: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A step away that breaks a rule.
+
+    Attributes:
+        change: What would differ.
+        reason: The first rule it breaks.
+    """
+
+    change: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured.
+
+    Attributes:
+        time: Parts that take time, longest first.
+        memory: Parts that take memory, largest first.
+        limit_bytes: What a rank has.
+        margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
+        helpful: Changes that fit and save 1 % or more, fastest first; where the layout itself does not fit, those
+            that do.
+        too_large: Changes that would save as much and do not fit, the nearest to fitting first.
+        illegal: Changes that no cluster of this shape or model can run.
+    """
+
+    layout: Layout
+    prediction: Prediction
+    time: tuple[TimePart, ...]
+    memory: tuple[MemoryPart, ...]
+    limit_bytes: float
+    margin_bytes: float
+    helpful: tuple[Change, ...]
+    too_large: tuple[Change, ...]
+    illegal: tuple[Refusal, ...]
+
+
+def explain(layout: Layout, job: Job) -> Explanation:
+    """Explain a legal layout; its neighbours are predicted with it, in one call.
+
+    Raises:
+        InvalidInput: The layout breaks a rule; the first is named.
+    """
+    _check(layout, job)
+    candidates = neighbours(layout, job)
+    broken = {candidate: reasons(candidate, job) for candidate in candidates}
+    legal = [candidate for candidate in candidates if not broken[candidate]]
+    table = predict(LayoutColumns.from_layouts([layout, *legal]), job)
+    own, *others = (table.row(index) for index in range(len(table)))
+    limit_bytes = float(job.cluster.accelerator.memory_bytes)
+    changes = [_change(layout, own, *after, limit_bytes) for after in zip(legal, others, strict=True)]
+    return Explanation(
+        layout=layout,
+        prediction=own,
+        time=_time(own.step_time, layout, job),
+        memory=_memory(own.memory),
+        limit_bytes=limit_bytes,
+        margin_bytes=limit_bytes - own.memory.total_bytes,
+        helpful=_helpful(changes, own),
+        too_large=_too_large(changes),
+        illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
+    )
+
+
+def _check(layout: Layout, job: Job) -> None:
+    for reason in reasons(layout, job):
+        raise InvalidInput(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
+
+
+# ---------------------------------------------------------------- the layout itself
+def _time(step_time: StepTime, layout: Layout, job: Job) -> tuple[TimePart, ...]:
+    parts = ((f.name, getattr(step_time, f.name)) for f in fields(StepTime))
+    return tuple(
+        TimePart(part=name, seconds=seconds, share=seconds / step_time.total_s, limit=limit_of(name, layout, job))
+        for name, seconds in sorted(parts, key=lambda part: -part[1])
+        if seconds > 0
+    )
+
+
+def _memory(memory: Memory) -> tuple[MemoryPart, ...]:
+    parts = ((f.name, getattr(memory, f.name)) for f in fields(Memory) if f.name.endswith("_bytes"))
+    return tuple(
+        MemoryPart(part=name, num_bytes=num_bytes, share=num_bytes / memory.total_bytes)
+        for name, num_bytes in sorted(parts, key=lambda part: -part[1])
+        if num_bytes > 0
+    )
+
+
+# ---------------------------------------------------------------- its neighbours
+def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, limit_bytes: float) -> Change:
+    change = change_in_words(layout, after)
+    excess_bytes = max(0.0, then.memory.total_bytes - limit_bytes)
+    return Change(
+        change=change,
+        layout=after,
+        prediction=then,
+        saved_share=1 - then.step_time.total_s / own.step_time.total_s,
+        excess_bytes=excess_bytes,
+        sentence=_sentence(change, own, then, excess_bytes),
+    )
+
+
+def _helpful(changes: Sequence[Change], own: Prediction) -> tuple[Change, ...]:
+    least = _WORTHWHILE if own.fits else float("-inf")
+    found = [c for c in changes if c.prediction.fits and c.saved_share >= least]
+    return tuple(sorted(found, key=lambda c: -c.saved_share)[:_NUM_CHANGES])
+
+
+def _too_large(changes: Sequence[Change]) -> tuple[Change, ...]:
+    found = [c for c in changes if not c.prediction.fits and c.saved_share >= _WORTHWHILE]
+    return tuple(sorted(found, key=lambda c: c.excess_bytes)[:_NUM_CHANGES])
+
+
+def _refusals(layout: Layout, broken: Iterable[tuple[Layout, tuple[Reason, ...]]]) -> Iterable[Refusal]:
+    for after, why in broken:
+        if why:
+            yield Refusal(change=change_in_words(layout, after), reason=why[0])
+
+
+def _sentence(change: str, own: Prediction, then: Prediction, excess_bytes: float) -> str:
+    after = expected_seconds(then.step_time.total_s, then.relative_error)
+    effect = f"{_moved(own.step_time, then.step_time)}step {format_seconds(own.step_time.total_s)} → {after}"
+    if excess_bytes:
+        return f"{change} would not fit by {format_bytes(excess_bytes)}; otherwise {effect}"
+    return f"{change} {effect}; {fit_in_words(then.fits, then.fit_probability)}"
+
+
+def _moved(before: StepTime, after: StepTime) -> str:
+    """The part that shrinks most and the part that grows most, in shares of the present step; the others move less."""
+    shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
+    least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
+    texts = []
+    if shifts[least] <= -_WORTHWHILE:
+        texts.append(f"removes {percent(-shifts[least])} {PART_WORDS[least]}")
+    if shifts[most] >= _WORTHWHILE:
+        texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
+    return " and ".join(texts) + ": " if texts else ""

@@ -1,0 +1,237 @@
+"""What measured runs say about one choice at a time: pairs of layouts that differ in nothing else.
+
+The method of arXiv 2311.05610, on any sweep: whoever tried two layouts that differ in recomputation alone has measured
+what recomputation costs there. All such pairs together are a statement with a count and a size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.domain.choice import AttentionKernel, Recompute
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.search.text.sentences import FIELD_WORDS, value_in_words
+
+__all__ = ["Insight", "MeasuredLayouts", "insights"]
+
+MeasuredLayouts = tuple[LayoutColumns, Floats]
+"""Layouts of one job, and the measured step time of each in seconds; NaN where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """What one change did to the throughput of otherwise equal layouts. Every number was measured.
+
+    Attributes:
+        subject: What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other.
+        before: The value before the change; empty for ranks that moved, and where there are no pairs.
+        after: The value after it.
+        num_pairs: Pairs of measured layouts that differ in the subject alone.
+        num_faster: Of these, how many trained faster after the change.
+        median_gain: Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over
+            pairs, below 0 for a loss. Null without pairs, as are the next two.
+        least_gain: Of the pair that gained least.
+        greatest_gain: Of the pair that gained most.
+        statement: All this as a sentence without a full stop.
+    """
+
+    subject: str
+    before: str
+    after: str
+    num_pairs: int
+    num_faster: int
+    median_gain: float | None
+    least_gain: float | None
+    greatest_gain: float | None
+    statement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One way in which two layouts may differ.
+
+    Attributes:
+        fields: Fields of ``Layout`` that all differ, while all others are equal; the first one orders a pair.
+        rank: Order of the first field's values, from before to after.
+        stepwise: A value is compared with the next one measured only, not with every one after it.
+    """
+
+    subject: str
+    fields: tuple[str, ...]
+    rank: Callable[[int], int]
+    stepwise: bool
+
+    def values(self, before: Layout, after: Layout) -> tuple[str, str]:
+        """The two values in words; nothing for ranks that moved, whose pairs count together."""
+        if len(self.fields) == 2:
+            return "", ""
+        name = self.fields[0]
+        return value_in_words(getattr(before, name)), value_in_words(getattr(after, name))
+
+
+_DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "data_parallel_shard_degree",
+    "data_parallel_replicate_degree",
+)
+"""Their product is the number of ranks, which a job fixes: no one of them differs alone."""
+
+_NUMBERS = (
+    "micro_batch_size",
+    "virtual_stages_per_rank",
+    "expert_parallel_degree",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+    "recompute_every",
+    "gradient_bucket_bytes",
+)
+
+_KERNELS = (
+    AttentionKernel.MATH,
+    AttentionKernel.FUSED_SOFTMAX,
+    AttentionKernel.EFFICIENT,
+    AttentionKernel.FLASH_1,
+    AttentionKernel.FLEX,
+    AttentionKernel.FLASH,
+    AttentionKernel.CUDNN,
+    AttentionKernel.FLASH_3,
+)
+"""From the plainest to the newest."""
+
+_ORDERS: Mapping[str, Sequence[int]] = {
+    "attention_kernel": _KERNELS,
+    "recompute": tuple(reversed(Recompute)),  # less of it is what one hopes to afford
+}
+
+_SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
+"""The subjects of arXiv 2311.05610; each is answered, if only by saying that nothing was measured."""
+
+
+def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
+    """Every statement that pairs of measured layouts support, the six of arXiv 2311.05610 first.
+
+    A layout measured more than once counts once, by its median. Pairs are made inside a job and pooled over all.
+
+    Args:
+        measured: One entry per job; times that are no number are left out.
+    """
+    gains: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for layouts, step_time_s in measured:
+        rows, seconds = _distinct(layouts, step_time_s)
+        codes = _codes(rows)
+        for axis in _AXES:
+            for before, after in _pairs(codes, axis):
+                values = axis.values(rows.row(before), rows.row(after))
+                gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
+    found = [_insight(*key, values) for key, values in gains.items()]
+    missing = [_nothing(subject) for subject in _SIX if subject not in {insight.subject for insight in found}]
+    return tuple(sorted((*found, *missing), key=_place))
+
+
+# ---------------------------------------------------------------- pairs
+def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[LayoutColumns, Floats]:
+    """Each measured layout once, with the median of its times."""
+    known = np.flatnonzero(np.isfinite(step_time_s))
+    layouts, step_time_s = layouts.take(known), step_time_s[known]
+    _, first, which = np.unique(_codes(layouts), axis=0, return_index=True, return_inverse=True)
+    medians = [float(np.median(step_time_s[which.ravel() == index])) for index in range(len(first))]
+    return layouts.take(first), np.array(medians, dtype=np.float64)
+
+
+def _codes(layouts: LayoutColumns) -> Integers:
+    """The fields as integers: shape (layouts, fields)."""
+    return np.stack([np.asarray(getattr(layouts, name), dtype=np.int64) for name in LAYOUT_FIELDS], axis=1)
+
+
+def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
+    """Rows before and after, which differ in every field of the axis and in no other."""
+    columns = [LAYOUT_FIELDS.index(name) for name in axis.fields]
+    for rows in _equal_but_for(codes, columns):
+        ordered = sorted(rows, key=lambda row: axis.rank(int(codes[row, columns[0]])))
+        for before, after in pairwise(ordered) if axis.stepwise else combinations(ordered, 2):
+            if (codes[before, columns] != codes[after, columns]).all():
+                yield before, after
+
+
+def _equal_but_for(codes: Integers, columns: list[int]) -> Iterator[list[int]]:
+    """Groups of two rows or more that agree in all other columns."""
+    if not len(codes):
+        return
+    others: npt.NDArray[np.int64] = np.delete(codes, columns, axis=1)
+    _, group, sizes = np.unique(others, axis=0, return_inverse=True, return_counts=True)
+    for index in np.flatnonzero(sizes > 1):
+        yield [int(row) for row in np.flatnonzero(group.ravel() == index)]
+
+
+def _axes() -> Iterator[Axis]:
+    for name in LAYOUT_FIELDS:
+        if name not in _DEGREES:
+            order = _ORDERS.get(name)
+            rank = order.index if order else int
+            yield Axis(subject=FIELD_WORDS[name], fields=(name,), rank=rank, stepwise=name in _NUMBERS)
+    for source, target in combinations(_DEGREES, 2):
+        subject = f"{FIELD_WORDS[source]} → {FIELD_WORDS[target]}"
+        yield Axis(subject=subject, fields=(source, target), rank=int.__neg__, stepwise=True)
+    sharding = ("shard_level", "data_parallel_shard_degree", "data_parallel_replicate_degree")
+    yield Axis(subject=FIELD_WORDS["shard_level"], fields=sharding, rank=int, stepwise=False)
+
+
+_AXES = tuple(_axes())
+
+
+# ---------------------------------------------------------------- statements
+def _insight(subject: str, before: str, after: str, gains: list[float]) -> Insight:
+    faster = sum(gain > 0 for gain in gains)
+    return Insight(
+        subject=subject,
+        before=before,
+        after=after,
+        num_pairs=len(gains),
+        num_faster=faster,
+        median_gain=float(np.median(gains)),
+        least_gain=min(gains),
+        greatest_gain=max(gains),
+        statement=f"{subject} {before} → {after}: {_size(gains, faster)}"
+        if before
+        else f"{subject}: {_size(gains, faster)}",
+    )
+
+
+def _size(gains: list[float], num_faster: int) -> str:
+    if len(gains) == 1:
+        return f"{_signed(gains[0])} throughput, one pair"
+    spread = f"{_signed(min(gains))} to {_signed(max(gains))}"
+    median = _signed(float(np.median(gains)))
+    return f"{median} throughput in the median of {len(gains)} pairs ({spread}), faster in {num_faster} of them"
+
+
+def _signed(gain: float) -> str:
+    return f"{100 * gain:+.1f} %"
+
+
+def _nothing(subject: str) -> Insight:
+    return Insight(
+        subject=subject,
+        before="",
+        after="",
+        num_pairs=0,
+        num_faster=0,
+        median_gain=None,
+        least_gain=None,
+        greatest_gain=None,
+        statement=f"{subject}: no pairs; no two measured layouts differ in it alone",
+    )
+
+
+def _place(insight: Insight) -> tuple[int, str, int]:
+    known = _SIX.index(insight.subject) if insight.subject in _SIX else len(_SIX)
+    return known, insight.subject, -insight.num_pairs

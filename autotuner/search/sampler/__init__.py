@@ -1,0 +1,1 @@
+"""The Optuna sampler over a table of legal layouts, and the beliefs behind its choice."""

@@ -1,0 +1,184 @@
+"""LayoutSampler: an Optuna sampler over a finite table of legal layouts whose cost has been predicted.
+
+Optuna sees one categorical parameter per layout field; the sampler always picks a whole row, so a proposal is legal by
+construction. How it picks, and how to use it alone, is told in docs/sampler.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import PredictionColumns
+from autotuner.costmodel.uncertainty import time_error
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.rule import Job
+from autotuner.domain.wire import from_dict
+from autotuner.errors import InvalidInput
+from autotuner.search.sampler.memory_prior import memory_prior
+from autotuner.search.sampler.observations import (
+    OUT_OF_MEMORY,
+    PEAK_BYTES,
+    STEP_TIME_S,
+    Evidence,
+    EvidenceReader,
+    params_of,
+)
+from autotuner.search.sampler.propose import Beliefs, Proposal, propose
+from autotuner.search.sampler.time_prior import time_prior
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, Trial
+
+__all__ = ["OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "LayoutSampler", "params_of"]
+
+
+_ASKING = Lock()
+"""Held while a row is chosen and promised, by one thread of the process at a time. No sampler owns it, since samplers
+are pickled."""
+
+
+class LayoutSampler(BaseSampler):
+    """Proposes untried rows of a table of layouts, the one first that most improves the expected best MFU.
+
+    The study's direction is "maximize" and a trial's value is its MFU. A trial may carry more as user attributes:
+    ``STEP_TIME_S`` (then the value may be anything), ``OUT_OF_MEMORY``, ``PEAK_BYTES``.
+
+    Args:
+        layouts: Every legal layout.
+        predictions: Of these layouts, for the job.
+        limit_bytes: What a rank may allocate; None: the accelerator's memory.
+        seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
+        min_gain: ``stop_when_done`` stops when the best MFU is expected to rise by less than this fraction; 0: never.
+        cost_exponent: How much a trial's time counts against it, from 0 (not at all) to 1 (gain per second).
+
+    Raises:
+        InvalidInput: Not one prediction per layout; a negative ``min_gain`` or ``cost_exponent``.
+    """
+
+    def __init__(
+        self,
+        layouts: LayoutColumns,
+        predictions: PredictionColumns,
+        *,
+        job: Job,
+        limit_bytes: float | None = None,
+        seed: int = 0,
+        min_gain: float = 0.01,
+        cost_exponent: float = 0.25,
+    ) -> None:
+        if len(layouts) != len(predictions):
+            raise InvalidInput("predictions", len(predictions), "must be as many as layouts", len(layouts))
+        for name, value in (("min_gain", min_gain), ("cost_exponent", cost_exponent)):
+            if not value >= 0:
+                raise InvalidInput(name, value, "must not be negative", 0)
+        self._layouts = layouts
+        self._seed = seed
+        self._min_gain = min_gain
+        self._cost_exponent = cost_exponent
+        mfu_seconds = predictions.mfu * predictions.step_time.total_s
+        self._reader = EvidenceReader(
+            layouts, mfu_seconds=mfu_seconds, allowance_bytes=predictions.memory.allowance_bytes
+        )
+        self._beliefs = Beliefs(
+            times=time_prior(layouts, predictions, time_error(job)),
+            peaks=memory_prior(layouts, predictions.memory),
+            limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
+            mfu_seconds=mfu_seconds,
+        )
+        self._last: tuple[Evidence, Proposal | None] | None = None
+        self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field
+
+    # ------------------------------------------------------------------ what Optuna calls
+    @cached_property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """One categorical distribution per layout field, over the values that occur in the table."""
+        choices: dict[str, BaseDistribution] = {}
+        for name in LAYOUT_FIELDS:
+            _, first = np.unique(getattr(self._layouts, name), return_index=True)
+            choices[name] = CategoricalDistribution([params_of(self._layouts.row(int(row)))[name] for row in first])
+        return choices
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """All fields are sampled together."""
+        del study, trial
+        return self.distributions
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next row to try; nothing when every row was tried or is not likely to fit.
+
+        Raises:
+            InvalidInput: The study minimises.
+        """
+        del search_space
+        if study.direction != StudyDirection.MAXIMIZE:
+            raise InvalidInput("direction", "minimize", "the value of a trial is its MFU", "maximize")
+        with _ASKING:
+            promised = self._promised.setdefault(study.study_name, {})
+            others = (t for t in study.get_trials(deepcopy=False) if t.number != trial.number)
+            proposal = self.propose(others, promised)
+            if proposal is None:
+                return {}
+            promised[trial.number] = params_of(self._layouts.row(proposal.row))
+            return dict(promised[trial.number])
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Fields cannot be drawn one by one: most combinations are illegal.
+
+        Raises:
+            ValueError: Always; reached when no row is left, or for a parameter that is no layout field.
+        """
+        del study, trial, param_distribution
+        raise ValueError(f"no layout is left to propose, or {param_name!r} is no layout field")
+
+    # ------------------------------------------------------------------ what objectives and callbacks call
+    def suggest(self, trial: Trial) -> Layout:
+        """The layout that a trial of ``study.optimize`` is to run."""
+        spaces = cast("dict[str, CategoricalDistribution]", self.distributions)
+        return from_dict(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
+
+    def remaining_gain(self, study: Study) -> float:
+        """By which fraction the best MFU is expected to rise with the next trial.
+
+        Infinite before anything was measured, 0.0 when no untried layout is likely to fit.
+        """
+        proposal = self.propose(study.get_trials(deepcopy=False))
+        return 0.0 if proposal is None else proposal.expected_gain
+
+    def stop_when_done(self, study: Study, trial: FrozenTrial) -> None:
+        """Callback of ``study.optimize``: ends it when too little is left to gain, or nothing to propose."""
+        del trial
+        proposal = self.propose(study.get_trials(deepcopy=False))
+        if proposal is None or proposal.expected_gain < self._min_gain:
+            study.stop()
+
+    # ------------------------------------------------------------------ the choice
+    def propose(
+        self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
+    ) -> Proposal | None:
+        """What to try after these trials; None when every row was tried or is not likely to fit.
+
+        Args:
+            trials: Of one study.
+            promised: Layouts by trial number, for trials whose parameters are not stored yet.
+        """
+        evidence, last = self._reader.read(trials, promised), self._last
+        if last is not None and last[0] == evidence:
+            return last[1]
+        tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
+        proposal = propose(self._beliefs, evidence, cost_exponent=self._cost_exponent, tie_breaker=tie_breaker)
+        self._last = evidence, proposal
+        return proposal

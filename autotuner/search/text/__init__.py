@@ -1,0 +1,1 @@
+"""Words and numbers of sentences that people read."""

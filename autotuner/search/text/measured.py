@@ -1,0 +1,91 @@
+"""What a trial measured, in words: how well each number is known, where the step went, what else happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotuner.domain.trial import Breakdown, Measurement
+from autotuner.search.text.sentences import percent
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "phases"]
+
+PHASE_WORDS: Mapping[str, str] = {
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "all_reduce_s": "all-reduce",
+    "all_gather_s": "all-gather",
+    "reduce_scatter_s": "reduce-scatter",
+    "all_to_all_s": "all-to-all",
+    "send_receive_s": "send and receive",
+    "pipeline_idle_s": "pipeline idle",
+    "optimizer_s": "optimizer",
+    "other_s": "anything else",
+}
+"""What people call each part of a ``Breakdown``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseShare:
+    """One part of a measured step."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def certainty(measured: Measurement) -> str:
+    """How well the step time is known: ``± 3 ms``, or how far its quartiles lie apart where the steps are too few."""
+    if measured.step_time_interval_s is not None:
+        return f"± {format_seconds(measured.step_time_interval_s)}"
+    return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"
+
+
+def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
+    """The parts of a step that took any time, longest first."""
+    found = ((name, float(getattr(breakdown, field))) for field, name in PHASE_WORDS.items())
+    shares = [
+        PhaseShare(name=name, seconds=seconds, share=seconds / breakdown.step_s) for name, seconds in found if seconds
+    ]
+    return tuple(sorted(shares, key=lambda phase: -phase.seconds))
+
+
+def facts(measured: Measurement) -> dict[str, str]:
+    """What there is to know about the measurement itself, each fact under its name."""
+    return dict(_facts(measured))
+
+
+def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
+    yield "steps", _steps(measured)
+    if measured.noise_floor is not None:
+        yield "equal runs differ by", percent(measured.noise_floor)
+    yield "others used", f"{percent(measured.foreign_cpu_share)} of the machine's CPU time"
+    if measured.breakdown_failure:
+        yield "no breakdown", measured.breakdown_failure
+    if measured.num_disturbed:
+        yield "disturbed runs", f"{measured.num_disturbed}, thrown away"
+    if measured.extrapolated_from:
+        layers = " and ".join(map(str, measured.extrapolated_from))
+        yield "extrapolated", f"from {layers} layers per stage, not measured on the whole model"
+    if measured.compile_s:
+        yield "compilation", f"{format_seconds(measured.compile_s)}, before the steps that count"
+    if measured.hfu > measured.mfu:
+        yield "HFU", f"{100 * measured.hfu:.1f} %, with what is computed again"
+    yield "peak memory per rank", _memory(measured)
+    if measured.power_w is not None:
+        yield "power per accelerator", f"{measured.power_w:.0f} W"
+
+
+def _steps(measured: Measurement) -> str:
+    """An older record does not say how long it warmed up."""
+    if measured.num_warmup_steps is None:
+        return f"{measured.num_steps} measured"
+    return f"{measured.num_steps} measured after {measured.num_warmup_steps} to warm up"
+
+
+def _memory(measured: Measurement) -> str:
+    allocated = f"{format_bytes(max(measured.peak_bytes))} allocated"
+    if not measured.reserved_bytes:
+        return allocated
+    return f"{allocated}, {format_bytes(max(measured.reserved_bytes))} reserved"

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.profile import Measurements, ProfileRequest
+from autotuner.domain.wire import dumps, loads
+from autotuner.launch.torch_job import ask_torch
+
+
+def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
+    question = dumps(ProfileRequest(device="cpu", num_ranks=2, quick=True))
+    found = loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0))
+    assert {point.precision for point in found.gemm} == {Precision.FP32, Precision.BF16}
+    assert {point.kernel for point in found.attention} == {AttentionKernel.MATH, AttentionKernel.FLASH}
+    assert {point.operation for point in found.traffic} == {"copy", "triad"}
+    kinds = {point.kind for point in found.collectives}
+    assert kinds == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
+    assert all(point.seconds > 0 for points in (found.gemm, found.traffic, found.collectives) for point in points)
+    assert found.environment["torch"]
+
+
+def test_a_rank_alone_measures_no_collectives() -> None:
+    question = dumps(ProfileRequest(device="cpu", num_ranks=1, quick=True))
+    assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0)).collectives == ()

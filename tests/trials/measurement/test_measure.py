@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import Recompute
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from tests.builders import cpu_layout
+from tests.trials.specs import trial_spec
+from trials.measurement.cores import CpuTime
+from trials.measurement.flop import model_flop, recomputed_flop
+from trials.measurement.measure import Peak, RankRecord, measurement, step_report
+
+PEAK = Peak(flop_per_s=2e11, source="data sheet")
+TIMES_S = (9.0, 1.0, 2.0, 3.0, 4.0)  # the first is the warm-up
+
+
+def phases(forward_backward_s: float, gradient_sync_s: float) -> PhaseTimes:
+    return PhaseTimes(forward_backward_s=forward_backward_s, gradient_sync_s=gradient_sync_s, optimizer_s=0.1)
+
+
+def record(host: str = "a", own_s: float = 3.0, **changes: object) -> RankRecord:
+    cpu = CpuTime(machine_busy_s=8.0, machine_total_s=20.0, own_s=own_s)
+    value = RankRecord(
+        host=host,
+        cpu=cpu,
+        peak_bytes=100,
+        reserved_bytes=200,
+        phases=(phases(1.0, 0.5), phases(2.0, 0.5)),
+        compile_s=0.0,
+        power_w=None,
+    )
+    return replace(value, **changes)  # type: ignore[arg-type]  # the tests name its fields
+
+
+def steps(spec: TrialSpec, times_s: Sequence[float] = TIMES_S) -> list[StepReport]:
+    return [
+        step_report(spec, PEAK, step=n, is_warmup=n == 0, step_time_s=time_s, loss=5.0 - n)
+        for n, time_s in enumerate(times_s)
+    ]
+
+
+def measured(spec: TrialSpec, *records: RankRecord, times_s: Sequence[float] = TIMES_S) -> Measurement:
+    return measurement(spec, PEAK, steps(spec, times_s), records or (record(),), environment={"torch": "2.13.0"})
+
+
+def test_the_step_time_is_the_median_of_the_measured_steps_and_its_spread_that_of_their_quartiles() -> None:
+    result = measured(trial_spec())
+    assert result.step_time_s == 2.5
+    assert result.step_time_spread_s == 1.5
+    assert result.num_steps == 4
+    assert result.num_warmup_steps == 1
+
+
+def test_the_interval_of_the_median_needs_six_steps() -> None:
+    assert measured(trial_spec()).step_time_interval_s is None
+    assert measured(trial_spec(), times_s=(9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)).step_time_interval_s == 2.5
+
+
+def test_mfu_is_the_model_flop_over_what_all_ranks_could_do_in_the_step() -> None:
+    spec = trial_spec()
+    model_flop = spec.model.model_flop_per_token(32) * 8 * 32
+    result = measured(spec)
+    assert result.mfu == pytest.approx(model_flop / (2.5 * 2e11))
+    assert result.model_flop_per_s == pytest.approx(model_flop / 2.5)
+    assert result.tokens_per_s == 8 * 32 / 2.5
+
+
+def test_hfu_adds_what_is_computed_again() -> None:
+    plain = measured(trial_spec())
+    spec = trial_spec(cpu_layout(micro_batch_size=8, recompute=Recompute.FULL))
+    result = measured(spec)
+    assert plain.hfu == plain.mfu == result.mfu
+    assert result.hfu / result.mfu == pytest.approx(1 + recomputed_flop(spec) / model_flop(spec))
+
+
+def test_losses_include_the_warm_up() -> None:
+    assert measured(trial_spec()).losses == (5.0, 4.0, 3.0, 2.0, 1.0)
+
+
+def test_each_phase_is_the_mean_of_the_rank_that_was_slowest_in_it() -> None:
+    other = record(phases=(phases(0.5, 2.0), phases(0.5, 3.0)))
+    result = measured(trial_spec(), record(), other)
+    assert result.phases == PhaseTimes(forward_backward_s=1.5, gradient_sync_s=2.5, optimizer_s=0.1)
+
+
+def test_the_foreign_share_leaves_out_the_ranks_of_this_host_only() -> None:
+    result = measured(trial_spec(), record(own_s=3.0), record(own_s=4.0), record(host="b", own_s=7.0))
+    assert result.foreign_cpu_share == pytest.approx((8.0 - 7.0) / 20.0)
+
+
+def test_peak_and_reserved_bytes_are_listed_by_rank() -> None:
+    result = measured(trial_spec(), record(peak_bytes=7), record(peak_bytes=9, reserved_bytes=12))
+    assert (result.peak_bytes, result.reserved_bytes) == ((7, 9), (200, 12))
+
+
+def test_compilation_takes_as_long_as_on_the_rank_that_compiled_longest() -> None:
+    assert measured(trial_spec(), record(compile_s=3.0), record(compile_s=2.0)).compile_s == 3.0
+
+
+def test_power_is_the_mean_over_the_accelerators_that_tell_it() -> None:
+    assert measured(trial_spec(), record(power_w=600.0), record(power_w=500.0), record()).power_w == 550.0
+    assert measured(trial_spec()).power_w is None
+
+
+def test_a_single_measured_step_has_no_spread() -> None:
+    spec = trial_spec()
+    result = measured(spec, times_s=TIMES_S[:2])
+    assert (result.step_time_s, result.step_time_spread_s) == (1.0, 0.0)

@@ -1,0 +1,52 @@
+"""A rank's step and memory before data-parallel ranks share its weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory.peak import rank_memories
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
+from autotuner.costmodel.table import columns_of
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.legality import Job
+from tests.builders import big_job
+
+SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level", "reshard_after_forward")
+"""How data-parallel ranks share the model."""
+
+UPDATED = ("gradient_bucket_bytes", "optimizer_kernel")
+"""How gradients are reduced and what steps with them."""
+
+LAYOUT = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=4, data_parallel_replicate_degree=4)
+SHARDED = [
+    replace(
+        LAYOUT,
+        data_parallel_replicate_degree=replicate,
+        data_parallel_shard_degree=4 // replicate,
+        shard_level=level,
+        reshard_after_forward=reshard,
+    )
+    for replicate, level, reshard in product((1, 2, 4), ShardLevel, (False, True))
+]
+
+
+def waiting_job() -> Job:
+    """A stack that uses every choice it has."""
+    stack = replace(big_job().stack, tensor_wait_s=1e-4, send_wait_s=1e-4, blocks_sends=True, gathers_logits=True)
+    return replace(big_job(), stack=stack)
+
+
+def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is_shared() -> None:
+    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree"}
+
+
+@pytest.mark.parametrize("job", [big_job(), waiting_job()])
+def test_however_the_model_is_shared_a_rank_computes_and_saves_the_same(job: Job) -> None:
+    x = LayoutColumns.from_layouts(SHARDED)
+    for table in (RankStep.of(x, job), *rank_memories(x, job)):
+        assert all((column == column[0]).all() for column in columns_of(table))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from autotuner.domain.choice import ContextExchange, Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.prediction import Memory, StepTime
+from autotuner.domain.stack import Stack
+from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from tests.builders import big_job
+
+LAYOUT = Layout(
+    tensor_parallel_degree=8,
+    pipeline_parallel_degree=4,
+    data_parallel_shard_degree=2,
+    shard_level=ShardLevel.OPTIMIZER,
+    recompute=Recompute.FULL,
+)
+
+
+@pytest.mark.parametrize("part", [f.name for f in fields(StepTime)])
+def test_every_part_of_a_step_has_a_limit(part: str) -> None:
+    assert limit_of(part, LAYOUT, big_job())
+
+
+def test_every_part_of_a_prediction_has_a_name() -> None:
+    parts = {f.name for cls in (StepTime, Memory) for f in fields(cls)} - {"worst_stage"}
+    assert PART_WORDS.keys() == parts
+
+
+def test_communication_names_its_ranks_and_the_link_they_cross() -> None:
+    assert "8 tensor ranks over nvlink4" in limit_of("tensor_communication_s", LAYOUT, big_job())
+    assert "2 replicas over ndr400" in limit_of("data_communication_s", LAYOUT, big_job())
+
+
+def test_the_bubble_names_stages_and_micro_batches() -> None:
+    assert "4 stages on 4 pipeline ranks fill and drain around 512 micro-batches (1f1b)" in limit_of(
+        "bubble_s", LAYOUT, big_job()
+    )
+
+
+def test_what_is_computed_again_is_what_the_stack_and_the_layout_say() -> None:
+    selective = replace(LAYOUT, recompute=Recompute.SELECTIVE)
+    assert "all but matrix products runs again" in limit_of("recompute_s", selective, big_job())
+    megatron = replace(big_job(), stack=Stack(keeps_products=False))
+    assert "the attention cores run again" in limit_of("recompute_s", selective, megatron)
+    assert "on one layer in 4" in limit_of("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
+
+
+def test_an_exchange_is_told_by_its_way() -> None:
+    for way, word in zip(ContextExchange, ("sent round", "gathered before", "heads exchanged"), strict=True):
+        layout = replace(LAYOUT, context_parallel_degree=2, context_exchange=way)
+        assert word in limit_of("context_communication_s", layout, big_job())
+
+
+def test_offloading_names_the_link_to_the_host_and_what_crosses_it() -> None:
+    assert "31.5 GB/s: each layer's input goes there" in limit_of("offload_s", LAYOUT, big_job())

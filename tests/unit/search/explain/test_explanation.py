@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.choice import Recompute, ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job, reasons
+from autotuner.errors import InvalidInput
+from autotuner.search.explain.explanation import explain
+from autotuner.search.space import legal_layouts
+from tests.builders import big_job, h100, h100_cluster
+from tests.properties.strategies import jobs
+
+LAYOUT = Layout(
+    tensor_parallel_degree=8,
+    pipeline_parallel_degree=4,
+    data_parallel_shard_degree=2,
+    shard_level=ShardLevel.OPTIMIZER,
+    sequence_parallel=True,
+    recompute=Recompute.FULL,
+)
+
+
+def job_with_memory(memory_bytes: float) -> Job:
+    job = big_job()
+    return replace(job, cluster=h100_cluster(accelerator=h100(memory_bytes=int(memory_bytes))))
+
+
+def test_the_parts_of_the_step_come_longest_first_and_sum_to_it() -> None:
+    explained = explain(LAYOUT, big_job())
+    seconds = [part.seconds for part in explained.time]
+    assert seconds == sorted(seconds, reverse=True)
+    assert sum(seconds) == pytest.approx(explained.prediction.step_time.total_s)  # floating-point addition
+    assert sum(part.share for part in explained.time) == pytest.approx(1.0)  # floating-point addition
+    assert {part.part for part in explained.time} >= {"matrix_s", "recompute_s", "tensor_communication_s", "bubble_s"}
+    assert "data_communication_s" not in {p.part for p in explain(_one_replica(), big_job()).time}
+
+
+def _one_replica() -> Layout:
+    return replace(LAYOUT, pipeline_parallel_degree=8, data_parallel_shard_degree=1, shard_level=ShardLevel.NONE)
+
+
+def test_the_parts_of_the_peak_come_largest_first_and_sum_to_it() -> None:
+    explained = explain(LAYOUT, big_job())
+    sizes = [part.num_bytes for part in explained.memory]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == pytest.approx(explained.prediction.memory.total_bytes)  # floating-point addition
+    assert explained.margin_bytes == pytest.approx(explained.limit_bytes - sum(sizes))  # floating-point addition
+
+
+def test_every_change_is_predicted_as_it_would_be_alone() -> None:
+    explained = explain(LAYOUT, big_job())
+    assert explained.helpful
+    for change in (*explained.helpful, *explained.too_large):
+        assert change.prediction == predict_one(change.layout, big_job())
+
+
+def test_helpful_changes_fit_save_one_percent_or_more_and_come_fastest_first() -> None:
+    helpful = explain(LAYOUT, big_job()).helpful
+    saved = [change.saved_share for change in helpful]
+    assert saved == sorted(saved, reverse=True)
+    assert min(saved) >= 0.01
+    assert all(change.prediction.fits and change.excess_bytes == 0 for change in helpful)
+
+
+def test_a_helpful_change_says_what_it_changes_which_part_shrinks_and_both_step_times_with_the_error() -> None:
+    explained = explain(LAYOUT, big_job())
+    change = next(c for c in explained.helpful if c.change == "recompute full → none")
+    part = next(p for p in explained.time if p.part == "recompute_s")
+    assert f"removes {100 * part.share:.0f} % recomputation" in change.sentence
+    assert f"± {100 * change.prediction.relative_error:.0f} %; fits, " in change.sentence  # type: ignore[operator]  # just made
+
+
+def test_a_tempting_change_that_does_not_fit_says_by_how_much() -> None:
+    own = predict_one(LAYOUT, big_job()).memory.total_bytes
+    explained = explain(LAYOUT, job_with_memory(own * 1.01))
+    change = next(c for c in explained.too_large if c.change == "recompute full → none")
+    assert change.excess_bytes == pytest.approx(change.prediction.memory.total_bytes - explained.limit_bytes)
+    assert change.sentence.startswith("recompute full → none would not fit by ")
+    assert not [c for c in explained.helpful if c.change == change.change]
+    excess = [c.excess_bytes for c in explained.too_large]
+    assert excess == sorted(excess)
+
+
+def test_of_a_layout_that_does_not_fit_the_changes_that_do_are_helpful_even_when_slower() -> None:
+    without = replace(LAYOUT, recompute=Recompute.NONE)
+    own = predict_one(without, big_job()).memory.total_bytes
+    explained = explain(without, job_with_memory(own * 0.99))
+    assert explained.margin_bytes < 0
+    change = next(c for c in explained.helpful if c.layout.recompute == Recompute.FULL)
+    assert change.saved_share < 0
+
+
+def test_a_change_that_breaks_a_rule_is_listed_with_the_rule() -> None:
+    refused = explain(LAYOUT, big_job()).illegal
+    tensor = next(r for r in refused if r.change.startswith("tensor 8 → 16"))
+    assert tensor.reason.message == "8 kv heads do not split over 16 tensor ranks"
+    assert tensor.reason.nearest == 8
+
+
+def test_an_illegal_layout_is_refused_with_its_rule() -> None:
+    illegal = replace(LAYOUT, tensor_parallel_degree=16)
+    with pytest.raises(InvalidInput) as refused:
+        explain(illegal, big_job())
+    assert refused.value.rule == reasons(illegal, big_job())[0].message
+    assert refused.value.field == f"layout.{reasons(illegal, big_job())[0].field}"
+
+
+@given(jobs)
+def test_every_legal_layout_is_explained_and_its_changes_are_legal(job: Job) -> None:
+    layouts = legal_layouts(job)
+    assume(len(layouts))
+    for row in (0, len(layouts) - 1):
+        explained = explain(layouts.row(row), job)
+        assert explained.time
+        assert not [c for c in (*explained.helpful, *explained.too_large) if reasons(c.layout, job)]
+        assert all(refusal.reason.message for refusal in explained.illegal)

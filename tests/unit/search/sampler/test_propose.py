@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.observations import Evidence
+from autotuner.search.sampler.posterior import Prior
+from autotuner.search.sampler.propose import Beliefs, Proposal, propose
+from tests.unit.search.tables import LAYOUTS
+
+NOTHING = Evidence(tried=frozenset(), pending=(), step_time_s={}, memory={}, best_mfu=None)
+NUM_ROWS = len(LAYOUTS)
+
+
+def quantity(values: np.ndarray, *, layouts: LayoutColumns = LAYOUTS, deviation: float = 0.05) -> Prior:
+    return Prior(
+        layouts=layouts,
+        log_predicted=np.log(values),
+        shares=np.ones((len(values), 1)),
+        deviations=np.array([0.05]),
+        residual=deviation,
+        kinship=0.5,
+    )
+
+
+def beliefs(*, step_time_s: np.ndarray | None = None, peak_bytes: np.ndarray | None = None) -> Beliefs:
+    seconds = np.linspace(1.0, 2.0, NUM_ROWS) if step_time_s is None else step_time_s
+    return Beliefs(
+        times=quantity(seconds),
+        peaks=quantity(np.full(NUM_ROWS, 1e8) if peak_bytes is None else peak_bytes),
+        limit_bytes=1e9,
+        mfu_seconds=np.full(NUM_ROWS, 0.4),
+    )
+
+
+def proposed(belief: Beliefs, evidence: Evidence = NOTHING, *, cost_exponent: float = 0.0) -> Proposal:
+    proposal = propose(belief, evidence, cost_exponent=cost_exponent, tie_breaker=np.random.default_rng(0))
+    assert proposal is not None
+    return proposal
+
+
+def after(step_time_s: dict[int, float], pending: tuple[int, ...] = ()) -> Evidence:
+    return Evidence(
+        tried=frozenset({*step_time_s, *pending}),
+        pending=pending,
+        step_time_s=step_time_s,
+        memory={row: MemoryTrial(fits=True) for row in step_time_s},
+        best_mfu=0.4 / min(step_time_s.values()) if step_time_s else None,
+    )
+
+
+def test_before_the_first_measurement_the_fastest_that_will_probably_fit_is_tried() -> None:
+    seconds, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
+    seconds[:3], peaks[:3] = (1.0, 1.4, 1.5), (1.1e9, 0.99e9, 1e8)  # probably not, probably, surely
+    proposal = proposed(beliefs(step_time_s=seconds, peak_bytes=peaks))
+    assert (proposal.row, proposal.expected_gain) == (1, math.inf)
+    assert 0.5 < proposal.fit_probability < 0.6
+
+
+def test_where_nothing_will_probably_fit_the_likeliest_is_tried_first() -> None:
+    peaks = np.full(NUM_ROWS, 1.2e9)
+    peaks[7] = 1.05e9
+    assert proposed(beliefs(peak_bytes=peaks)).row == 7
+
+
+def test_after_the_first_measurement_speed_is_weighed_with_the_chance_to_fit() -> None:
+    seconds, peaks = np.full(NUM_ROWS, 10.0), np.full(NUM_ROWS, 1e8)
+    seconds[:3], peaks[:3] = (1.0, 1.5, 2.0), (1.05e9, 1e8, 1e8)  # one chance in four to gain twice as much
+    belief = beliefs(step_time_s=seconds, peak_bytes=peaks)
+    assert proposed(belief, after({2: 2.0})).row == 1
+    belief.times.log_predicted[0] = math.log(0.2)
+    assert proposed(belief, after({2: 2.0})).row == 0
+
+
+def test_the_expected_gain_is_that_of_a_normal_log_time_below_the_best() -> None:
+    seconds = np.full(NUM_ROWS, 10.0)
+    seconds[:2] = 1.0, 1.02
+    belief = beliefs(step_time_s=seconds)
+    evidence = after({0: 1.0})
+    left = belief.times.variance(np.array([1])) - belief.times.covariance(np.array([1]), np.array([0]))[0] ** 2 / (
+        belief.times.variance(np.array([0])) + 0.01**2
+    )
+    deviation = math.sqrt(left[0])
+    samples = np.random.default_rng(0).normal(-math.log(1.02), deviation, 200_000)
+    gain = math.expm1(np.maximum(samples, 0).mean())
+    assert proposed(belief, evidence).row == 1
+    assert proposed(belief, evidence).expected_gain == pytest.approx(gain, rel=0.02)  # 200,000 samples
+
+
+def test_a_layout_that_cannot_fit_gains_nothing_however_fast_it_is() -> None:
+    seconds, peaks = np.full(NUM_ROWS, 1.0), np.full(NUM_ROWS, 1e8)
+    seconds[5], peaks[5] = 0.01, 2e9
+    assert proposed(beliefs(step_time_s=seconds, peak_bytes=peaks)).row != 5
+
+
+def test_nothing_is_proposed_where_nothing_can_fit() -> None:
+    none = beliefs(peak_bytes=np.full(NUM_ROWS, 2e9))
+    assert propose(none, NOTHING, cost_exponent=0.0, tie_breaker=np.random.default_rng(0)) is None
+
+
+def test_a_pending_trial_sends_the_next_one_elsewhere() -> None:
+    belief = replace(beliefs(step_time_s=np.ones(NUM_ROWS)), times=quantity(np.ones(NUM_ROWS), deviation=0.2))
+    alike = belief.times.covariance(np.array([0]), np.arange(NUM_ROWS))[0]
+    row = proposed(belief, after({NUM_ROWS - 1: 1.0}, pending=(0,))).row
+    assert row != 0
+    assert alike[row] < np.median(alike)
+
+
+def test_pending_trials_are_no_measurement() -> None:
+    assert proposed(beliefs(), after({}, pending=(0,))).expected_gain == math.inf
+
+
+def test_a_pending_trial_that_will_probably_run_out_of_memory_raises_no_bar() -> None:
+    seconds, peaks = np.full(NUM_ROWS, 1.0), np.full(NUM_ROWS, 1e8)
+    seconds[0], peaks[0] = 0.1, 1.1e9
+    belief = beliefs(step_time_s=seconds, peak_bytes=peaks)
+    alone, beside = proposed(belief, after({1: 1.0})), proposed(belief, after({1: 1.0}, pending=(0,)))
+    assert alone.row == 0
+    assert beside.expected_gain > 0.01
+
+
+def test_where_cost_counts_the_cheaper_of_two_layouts_of_equal_mfu_is_tried() -> None:
+    seconds = np.full(NUM_ROWS, 10.0)
+    seconds[:2] = 1.0, 2.0
+    belief = replace(beliefs(step_time_s=seconds), mfu_seconds=0.4 * seconds)  # the slow one has half the peak
+    belief.mfu_seconds[2:] = 0.04
+    assert {proposed(belief, cost_exponent=1.0).row for _ in range(5)} == {0}
+
+
+def test_a_higher_mfu_counts_and_not_a_shorter_step_where_precisions_differ() -> None:
+    mfu_seconds = np.full(NUM_ROWS, 0.4)
+    mfu_seconds[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
+    assert proposed(replace(beliefs(), mfu_seconds=mfu_seconds)).row == 1
+
+
+def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
+    many = LAYOUTS.take(np.arange(40_000) % NUM_ROWS)
+    seconds = np.random.default_rng(0).uniform(1.0, 2.0, len(many))
+    seconds[31_234] = 0.8
+    belief = Beliefs(
+        times=quantity(seconds, layouts=many),
+        peaks=quantity(np.full(len(many), 1e8), layouts=many),
+        limit_bytes=1e9,
+        mfu_seconds=np.full(len(many), 0.4),
+    )
+    assert proposed(belief, after({5: 1.5, 6: 1.4})).row == 31_234

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.defaults import default_space
+from autotuner.domain.legality import Job
+from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
+from autotuner.domain.workload import Workload
+from autotuner.search.sweeps.plan import Finish, RunTrial, SweepPlan, trial_job
+from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
+
+ONE_LAYOUT = tiny_space(
+    tensor_parallel_degree=(2,), micro_batch_size=(2,), sequence_parallel=(False,), recompute=(Recompute.NONE,)
+)
+
+
+def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepPlan:
+    return SweepPlan(request, trials or [], started_at=0.0)
+
+
+def ordered(plan: SweepPlan, now: float = 0.0) -> RunTrial:
+    instruction = plan.next(now)
+    assert isinstance(instruction, RunTrial), instruction
+    return instruction
+
+
+def stopped(plan: SweepPlan, now: float = 0.0) -> Finish:
+    instruction = plan.next(now)
+    assert isinstance(instruction, Finish), instruction
+    return instruction
+
+
+def trial(order: RunTrial, **changes: object) -> Trial:
+    base = Trial(
+        id=f"sw-test-{order.number:04d}",
+        sweep_id="sw-test",
+        number=order.number,
+        state=TrialState.COMPLETE,
+        layout=order.layout,
+        prediction=order.prediction,
+        attempts=1,
+        started_at=0.0,
+        finished_at=10.0,
+    )
+    if changes.get("state", TrialState.COMPLETE) == TrialState.COMPLETE:
+        changes.setdefault("measurement", measurement())
+    return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def measured_as_predicted(order: RunTrial) -> Measurement:
+    step_time_s = order.prediction.step_time.total_s
+    return measurement(step_time_s=step_time_s, mfu=order.prediction.mfu, peak_bytes=(1,))
+
+
+def run(plan: SweepPlan, num_trials: int, **changes: object) -> list[Trial]:
+    ended = []
+    for _ in range(num_trials):
+        ended.append(trial(ordered(plan), **changes))
+        plan.finished(ended[-1])
+    return ended
+
+
+def test_a_sweep_ends_when_its_trials_are_spent() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=3)))
+    run(plan, 3)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET
+
+
+def test_a_sweep_ends_when_its_time_is_spent_and_says_how_much() -> None:
+    plan = plan_for(sweep_request(budget=Budget(wall_clock_s=60.0)))
+    ordered(plan, now=59.0)
+    finish = stopped(plan_for(sweep_request(budget=Budget(wall_clock_s=60.0))), now=61.0)
+    assert finish.reason == StopReason.TIME_BUDGET
+    assert "60 s" in finish.detail
+
+
+def test_a_sweep_ends_when_its_accelerator_hours_are_spent() -> None:
+    plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
+    run(plan, 1, finished_at=10.0)
+    run(plan, 1, finished_at=10.0)
+    assert stopped(plan).reason == StopReason.ACCELERATOR_HOURS_BUDGET
+
+
+def test_accelerator_hours_pass_while_a_trial_runs() -> None:
+    plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
+    plan.started(trial(ordered(plan), state=TrialState.RUNNING, finished_at=None))
+    assert not plan.overspent(17.0)
+    assert plan.overspent(19.0)
+
+
+def test_a_sweep_ends_when_no_layout_is_left() -> None:
+    request = sweep_request(budget=Budget(num_trials=1000, min_gain=0))
+    plan = plan_for(request)
+    tried = 0
+    while isinstance(plan_step := plan.next(0.0), RunTrial):
+        plan.finished(trial(plan_step))
+        tried += 1
+    assert plan_step.reason == StopReason.SPACE_EXHAUSTED
+    assert str(tried) in plan_step.detail
+
+
+def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0.02)))
+    tried = 0
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, measurement=measured_as_predicted(order)))
+        tried += 1
+    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
+    found = re.fullmatch(
+        r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) % of it, less than the 2.00 % asked for", order.detail
+    )
+    assert found, order.detail
+    assert int(found[1]) == tried
+    assert 0 <= float(found[2]) < 2
+
+
+def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0)))
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, measurement=measured_as_predicted(order)))
+    found = re.fullmatch(r"(\d+) of (\d+) legal layouts were tried", order.detail)
+    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert found, order.detail
+    assert found[1] == found[2]
+
+
+def test_a_space_of_one_layout_is_tried_once() -> None:
+    plan = plan_for(sweep_request(space=ONE_LAYOUT))
+    run(plan, 1)
+    finish = stopped(plan)
+    assert (finish.state, finish.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert finish.detail == "1 of 1 legal layouts were tried"
+
+
+def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out_of_memory() -> None:
+    request = sweep_request(budget=Budget(num_trials=1000))
+    least_bytes = ordered(plan_for(replace(request, space=ONE_LAYOUT))).prediction.memory.total_bytes
+    plan = plan_for(replace(request, trial=replace(request.trial, memory_budget_bytes=int(least_bytes))))
+    tried = 0
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, state=TrialState.FAILED, failure=failure(FailureKind.OOM)))
+        tried += 1
+    assert (order.state, order.reason) == (SweepState.FAILED, StopReason.SPACE_EXHAUSTED)
+    assert "nothing was measured" in order.detail
+    assert tried > 0
+    assert order.detail.endswith(f"{tried} ran out of memory")
+
+
+def test_a_sweep_does_not_end_for_lack_of_gain_before_anything_was_measured() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=1.0)))
+    run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
+    ordered(plan)
+
+
+def test_a_sweep_out_of_patience_ends_after_that_many_trials_without_a_better_one() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
+    run(plan, 1, measurement=measurement(mfu=0.5))
+    run(plan, 3, measurement=measurement(mfu=0.502))  # better by less than the 1 % that counts
+    assert stopped(plan).reason == StopReason.NO_IMPROVEMENT
+
+
+def test_a_better_trial_restores_patience() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
+    run(plan, 3, measurement=measurement(mfu=0.4))
+    run(plan, 2, measurement=measurement(mfu=0.5))
+    ordered(plan)
+
+
+def test_a_sweep_in_which_nothing_ever_runs_fails_before_its_budget_is_gone() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
+    run(plan, 8, state=TrialState.FAILED, failure=failure(FailureKind.CRASH))
+    finish = stopped(plan)
+    assert (finish.state, finish.reason) == (SweepState.FAILED, StopReason.ALL_TRIALS_FAIL)
+
+
+def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
+    run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
+    instruction = plan.next(0.0)
+    assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
+
+
+def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_and_three_micro_batch_sizes() -> None:
+    cluster = load_cluster("cpu:2")
+    job = Job(
+        model=load_model("llama-demo"),
+        cluster=cluster,
+        workload=Workload(seq_len=128, global_batch_size=16),
+    )
+    space = replace(  # scripts/demo.sh: twelve layouts on two cores, three of each kind, so that any ten show all kinds
+        default_space(cluster),
+        micro_batch_size=(2, 4, 8),
+        pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
+        sequence_parallel=(False,),
+        reshard_after_forward=(False,),
+        recompute=(Recompute.NONE,),
+        shard_level=(ShardLevel.NONE, ShardLevel.PARAMETERS),
+    )
+    request = sweep_request(job=job, space=space, budget=Budget(num_trials=10, min_gain=0))
+    layouts = [ended.layout for ended in run(plan_for(request), 10)]
+    for name in (
+        "tensor_parallel_degree",
+        "pipeline_parallel_degree",
+        "data_parallel_replicate_degree",
+        "data_parallel_shard_degree",
+    ):
+        assert any(getattr(layout, name) == 2 for layout in layouts), name
+    assert len({layout.micro_batch_size for layout in layouts}) == 3
+
+
+def test_a_plan_rebuilt_from_its_trials_goes_on_as_if_never_interrupted() -> None:
+    request = sweep_request(budget=Budget(num_trials=10))
+    whole = plan_for(request)
+    first = run(whole, 3, measurement=measurement(mfu=0.3, step_time_s=0.4))
+    rebuilt = plan_for(request, first)
+    for _ in range(5):
+        uninterrupted, resumed = run(whole, 1)[0], run(rebuilt, 1)[0]
+        assert (resumed.number, resumed.layout) == (uninterrupted.number, uninterrupted.layout)
+
+
+def test_an_interrupted_trial_is_ordered_again_under_its_number_with_its_layout() -> None:
+    request = sweep_request()
+    first = plan_for(request)
+    done = run(first, 1)[0]
+    cut_short = trial(ordered(first), state=TrialState.QUEUED, finished_at=None)
+    again = ordered(plan_for(request, [done, cut_short]))
+    assert (again.number, again.layout, again.stored) == (1, cut_short.layout, cut_short)
+
+
+def test_an_interrupted_trial_is_run_again_even_when_the_budget_is_spent() -> None:
+    request = sweep_request(budget=Budget(num_trials=1))
+    cut_short = trial(ordered(plan_for(request)), state=TrialState.QUEUED, finished_at=None)
+    assert ordered(plan_for(request, [cut_short])).stored == cut_short
+
+
+def test_a_trial_interrupted_three_times_may_not_run_again() -> None:
+    request = sweep_request()
+    plan = plan_for(request)
+    order = ordered(plan)
+    assert plan.may_run(trial(order, state=TrialState.QUEUED, attempts=2))
+    assert not plan.may_run(trial(order, state=TrialState.QUEUED, attempts=3))
+
+
+def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
+    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
+    run(plan, 1, measurement=measurement(mfu=0.4))
+    ordered(plan)
+    assert [plan.reported(step_report(step, mfu=0.1)) for step in range(2)] == [False, True]
+
+
+def test_steps_of_the_warm_up_are_not_judged() -> None:
+    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
+    run(plan, 1, measurement=measurement(mfu=0.4))
+    ordered(plan)
+    assert not any(plan.reported(step_report(step, mfu=0.01, is_warmup=True)) for step in range(5))
+
+
+@pytest.mark.parametrize(("budget_bytes", "limit_bytes"), [(None, 4e9), (1e9, 1e9), (9e9, 4e9)])
+def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: int | None, limit_bytes: float) -> None:
+    request = sweep_request()
+    request = replace(request, trial=replace(request.trial, memory_budget_bytes=budget_bytes))
+    assert trial_job(request).cluster.accelerator.memory_bytes == limit_bytes
+
+
+def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget() -> None:
+    request = sweep_request(space=ONE_LAYOUT)
+    needed_bytes = ordered(plan_for(request)).prediction.memory.total_bytes
+    request = replace(request, trial=replace(request.trial, memory_budget_bytes=int(0.99 * needed_bytes)))
+    assert not ordered(plan_for(request)).prediction.fits
+
+
+def test_optuna_sees_the_trials_under_the_numbers_we_store() -> None:
+    plan = plan_for(sweep_request())
+    ended = [*run(plan, 2), *run(plan, 1, state=TrialState.FAILED, failure=failure())]
+    assert [t.number for t in plan.study.trials] == [t.number for t in ended]
+
+
+def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> None:
+    space = tiny_space(
+        precision=(Precision.BF16, Precision.FP8_EMULATED), micro_batch_size=(1, 2), recompute=(Recompute.NONE,)
+    )
+    request = sweep_request(space=space, budget=Budget(num_trials=1000, min_gain=0))
+    plan, ended = plan_for(request), list[Trial]()
+    while isinstance(order := plan.next(0.0), RunTrial):
+        mfu = 0.9 if order.layout.is_emulated else 0.1  # a ninth: below the half that others are ended at
+        assert not any(plan.reported(step_report(step, mfu=0.1)) for step in range(4))
+        ended.append(trial(order, measurement=measurement(mfu=mfu)))
+        plan.finished(ended[-1])
+    assert {t.layout.is_emulated for t in ended} == {False, True}
+    for told in (plan, plan_for(request, ended)):
+        counted = told.study.get_trials(states=(OptunaState.COMPLETE,))
+        assert {(t.params["precision"], t.value) for t in counted} == {("bf16", 0.1)}
+
+
+def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
+    space = tiny_space(precision=(Precision.FP8_EMULATED,))
+    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
+    run(plan, 5)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from autotuner.search.sweeps.pruner import LosingPruner
+
+
+def study_with_best(value: float | None, fraction: float) -> optuna.Study:
+    study = optuna.create_study(direction="maximize", pruner=LosingPruner(fraction))
+    if value is not None:
+        study.add_trial(optuna.trial.create_trial(value=value))
+    return study
+
+
+def pruned(study: optuna.Study, *reports: float) -> bool:
+    trial = study.ask()
+    for step, value in enumerate(reports):
+        trial.report(value, step)
+    return trial.should_prune()
+
+
+def test_a_trial_that_stays_below_the_fraction_of_the_best_is_pruned() -> None:
+    assert pruned(study_with_best(0.4, 0.5), 0.10, 0.15)
+
+
+def test_a_trial_whose_best_step_reaches_the_fraction_goes_on() -> None:
+    assert not pruned(study_with_best(0.4, 0.5), 0.25, 0.05)
+
+
+def test_one_report_is_too_few_to_judge() -> None:
+    assert not pruned(study_with_best(0.4, 0.5), 0.01)
+
+
+def test_the_first_trial_has_nothing_to_lose_against() -> None:
+    assert not pruned(study_with_best(None, 0.5), 0.01, 0.01)
+
+
+@pytest.mark.parametrize("reports", [(0.0, 0.0), (1e-9, 1e-9)])
+def test_a_fraction_of_zero_never_prunes(reports: tuple[float, float]) -> None:
+    assert not pruned(study_with_best(0.4, 0.0), *reports)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from autotuner.domain.trial import Breakdown
+from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, phases
+from tests.builders import breakdown, measurement
+
+
+def test_a_step_time_is_said_with_the_interval_of_its_median() -> None:
+    assert certainty(measurement(step_time_interval_s=0.003)) == "± 3 ms"
+
+
+def test_a_step_time_of_few_steps_is_said_with_its_quartiles() -> None:
+    assert certainty(measurement(step_time_interval_s=None, step_time_spread_s=0.02)) == "quartiles 20 ms apart"
+
+
+def test_the_parts_of_a_step_come_longest_first_and_without_those_that_took_no_time() -> None:
+    found = phases(breakdown(forward_s=1.0, backward_s=2.0, pipeline_idle_s=1.0))
+    assert [(phase.name, phase.share) for phase in found] == [
+        ("backward", 0.5),
+        ("forward", 0.25),
+        ("pipeline idle", 0.25),
+    ]
+
+
+def test_every_part_of_a_breakdown_has_a_word() -> None:
+    assert set(PHASE_WORDS) == {field.name for field in fields(Breakdown)} - {"rank"}
+
+
+def test_an_older_record_says_what_it_knows() -> None:
+    assert facts(measurement()) == {
+        "steps": "5 measured",
+        "others used": "2 % of the machine's CPU time",
+        "peak memory per rank": "10 MB allocated",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "text"),
+    [
+        ({"num_warmup_steps": 3}, "steps", "5 measured after 3 to warm up"),
+        ({"noise_floor": 0.021}, "equal runs differ by", "2 %"),
+        ({"num_disturbed": 2}, "disturbed runs", "2, thrown away"),
+        ({"breakdown_failure": "oom: no memory"}, "no breakdown", "oom: no memory"),
+        (
+            {"extrapolated_from": (2, 4)},
+            "extrapolated",
+            "from 2 and 4 layers per stage, not measured on the whole model",
+        ),
+        ({"compile_s": 18.2}, "compilation", "18.2 s, before the steps that count"),
+        ({"hfu": 0.31}, "HFU", "31.0 %, with what is computed again"),
+        ({"reserved_bytes": (20_000_000,)}, "peak memory per rank", "10 MB allocated, 20 MB reserved"),
+        ({"power_w": 612.3}, "power per accelerator", "612 W"),
+    ],
+)
+def test_what_else_is_known_of_a_measurement_is_said(changes: dict[str, object], name: str, text: str) -> None:
+    assert facts(measurement(**changes))[name] == text

@@ -1,0 +1,1 @@
+"""Microbenchmarks of this machine: matrix products, memory, attention, collectives."""

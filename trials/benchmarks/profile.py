@@ -1,0 +1,119 @@
+"""``python -m trials.benchmarks.profile``: a ``ProfileRequest`` from standard input, ``Measurements`` to its output.
+
+Every rank measures at once, each on its own core or device, because that is how training uses them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import platform
+import sys
+import tempfile
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
+
+from autotuner.domain.profile import Measurements, ProfileRequest
+from trials.benchmarks.microbenchmarks import (
+    Bench,
+    Sizes,
+    attention_points,
+    collective_points,
+    gemm_points,
+    launch_s,
+    traffic_points,
+)
+from trials.measurement.cores import cpu_name, own_core, pin
+from trials.measurement.environment import hashed
+from trials.runtime.parent_death import die_with_parent
+from trials.runtime.rank import Place, device_of, host_name, join, meet
+from trials.runtime.serve_one import answer_one
+
+__all__ = ["measure"]
+
+_TIMEOUT_S = 120.0
+_BUDGET_S = 0.1
+"""Of one point: enough for dozens of calls of what takes a millisecond."""
+_QUICK_BUDGET_S = 0.005
+
+
+def measure(request: ProfileRequest) -> Measurements:
+    """The points of this machine, as rank 0 saw them while all ranks measured.
+
+    Raises:
+        ChildProcessError: A rank died; its traceback is on standard error.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="autotuner-profile-") as folder:
+        places = [
+            Place(rank=rank, world_size=request.num_ranks, local_rank=rank, local_world_size=request.num_ranks)
+            for rank in range(request.num_ranks)
+        ]
+        ranks = [context.Process(target=_rank, args=(request, place, Path(folder), sender)) for place in places]
+        for rank in ranks:
+            rank.start()
+        sender.close()  # so that ranks that die leave nobody who could still write
+        try:
+            answer: Measurements = receiver.recv()
+        except EOFError as error:
+            raise ChildProcessError("a rank of the profile died") from error
+        finally:
+            for rank in ranks:
+                rank.join()
+    return answer
+
+
+def _rank(request: ProfileRequest, place: Place, folder: Path, sender: Connection) -> None:
+    die_with_parent()
+    try:
+        measured = _measured(request, place, folder)
+    except Exception:
+        traceback.print_exc()
+        return
+    if place.rank == 0:
+        sender.send(measured)
+
+
+def _measured(request: ProfileRequest, place: Place, folder: Path) -> Measurements:
+    device = device_of(request.device, place)
+    if device.type == "cpu":
+        pin(own_core(place))
+        torch.set_num_threads(1)
+    join(device, place, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), place.world_size))
+    bench = Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
+    sizes = Sizes.of(device, quick=request.quick)
+    meet(device)
+    return Measurements(
+        launch_s=launch_s(bench),
+        gemm=tuple(gemm_points(bench, sizes)),
+        attention=tuple(attention_points(bench, sizes)),
+        traffic=tuple(traffic_points(bench, sizes)),
+        collectives=tuple(collective_points(bench, sizes)),  # the first of them waits for all ranks
+        environment=_environment(device),
+    )
+
+
+def _environment(device: torch.device) -> dict[str, str]:
+    """Versions and names; the host's only as a hash, which tells machines apart and names none."""
+    facts = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "host": hashed(host_name()),
+    }
+    if device.type == "cuda":
+        return {**facts, "device": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
+    return {**facts, "device": cpu_name()}
+
+
+def main() -> int:
+    """Answer the request on standard input; 2 where it cannot be read."""
+    torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
+    return answer_one(ProfileRequest, measure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

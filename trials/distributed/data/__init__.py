@@ -1,0 +1,1 @@
+"""Gradients, optimizer states and parameters over data-parallel ranks."""

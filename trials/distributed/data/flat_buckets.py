@@ -1,0 +1,175 @@
+"""Data parallelism over flat memory: gradients are reduced in buckets, and each rank updates its slice of a bucket.
+
+With shards this is ZeRO's first level (arXiv 1910.02054, section 5.1): a reduce-scatter of the gradients, an update
+of the slice, an all-gather of the values. Without, a slice is the whole bucket and its reduction an all-reduce: that
+is for what DistributedDataParallel cannot do. Its reducer loses count of its buckets where a pipeline rank has several
+stages, and between tensor ranks it unties a tied table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from trials.distributed.data.optimizer_shard import complete_gradient, local_part
+
+__all__ = ["Reduction", "Slice", "buckets"]
+
+
+# torch 2.13 warns of the older names, and 2.11 has no others
+_reduce_scatter: Callable[..., dist.Work] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """How gradients become those of the global batch.
+
+    Attributes:
+        shards: Ranks that split the update; None: nobody does.
+        copies: Ranks that hold the same slice; None: nobody else does.
+        num_losses: Ranks whose losses are averaged.
+        dtype: Format in which gradients are summed.
+    """
+
+    shards: DeviceMesh | None
+    copies: DeviceMesh | None
+    num_losses: int
+    dtype: torch.dtype
+
+
+class Slice:
+    """This rank's slice of a bucket of parameters, which become views of one flat tensor; a ``Share``.
+
+    ``num_copies`` places hold the whole bucket as this rank does.
+    """
+
+    def __init__(
+        self,
+        stage: nn.Module,
+        parameters: Sequence[nn.Parameter],
+        reduction: Reduction,
+        *,
+        num_copies: int,
+        is_tied: bool = False,
+    ) -> None:
+        self._reduction = reduction
+        shards = reduction.shards
+        num_slices, place = (1, 0) if shards is None else (shards.size(), shards.get_local_rank())
+        parts = [local_part(parameter.detach()) for parameter in parameters]
+        num_elements = sum(part.numel() for part in parts)
+        padded = -(-num_elements // num_slices) * num_slices
+        self._flat = parts[0].new_zeros(padded)
+        self._own = self._flat.chunk(num_slices)[place]
+        self.num_copies = num_copies // num_slices
+        self.is_tied = is_tied
+        views = [view.view_as(part) for view, part in zip(_cut(self._flat, parts), parts, strict=True)]
+        for view, part in zip(views, parts, strict=True):
+            view.copy_(part)
+        self._parameters = _replaced(stage, parameters, views)
+        self._sum: Tensor | None = None
+        self._pending: dist.Work | None = None
+        self._num_expected = 0
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+
+    def expect_last_backward(self) -> None:
+        """See ``Share``."""
+        self._num_expected = len(self._parameters)
+
+    def _on_gradient(self, parameter: Tensor) -> None:
+        del parameter
+        if self._num_expected > 0:
+            self._num_expected -= 1
+            if self._num_expected == 0:
+                self.start_reduction()
+
+    @torch.no_grad()
+    def start_reduction(self) -> None:
+        """See ``Share``."""
+        if self._sum is not None:
+            return
+        whole = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
+        for parameter, piece in zip(self._parameters, _cut(whole, self._parameters), strict=True):
+            piece.copy_(complete_gradient(parameter).reshape(-1))
+            parameter.grad = None
+        whole /= self._reduction.num_losses
+        if self._reduction.shards is not None:
+            group = self._reduction.shards.get_group()
+            self._sum = torch.empty_like(self._own, dtype=whole.dtype)
+            self._pending = _reduce_scatter(self._sum, whole, group=group, async_op=True)
+        else:
+            self._sum = whole
+            self._pending = self._add_copies(whole)
+
+    def take_gradient(self) -> Tensor:
+        """See ``Share``."""
+        assert self._sum is not None
+        if self._pending is not None:
+            self._pending.wait()
+        if self._reduction.shards is not None and (pending := self._add_copies(self._sum)) is not None:
+            pending.wait()
+        gradient, self._sum, self._pending = self._sum.float(), None, None
+        return gradient
+
+    def _add_copies(self, gradient: Tensor) -> dist.Work | None:
+        copies = self._reduction.copies
+        return None if copies is None else dist.all_reduce(gradient, group=copies.get_group(), async_op=True)
+
+    def values(self) -> Tensor:
+        """See ``Share``."""
+        return self._own.float()
+
+    @torch.no_grad()
+    def write(self, values: Tensor) -> None:
+        """See ``Share``."""
+        if self._own.data_ptr() != values.data_ptr():
+            self._own.copy_(values)
+        if self._reduction.shards is not None:
+            _all_gather(self._flat, self._own, group=self._reduction.shards.get_group())
+
+
+def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
+    """The parameters in order, together until they fill a bucket."""
+    bucket: list[nn.Parameter] = []
+    held_bytes = 0
+    for parameter in parameters:
+        bucket.append(parameter)
+        held_bytes += local_part(parameter.detach()).nbytes
+        if held_bytes >= bucket_bytes:
+            yield bucket
+            bucket, held_bytes = [], 0
+    if bucket:
+        yield bucket
+
+
+def _cut(flat: Tensor, parts: Iterable[Tensor]) -> list[Tensor]:
+    """Consecutive pieces of a flat tensor, as large as the parts; what is left over is padding."""
+    sizes = [local_part(part.detach()).numel() for part in parts]
+    return list(torch.split(flat[: sum(sizes)], sizes))
+
+
+def _replaced(stage: nn.Module, parameters: Sequence[nn.Parameter], views: Sequence[Tensor]) -> list[nn.Parameter]:
+    """New parameters in the memory of ``views`` in the place of the old ones, tied ones in all their places."""
+    new = {old: _parameter_like(old, view) for old, view in zip(parameters, views, strict=True)}
+    for module in stage.modules():
+        for name, old in list(module.named_parameters(recurse=False)):
+            if old in new:
+                setattr(module, name, new[old])
+    return list(new.values())
+
+
+def _parameter_like(old: nn.Parameter, local: Tensor) -> nn.Parameter:
+    if not isinstance(old, DTensor):
+        return nn.Parameter(local)
+    return nn.Parameter(
+        DTensor.from_local(
+            local, old.device_mesh, old.placements, run_check=False, shape=old.shape, stride=old.stride()
+        )
+    )

@@ -1,0 +1,134 @@
+"""Data parallelism of a rank's part of the model: replicas, shards, or both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # exported, but not by name
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.layout import Layout
+from autotuner.domain.stages import ONE_STAGE_SCHEDULES
+from autotuner.units import MIB
+from trials.distributed.expert_ranks import experts_of
+from trials.distributed.mesh import Grid
+from trials.model.experts import Experts
+
+__all__ = ["replicated_or_sharded", "reshard", "shard", "shard_experts"]
+
+_FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+
+
+def shard(module: nn.Module, grid: Grid) -> None:
+    """FSDP2, or HSDP where the shards are replicated as well; nothing where the layout shards no gradients.
+
+    Context ranks are shards too: they hold the same parameters and see other tokens.
+    """
+    layout = grid.layout
+    if layout.shard_level not in _FSDP_LEVELS:
+        return
+    hybrid = layout.data_parallel_replicate_degree > 1
+    # the logits of a tensor rank are a view of a DTensor; the warning is for those who write into them
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    _fully_shard(module, grid.axis("dp_replicate", "shard") if hybrid else grid.axis("shard"), grid)
+
+
+def shard_experts(layer: nn.Module, grid: Grid) -> None:
+    """The same for experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
+    layout = grid.layout
+    if layout.shard_level not in _FSDP_LEVELS or layout.expert_parallel_degree == 1:
+        return
+    hybrid = layout.data_parallel_replicate_degree > 1
+    if hybrid or grid.experts("expert_shard").size() > 1:
+        for experts in experts_of(layer):
+            mesh = grid.experts("dp_replicate", "expert_shard") if hybrid else grid.experts("expert_shard")
+            _fully_shard(experts, mesh, grid)
+
+
+def _fully_shard(module: nn.Module, mesh: DeviceMesh, grid: Grid) -> None:
+    layout = grid.layout
+    fully_shard(
+        module,
+        mesh=mesh,
+        reshard_after_forward=layout.reshard_after_forward,
+        mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32 if layout.fp32_gradient_reduce else None),
+        shard_placement_fn=_expert_dim(module, mesh) if isinstance(module, Experts) else None,
+        ignored_params=_held_by_expert_ranks(module, grid),
+    )
+
+
+def _expert_dim(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard]:
+    """Whole experts are dealt to the shards where that comes out even, else each matrix is cut."""
+    dim = 1 if len(experts.indices) % mesh.size(-1) else 0
+    return lambda parameter: Shard(dim)
+
+
+def _held_by_expert_ranks(module: nn.Module, grid: Grid) -> set[nn.Parameter]:
+    """The parameters that one rank of the shards holds alone: nobody is there to share them with."""
+    if grid.layout.expert_parallel_degree == 1 or isinstance(module, Experts):
+        return set()
+    return {parameter for experts in experts_of(module) for parameter in experts.parameters()}
+
+
+def reshard(model: nn.Module) -> None:
+    """Forget the whole parameters of a sharded model: the next forward pass gathers them anew."""
+    for module in _sharded_modules(model):
+        module.reshard()
+
+
+def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
+    """The part whose layers are sharded already, sharded as a whole; or its replica; or the part itself."""
+    layout = grid.layout
+    shard(part, grid)
+    if layout.shard_level == ShardLevel.GRADIENTS:
+        for module in _sharded_modules(part):
+            module.set_reshard_after_backward(reshard_after_backward=False)
+    if layout.shard_level != ShardLevel.NONE or grid.num_losses == 1 or not _suits_ddp(part, layout):
+        return part
+    if layout.tensor_parallel_degree > 1:
+        _pre_dp_module_transform(part)  # DDP reduces plain tensors, the forward gets its DTensors back
+    return _replica(part, grid)
+
+
+def _suits_ddp(part: nn.Module, layout: Layout) -> bool:
+    """DDP's reducer counts on one backward after another through one module, and sees no tie between DTensors."""
+    one_stage = layout.pipeline_schedule in ONE_STAGE_SCHEDULES
+    num_places = len(list(part.named_parameters(remove_duplicate=False)))
+    ties = num_places > len(list(part.parameters()))
+    return one_stage and not (ties and layout.tensor_parallel_degree > 1)
+
+
+def _replica(part: nn.Module, grid: Grid) -> DistributedDataParallel:
+    group = grid.copies.get_group()
+    replica = DistributedDataParallel(
+        part,
+        process_group=group,
+        init_sync=False,  # the first values are equal by construction
+        gradient_as_bucket_view=True,
+        bucket_cap_mb=grid.layout.gradient_bucket_bytes / MIB,
+    )
+    if grid.layout.fp32_gradient_reduce:
+        # a lambda, for DDP compares a hook's annotations with classes, and ours are texts
+        replica.register_comm_hook(None, lambda _, bucket: _mean_in_fp32(bucket, group))
+    return replica
+
+
+def _mean_in_fp32(bucket: GradBucket, group: dist.ProcessGroup) -> Future[Tensor]:
+    """Average a bucket of gradients over the replicas, in fp32 on the way."""
+    total = bucket.buffer().float().div_(group.size())
+    future: Future[list[Tensor]] = dist.all_reduce(total, group=group, async_op=True).get_future()
+    return future.then(lambda summed: bucket.buffer().copy_(summed.value()[0]))
+
+
+def _sharded_modules(model: nn.Module) -> Iterator[FSDPModule]:
+    return (module for module in model.modules() if isinstance(module, FSDPModule))

@@ -1,0 +1,86 @@
+"""Makes a decoder parallel, layer by layer, each kind of parallelism and each option by a module of its own.
+
+A layer exists in full on a rank only between its first values and its sharding, so a model whose shards fit never
+has to fit as a whole.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from autotuner.domain.stages import stage_layers, stages_of_rank
+from autotuner.domain.trial import TrialSpec
+from trials.distributed.context.plan import context_core, context_part
+from trials.distributed.data.fsdp_ddp import replicated_or_sharded, shard, shard_experts
+from trials.distributed.expert_ranks import expert_share, spread_experts
+from trials.distributed.mesh import Grid
+from trials.distributed.tensor import split_ends, split_layer
+from trials.model.attention import attention_core
+from trials.model.decoder import Decoder
+from trials.model.weights import materialise, parameter_dtype
+from trials.options.compile import compiled
+from trials.options.fp8 import use_fp8
+from trials.options.offload import offloaded
+from trials.options.recompute import recomputed
+
+__all__ = ["first_layer", "parallel_stages"]
+
+
+def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:
+    """This rank's stages of the model, ready to train, in the order of the model."""
+    stages = stages_of_rank(spec.layout, grid.position("pp"))
+    return tuple(_parallel_stage(spec, grid, device, stage) for stage in stages)
+
+
+def first_layer(stage: nn.Module) -> nn.Module:
+    """The first layer of one of the ``parallel_stages``."""
+    layers = next(module for module in stage.modules() if isinstance(module, nn.ModuleDict))
+    return next(iter(layers.values()))
+
+
+def _parallel_stage(spec: TrialSpec, grid: Grid, device: torch.device, stage: int) -> nn.Module:
+    decoder = _meta_decoder(spec, grid, device, stage)
+    fill = partial(materialise, seed=spec.seed, device=device, dtype=parameter_dtype(spec.layout.precision))
+    for place, (index, layer) in enumerate(list(decoder.layers.items())):
+        fill(layer, f"layers.{index}")
+        decoder.layers[index] = _parallel_layer(layer, spec, grid, device, place=place)
+    for name in ("embedding", "positions", "norm", "output"):
+        if (module := getattr(decoder, name)) is not None:
+            # a tied table that is not on this stage as an embedding has an embedding's values all the same
+            fill(module, "embedding" if name == "output" and spec.model.tied_embeddings else name)
+    split_ends(decoder, spec, grid)
+    if spec.model.tied_embeddings and decoder.output is not None and decoder.embedding is not None:
+        decoder.output.weight = decoder.embedding.weight
+    return replicated_or_sharded(decoder, grid)
+
+
+def _meta_decoder(spec: TrialSpec, grid: Grid, device: torch.device, stage: int) -> Decoder:
+    """The layers of a stage, without memory."""
+    layout, seq_len = spec.layout, spec.workload.seq_len
+    core = context_core(attention_core(layout.attention_kernel, seq_len=seq_len, device=device), grid, device)
+    part, experts = context_part(grid), expert_share(grid)
+    with torch.device("meta"):
+        return Decoder(
+            spec.model,
+            seq_len=seq_len,
+            layers=stage_layers(layout, spec.model.num_layers, stage),
+            part=part,
+            core=core,
+            experts=experts,
+            fused_norm=layout.fused_norm,
+        )
+
+
+def _parallel_layer(layer: nn.Module, spec: TrialSpec, grid: Grid, device: torch.device, *, place: int) -> nn.Module:
+    """A layer with its values, split, wrapped and sharded; ``place`` counts the layers of its stage from 0."""
+    layout = spec.layout
+    use_fp8(layer, layout)
+    spread_experts(layer, grid)
+    split_layer(layer, spec, grid)
+    wrapped = offloaded(compiled(recomputed(layer, layout, place=place), grid), layout, device)
+    shard_experts(wrapped, grid)
+    shard(wrapped, grid)
+    return wrapped

@@ -1,0 +1,227 @@
+"""``python -m trials.dry_run.dry_run``: a ``DryRunRequest`` from standard input, a ``DryRun`` to standard output.
+
+It is the trial job's own step that runs, by the modules of the trial as they are, on tensors that have shapes only. So
+nothing here knows an option.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from autotuner.domain.choice import AttentionKernel
+from autotuner.domain.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
+from autotuner.domain.trial import TrialSpec
+from trials.distributed.context.plan import context_part
+from trials.distributed.mesh import Grid
+from trials.distributed.parallelize import parallel_stages
+from trials.dry_run.extrapolate import Shortcut
+from trials.dry_run.fake_ranks import answer_reducers, fake_ranks, without_values
+from trials.dry_run.swap import swapped
+from trials.dry_run.tracker import Tracker, tracked
+from trials.measurement.stopwatch import Stopwatch
+from trials.options import offload
+from trials.runtime.failure import headline
+from trials.runtime.parent_death import die_with_parent
+from trials.runtime.serve_one import answer_one
+from trials.training.build import build_step
+from trials.training.data import Batch, batch
+from trials.training.step import Step
+
+__all__ = ["dry_run", "run_rank"]
+
+_DEVICE = torch.device("cpu")
+"""Of the tensors without values: a torch without CUDA has no other device whose operations know their results."""
+
+
+def dry_run(request: DryRunRequest) -> DryRun:
+    """What the ranks hold and compute, found by a process of its own: torch remembers groups and meshes."""
+    spec, notes = _runnable(request.spec)
+    shortcut = Shortcut.of(spec, exact=request.exact)
+    specs, weights = shortcut.specs(), shortcut.weights()
+    tasks = [(smaller, rank) for rank in request.ranks for smaller in specs]
+    with ThreadPoolExecutor(min(_num_cores(), len(tasks))) as waiting:
+        answers = list(waiting.map(_in_fork, tasks))
+    size = len(specs)
+    return DryRun(
+        ranks=tuple(_combined(answers[at : at + size], weights) for at in range(0, len(answers), size)),
+        layers_run=shortcut.layers if len(shortcut.layers) > 1 else (),
+        micro_batches_run=shortcut.micro_batches if len(shortcut.micro_batches) > 1 else (),
+        notes=notes,
+    )
+
+
+def _in_fork(task: tuple[TrialSpec, int]) -> RankDryRun:
+    """The answer of ``run_rank`` in a process that has torch from the start and is gone afterwards."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(sender, *task))
+    child.start()
+    sender.close()  # so that a child that dies leaves nobody who could still write
+    try:
+        answer: RankDryRun | str = receiver.recv()
+    except EOFError:
+        answer = "it was killed"
+    child.join()
+    if isinstance(answer, str):
+        raise ChildProcessError(f"the step of rank {task[1]} cannot run without values: {answer}")
+    return answer
+
+
+def _answer(sender: Connection, spec: TrialSpec, rank: int) -> None:
+    die_with_parent()
+    try:
+        sender.send(run_rank(spec, rank))
+    except Exception as error:
+        traceback.print_exc()
+        sender.send(headline(error))
+
+
+def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
+    """Build the rank's part of the model and run its first step, as a trial does; once per process."""
+    torch.set_num_threads(1)
+    with fake_ranks(rank, spec.layout.world_size):
+        grid = Grid(spec.layout, _DEVICE)
+        with without_values(), tracked(on_cpu=spec.device == "cpu") as tracker, _host_apart(spec, tracker):
+            _one_step(spec, grid, tracker)
+        return RankDryRun(rank=rank, held=tracker.holdings.peak(), counts=tracker.tally.counts())
+
+
+@contextmanager
+def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
+    """Where activations that a device offloads are no longer held; a CPU offloads them to its own memory."""
+    room = offload.room_on_host
+
+    def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
+        with tracker.holdings.elsewhere():
+            return room(tensor, pinned=pinned)
+
+    with nullcontext() if spec.device == "cpu" else swapped(offload, "room_on_host", apart):
+        yield
+
+
+def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
+    holdings = tracker.holdings
+    holdings.now = "parameters"
+    stages = parallel_stages(spec, grid, _DEVICE)
+    answer_reducers(stages)
+    holdings.now = "optimizer"
+    step = build_step(spec, stages, grid, _DEVICE, _GradientFinder(stages, tracker))
+    holdings.now = "activations"
+    share = _share_of_batch(spec, grid)
+    tracker.start_counting()
+    _finding_gradients(step, stages, tracker)(share, number=0)
+
+
+class _GradientFinder(Stopwatch):
+    """Looks for gradients at each moment that the step marks: in a backward pass those of earlier ones are there."""
+
+    def __init__(self, stages: Sequence[nn.Module], tracker: Tracker) -> None:
+        super().__init__(_DEVICE)
+        self._stages = stages
+        self._tracker = tracker
+
+    def mark(self, name: str) -> None:
+        """See ``Stopwatch``."""
+        super().mark(name)
+        _name_gradients(self._stages, self._tracker)
+
+
+def _finding_gradients(step: Step, stages: Sequence[nn.Module], tracker: Tracker) -> Step:
+    """The step, looking for gradients once more when all are there."""
+
+    def passes(batch: Batch) -> Tensor:
+        loss = step.passes(batch)
+        _name_gradients(stages, tracker)
+        return loss
+
+    return replace(step, passes=passes)
+
+
+def _name_gradients(stages: Sequence[nn.Module], tracker: Tracker) -> None:
+    for stage in stages:
+        for parameter in stage.parameters():
+            if parameter.grad is not None:
+                gradient = parameter.grad
+                local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+                tracker.holdings.name(local, "gradients")
+
+
+def _share_of_batch(spec: TrialSpec, grid: Grid) -> Batch:
+    return batch(
+        spec.workload,
+        vocab_size=spec.model.vocab_size,
+        seed=spec.seed,
+        step=0,
+        replica=grid.replica,
+        num_replicas=spec.layout.data_parallel_degree,
+        part=context_part(grid),
+        device=_DEVICE,
+    )
+
+
+def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
+    """The job with what needs a device taken out, and what its figures leave open."""
+    layout, notes = spec.layout, list[str]()
+    if layout.attention_kernel not in (AttentionKernel.MATH, AttentionKernel.FLASH):
+        notes.append(f"attention {layout.attention_kernel} was run as flash, which keeps as much")
+        layout = replace(layout, attention_kernel=AttentionKernel.FLASH)
+    if layout.compiled:
+        notes.append("nothing was compiled: layers are counted as written, and compiled ones move and keep less")
+        layout = replace(layout, compiled=False)
+    if layout.offload_activations and spec.device == "cpu":
+        notes.append("offloaded activations are counted with the others: a CPU offloads to its own memory")
+    elif layout.offload_activations:
+        notes.append("offloaded activations left at once: copies under way are not counted")
+    if layout.expert_parallel_degree > 1:
+        notes.append("every expert got as many tokens as the others: what a router chooses is not known")
+    return replace(spec, layout=layout), tuple(notes)
+
+
+def _combined(answers: Sequence[RankDryRun], weights: Sequence[float]) -> RankDryRun:
+    """The weighted sum of several answers for one rank."""
+
+    def total(values: Sequence[float]) -> float:
+        return float(round(sum(weight * value for weight, value in zip(weights, values, strict=True))))
+
+    held = [answer.held for answer in answers]
+    counts = [answer.counts for answer in answers]
+    return RankDryRun(
+        rank=answers[0].rank,
+        held=HeldBytes(**{name: total([getattr(h, name) for h in held]) for name in HeldBytes.__dataclass_fields__}),
+        counts=OperationCounts(
+            **{name: total([getattr(c, name) for c in counts]) for name in ("flop", "moved_bytes", "num_operations")},
+            collectives=tuple(
+                CollectiveCount(
+                    kind=same[0].kind,
+                    num_calls=total([c.num_calls for c in same]),
+                    num_bytes=total([c.num_bytes for c in same]),
+                )
+                for same in zip(*(c.collectives for c in counts), strict=True)
+            ),
+        ),
+    )
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def main() -> int:
+    """Answer the request on standard input; 2 where it cannot be read."""
+    return answer_one(DryRunRequest, dry_run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""One rank of a large job, alone in a process without a device: its tensors have shapes and no values.
+
+Ranks that are not there answer every collective at once, and nothing is computed, so a rank of a 70 B model takes a few
+hundred megabytes here. What is real when the rank is entered stays real: the mesh finds its place by reading tensors.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._tools.fake_collectives  # its import gives collectives an implementation without values
+from torch import Tensor, UntypedStorage, nn
+from torch._C._distributed_c10d import GradBucket
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from trials.dry_run.swap import swapped
+
+__all__ = ["answer_reducers", "fake_ranks", "without_values"]
+
+_NUMBER_READ = 1
+"""What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite
+loss, and dividing by it is harmless."""
+
+
+@contextmanager
+def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
+    """Be one of so many ranks, the others of which only seem to be there."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Where new tensors have shapes and no values; a mesh has to be made before."""
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        _RealStaysReal(),  # type: ignore[no-untyped-call]  # torch types no mode
+        _addresses(),
+        _held_while_sent(),
+    ):
+        yield
+
+
+def answer_reducers(stages: Iterable[nn.Module]) -> None:
+    """Have DDP's reducers reduce by a call of ours.
+
+    Their own asks the collective for its result, and ranks that only seem to be there return none.
+    """
+    for stage in stages:
+        if isinstance(stage, DistributedDataParallel):
+            hook = lambda group, bucket: _reduced(group, bucket)  # noqa: E731, PLW0108  # DDP refuses annotations that are text
+            stage.register_comm_hook(stage.process_group, hook)
+
+
+def _reduced(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
+    buffer = bucket.buffer()
+    dist.all_reduce(buffer, group=group)
+    answer: Future[Tensor] = Future()
+    answer.set_result(buffer)
+    return answer
+
+
+class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor its making
+    """Computes with real tensors where all are real, and answers questions about values that are not there."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        del types
+        named = dict(kwargs or {})
+        tensors = [leaf for leaf in tree_leaves((args, named)) if isinstance(leaf, Tensor)]
+        if tensors and all(type(tensor) is Tensor for tensor in tensors):
+            with unset_fake_temporarily():
+                return func(*args, **named)
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return _NUMBER_READ
+        return func(*args, **named)
+
+
+@contextmanager
+def _addresses() -> Iterator[None]:
+    """Where tensors without values have addresses nevertheless: equal ones if they share memory, else different."""
+    storage_address: Callable[[UntypedStorage], int] = UntypedStorage.data_ptr
+
+    def of_storage(storage: UntypedStorage) -> int:
+        return storage._cdata if storage.device.type == "meta" else storage_address(storage)
+
+    def of_tensor(tensor: FakeTensor) -> int:
+        offset = tensor.storage_offset()
+        return of_storage(tensor.untyped_storage()) + int(offset) * tensor.element_size()
+
+    with swapped(UntypedStorage, "data_ptr", of_storage), swapped(FakeTensor, "data_ptr", of_tensor):
+        yield
+
+
+@contextmanager
+def _held_while_sent() -> Iterator[None]:
+    """Where what is sent lives as long as the work that sends it, as with gloo and NCCL; a fake work holds nothing.
+
+    Schedules of several stages keep these works until a step's end (``_PipelineScheduleRuntime``, torch 2.13).
+    """
+    send: Callable[..., dist.Work] = dist.ProcessGroup.send
+
+    def held(group: dist.ProcessGroup, tensors: list[Tensor], *args: Any) -> dist.Work:
+        work = send(group, tensors, *args)
+        weakref.finalize(work, tensors.clear)  # it keeps the list until then
+        return work
+
+    with swapped(dist.ProcessGroup, "send", held):
+        yield

@@ -1,0 +1,87 @@
+"""Sees every operation of a rank: what it returns is held, what it does is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from trials.dry_run.allocations import Holdings
+from trials.dry_run.op_counter import Tally, bytes_staged_by_gloo
+from trials.dry_run.swap import swapped
+
+__all__ = ["Tracker", "tracked"]
+
+_LOCAL = (Tensor, nn.Parameter, FakeTensor)
+"""Tensors that are what they seem; others (DTensor and its like) call operations on such as these in their turn."""
+
+
+class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode
+    """Feeds ``holdings`` and ``tally`` with the operations of the block that it is entered for.
+
+    ``on_cpu``: collectives are gloo's.
+    """
+
+    def __init__(self, *, on_cpu: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # nor its making
+        self._on_cpu = on_cpu
+        self.holdings = Holdings()
+        self.tally = Tally()
+        self._paused = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if any(kind not in _LOCAL for kind in types):
+            return NotImplemented
+        named = dict(kwargs or {})
+        out = func(*args, **named)
+        if not self._paused:
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, FakeTensor):
+                    self.holdings.see(leaf)
+            if self._on_cpu:
+                self.holdings.hold_for_a_moment(bytes_staged_by_gloo(func, args, out))
+            self.tally.add(func, args, named, out)
+        return out
+
+    def start_counting(self) -> None:
+        """What was executed before does not belong to a step; what is held stays."""
+        self.tally = Tally()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Where operations do not belong to the rank."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+
+@contextmanager
+def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
+    """Where a tracker sees the rank's own operations, whose job runs on CPUs or on other devices.
+
+    DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size, which are
+    no part of the rank.
+    """
+    tracker = Tracker(on_cpu=on_cpu)
+    propagate: Callable[..., Any] = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def unseen(*args: Any) -> Any:
+        with tracker.paused():
+            return propagate(*args)
+
+    with (
+        swapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
+        tracker.holdings.follow_resizes(),
+        tracker,
+    ):
+        yield tracker

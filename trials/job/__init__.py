@@ -1,0 +1,1 @@
+"""A trial as every rank runs it: admitted, built, stepped, reported."""

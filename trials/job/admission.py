@@ -1,0 +1,55 @@
+"""Whether a trial can run where it was started; asked before anything is built."""
+
+from __future__ import annotations
+
+from autotuner.domain.choice import AttentionKernel
+from autotuner.domain.cluster import Accelerator, Cluster, Link
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.trial import TrialSpec
+from autotuner.errors import InvalidInput
+from trials.runtime.rank import Place
+
+__all__ = ["admit"]
+
+
+def admit(spec: TrialSpec, place: Place) -> None:
+    """Return if the layout is legal for the model and the workload on the ranks there are.
+
+    Raises:
+        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+    """
+    broken = reasons(spec.layout, _job(spec, place), (*RULES, *TRIAL_RULES))
+    if broken:
+        first = broken[0]
+        given = str(getattr(spec.layout, first.field))
+        raise InvalidInput(f"layout.{first.field}", given, first.message, first.nearest)
+
+
+def _job(spec: TrialSpec, place: Place) -> Job:
+    """The ranks as a cluster; rates and sizes are 1 because no rule compares them, and 0 says that there is none.
+
+    What a GPU offers is known to whoever chose the layout for it, so here it offers all.
+    """
+    kernels = (AttentionKernel.MATH, AttentionKernel.FLASH)
+    accelerator = Accelerator(
+        name=spec.device,
+        kind=spec.device,
+        memory_bytes=1,
+        memory_bandwidth_bytes_per_s=1.0,
+        fp32_flop_per_s=1.0,
+        bf16_flop_per_s=1.0,
+        fp8_flop_per_s=0.0 if spec.device == "cpu" else 1.0,
+        peak_source="",
+        power_w=0.0,
+        attention_kernels=kernels if spec.device == "cpu" else tuple(AttentionKernel),
+    )
+    link = Link(name="any", bandwidth_bytes_per_s=1.0, latency_s=0.0)
+    cluster = Cluster(
+        name="ranks of this trial",
+        accelerator=accelerator,
+        num_nodes=place.world_size // place.local_world_size,
+        accelerators_per_node=place.local_world_size,
+        intra_node_link=link,
+        inter_node_link=link,
+    )
+    return Job(model=spec.model, cluster=cluster, workload=spec.workload)

@@ -1,0 +1,97 @@
+"""A trial from the first collective to the measurement, as every rank runs it."""
+
+from __future__ import annotations
+
+import traceback
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
+
+from autotuner.domain import wire
+from autotuner.domain.trial import TrialSpec
+from autotuner.errors import InvalidInput
+from autotuner.units import MIB
+from trials.benchmarks import gemm
+from trials.distributed.mesh import Grid
+from trials.job.admission import admit
+from trials.job.steps import run_steps
+from trials.measurement.cores import num_cores_used, own_core, pin
+from trials.measurement.measure import Peak
+from trials.measurement.memory import lift_limit, limit
+from trials.model.weights import parameter_dtype
+from trials.runtime.failure import classify, headline
+from trials.runtime.rank import Place, device_of, join, meet
+from trials.runtime.report import Reporter
+
+__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
+
+EXIT_MEASURED = 0
+"""The reports end with a measurement, or with its breakdown."""
+EXIT_FAILED = 1
+"""The trial died, or its profiled steps did; the reports say of what."""
+EXIT_REFUSED = 2
+"""The spec cannot run on these ranks, or cannot be read; where the reports could be written, they say why."""
+
+
+_RESERVE_BYTES = 4 * MIB
+"""Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
+
+
+def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | None = None) -> int:
+    """Run the trial that a JSON text describes, as one of its ranks; bad news goes to the reports.
+
+    The process is not fit for another trial afterwards: it is bound to a core, and its groups are left to its end.
+    """
+    reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
+    try:
+        spec = wire.loads(TrialSpec, spec_text)
+        admit(spec, place)
+        _run(spec, reporter, place, store)
+    except InvalidInput as error:
+        reporter.failure(classify(error), headline(error), traceback.format_exc())
+        return EXIT_REFUSED
+    except Exception as error:
+        reserve.close()
+        lift_limit()
+        reporter.failure(classify(error), headline(error), traceback.format_exc())
+        traceback.print_exc()
+        return EXIT_FAILED
+    return EXIT_MEASURED
+
+
+def _run(spec: TrialSpec, reporter: Reporter, place: Place, store: Store | None) -> None:
+    device = device_of(spec.device, place)
+    num_cores = num_cores_used(place)
+    if device.type == "cpu":
+        pin(own_core(place))
+        torch.set_num_threads(1)
+    join(device, place, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
+    reporter.started(spec, world_size=place.world_size)
+    grid = Grid(spec.layout, device)
+    peak = _peak(spec, device, place, num_cores)
+    if spec.settings.memory_budget_bytes is not None:
+        limit(device, spec.settings.memory_budget_bytes)
+    run_steps(spec, reporter, device, grid, peak)
+
+
+def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -> Peak:
+    """The ranks' peaks together: as given, or measured on all of them at once.
+
+    Ranks that share a core share its rate. No data sheet gives a core's, so one that is given was measured as well.
+    """
+    num_nodes = place.world_size // place.local_world_size
+    measured = f"measured GEMM rate of {num_cores * num_nodes} cores"
+    if spec.peak_flop_per_s is not None:
+        total_flop_per_s = spec.peak_flop_per_s * place.world_size
+        return Peak(flop_per_s=total_flop_per_s, source=measured if device.type == "cpu" else "data sheet")
+    meet(device)
+    rate = gemm.flop_per_s(device, parameter_dtype(spec.layout.precision))
+    if device.type == "cpu":
+        rate *= num_cores / place.local_world_size
+    total = torch.tensor(rate, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    if device.type == "cuda":
+        measured = f"measured GEMM rate of {place.world_size} devices"
+    return Peak(flop_per_s=total.item(), source=measured)

@@ -1,0 +1,158 @@
+"""The steps of a trial on one rank: warming up, measured, and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autotuner.domain.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
+from trials.distributed.context.plan import context_part
+from trials.distributed.mesh import Grid
+from trials.distributed.parallelize import parallel_stages
+from trials.measurement.breakdown import breakdown_of, longest_computing
+from trials.measurement.cores import CpuTime
+from trials.measurement.environment import environment
+from trials.measurement.measure import Peak, RankRecord, measurement, phases_of, step_report
+from trials.measurement.memory import MemoryWatch
+from trials.measurement.nvml import gpu_of
+from trials.measurement.pace import Pace
+from trials.measurement.power import PowerMeter
+from trials.measurement.recording import recorded
+from trials.measurement.stopwatch import Stopwatch
+from trials.options.compile_time import compile_time_s
+from trials.runtime.rank import host_name, meet
+from trials.runtime.report import Reporter
+from trials.training.build import build_step
+from trials.training.data import batch
+from trials.training.step import Step
+
+__all__ = ["run_steps"]
+
+T = TypeVar("T")
+
+
+def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak) -> None:
+    """Build the step, repeat it as the settings say, and report what the ranks saw together.
+
+    The measurement is reported before any step is profiled. A rank that dies of the profiler's memory, or is killed,
+    takes every later collective with it, and so whatever its peers have not reported by then.
+    """
+    watch, gpu = MemoryWatch(device), gpu_of(device)
+    watch.start()
+    stages = parallel_stages(spec, grid, device)
+    step = build_step(spec, stages, grid, device, Stopwatch(device))
+    steps = _Steps(
+        spec=spec,
+        reporter=reporter,
+        device=device,
+        grid=grid,
+        peak=peak,
+        step=step,
+        watch=watch,
+        pace=Pace(spec.settings),
+    )
+    steps.warm_up()
+    cpu, power = CpuTime.now(), PowerMeter.start(gpu)
+    steps.measure()
+    record = RankRecord(
+        host=host_name(),
+        cpu=CpuTime.now().since(cpu),
+        power_w=power.mean_w(),
+        phases=tuple(steps.phases),
+        peak_bytes=watch.peak_bytes,
+        reserved_bytes=watch.reserved_bytes,
+        compile_s=compile_time_s(),
+    )
+    reporter.measurement(
+        measurement(spec, peak, steps.reports, _gathered(record), environment=environment(device, gpu))
+    )
+    if spec.settings.profiled_steps:
+        reporter.breakdown(longest_computing(_gathered(steps.breakdown(stages))))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Steps:
+    """Repeats a step, with the next batch each time.
+
+    Attributes:
+        reports: One per step that was timed, warm-up included.
+        phases: One per measured step.
+    """
+
+    spec: TrialSpec
+    reporter: Reporter
+    device: torch.device
+    grid: Grid
+    peak: Peak
+    step: Step
+    watch: MemoryWatch
+    pace: Pace
+    reports: list[StepReport] = field(default_factory=list)
+    phases: list[PhaseTimes] = field(default_factory=list)
+
+    def warm_up(self) -> None:
+        """Until the step time is stationary."""
+        while not self.pace.is_warm:
+            self._timed(is_warmup=True)
+
+    def measure(self) -> None:
+        """Until the median of the step times is known well enough."""
+        while not self.pace.is_done:
+            self._timed(is_warmup=False)
+            self.phases.append(phases_of(self.step.stopwatch))
+
+    def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
+        """From steps that nobody times, because the profiler takes part in them."""
+        recordings = []
+        for number in range(self.spec.settings.profiled_steps):
+            with recorded(self.device, stages) as recording:
+                self._run(len(self.reports) + number)
+            recordings.append(recording)
+        return breakdown_of(recordings, self.spec.layout, self.device, rank=dist.get_rank())
+
+    def _timed(self, *, is_warmup: bool) -> None:
+        number = len(self.reports)
+        loss = self._run(number)
+        if number == 0:
+            self.watch.stop()
+        step_time_s = self._of_slowest_rank(self.step.stopwatch.between_s("begin", "done"))
+        self.pace.add(step_time_s)
+        report = step_report(self.spec, self.peak, step=number, is_warmup=is_warmup, step_time_s=step_time_s, loss=loss)
+        self.reports.append(report)
+        self.reporter.step(report)
+
+    def _run(self, number: int) -> float:
+        """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
+        share = batch(
+            self.spec.workload,
+            vocab_size=self.spec.model.vocab_size,
+            seed=self.spec.seed,
+            step=number,
+            replica=self.grid.replica,
+            num_replicas=self.spec.layout.data_parallel_degree,
+            device=self.device,
+            part=context_part(self.grid),
+        )
+        meet(self.device)
+        self.step.stopwatch.mark("begin")
+        loss = self.step(share, number=number)
+        self.step.stopwatch.mark("done")
+        return loss
+
+    def _of_slowest_rank(self, step_time_s: float) -> float:
+        """The same on every rank, so that all take the same decision on what follows."""
+        slowest = torch.tensor(step_time_s, dtype=torch.float64, device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return slowest.item()
+
+
+def _gathered(own: T) -> list[T]:
+    """What each rank has of this, by rank, on every rank."""
+    found: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return [one for one in found if one is not None]

@@ -1,0 +1,36 @@
+"""From recordings of steps to a ``Breakdown``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import fields
+
+import torch
+
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import Breakdown
+from trials.measurement.device_time import device_time_ns
+from trials.measurement.host_time import host_time_ns
+from trials.measurement.recording import Recording
+
+__all__ = ["breakdown_of", "longest_computing"]
+
+_PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
+
+
+def breakdown_of(recordings: Sequence[Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
+    """Mean parts of this rank's recorded steps, of which there is one at least."""
+    pipelined = layout.pipeline_parallel_degree > 1
+    steps = [
+        device_time_ns(recording.host, recording.device, pipelined=pipelined)
+        if device.type == "cuda"
+        else host_time_ns(recording.host, pipelined=pipelined)
+        for recording in recordings
+    ]
+    return Breakdown(rank=rank, **{part: statistics.fmean(step[part] for step in steps) / 1e9 for part in _PARTS})
+
+
+def longest_computing(breakdowns: Sequence[Breakdown]) -> Breakdown:
+    """The breakdown of the rank that computes longest: the one that the others wait for."""
+    return max(breakdowns, key=lambda b: b.forward_s + b.backward_s + b.optimizer_s)

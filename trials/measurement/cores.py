@@ -1,0 +1,75 @@
+"""CPU cores: which one a rank is bound to, and how busy everybody else kept the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from trials.runtime.rank import Place
+
+__all__ = ["CpuTime", "cpu_name", "num_cores_used", "own_core", "pin"]
+
+
+def own_core(place: Place) -> int:
+    """The core of this rank: the allowed ones in turn, by local rank."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[place.local_rank % len(allowed)]
+
+
+def num_cores_used(place: Place) -> int:
+    """Different cores that the ranks of this host are bound to; ask before ``pin``."""
+    return min(place.local_world_size, len(os.sched_getaffinity(0)))
+
+
+def pin(core: int) -> None:
+    """Bind this process and the threads it starts to one core, so that the cores a trial has are a fact."""
+    os.sched_setaffinity(0, {core})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """CPU seconds since boot or since a process's start; two of them make an interval."""
+
+    machine_busy_s: float
+    machine_total_s: float
+    own_s: float
+
+    @classmethod
+    def now(cls) -> CpuTime:
+        """Read the kernel's counters.
+
+        Source: proc(5), the fields of the line ``cpu`` of /proc/stat: user, nice, system, idle, iowait, irq,
+        softirq, steal; guest time is already inside user and nice.
+        """
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        per_second = os.sysconf("SC_CLK_TCK")
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(
+            machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) / per_second,
+            machine_total_s=sum(ticks) / per_second,
+            own_s=usage.ru_utime + usage.ru_stime,
+        )
+
+    def since(self, start: CpuTime) -> CpuTime:
+        """What was used between ``start`` and now."""
+        return CpuTime(
+            machine_busy_s=self.machine_busy_s - start.machine_busy_s,
+            machine_total_s=self.machine_total_s - start.machine_total_s,
+            own_s=self.own_s - start.own_s,
+        )
+
+    def foreign_share(self, ranks_s: float) -> float:
+        """Share of the machine that processes other than the ranks used, 0..1; ``ranks_s`` sums over this host's."""
+        if self.machine_total_s <= 0.0:
+            return 0.0  # shorter than a tick of the kernel's clock
+        return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)
+
+
+def cpu_name() -> str:
+    """The processor's model name as the kernel gives it; empty where it gives none."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""

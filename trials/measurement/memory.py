@@ -1,0 +1,151 @@
+"""Bytes that a rank's tensors hold and its allocator takes: a limit before the trial, the peaks after it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._C._profiler import _EventType
+from torch.autograd.profiler import profile
+
+from trials.runtime.stdio import silenced_stderr
+
+__all__ = ["MemoryWatch", "lift_limit", "limit"]
+
+
+def limit(device: torch.device, budget_bytes: int) -> None:
+    """Let this process allocate that much more, and then fail as it would on a full device.
+
+    On a CPU the kernel refuses data pages beyond the budget, so the caching of malloc counts as the caching
+    allocator's does on CUDA; the Python objects that come with a model count too.
+    """
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total), device)
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + budget_bytes, hard))
+
+
+def lift_limit() -> None:
+    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def _data_bytes() -> int:
+    """Private writable pages of this process: what RLIMIT_DATA limits (getrlimit(2))."""
+    return _status_bytes("VmData")
+
+
+def _status_bytes(field: str) -> int:
+    """A size that the kernel tells of this process (proc(5))."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024  # the kernel's kB are KiB
+    raise AssertionError(f"a Linux process has {field}")
+
+
+class MemoryWatch:
+    """Watches memory from the first parameter on: what tensors held at most, and what was taken for them.
+
+    On CUDA the allocator keeps both peaks anyway. On a CPU the profiler records every allocation of torch's allocator;
+    that costs microseconds per operation, and seconds to evaluate, so it ends with the first step, which is as high as
+    it gets, and steps that are timed stay outside. The growth of the process is watched from then on: the records of
+    the profiler are part of the process too.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._recording = contextlib.ExitStack()
+        self._profile: profile | None = None
+        self._peak_bytes = 0
+        self._resident_bytes = 0
+
+    def start(self) -> None:
+        """Nothing that was allocated before counts."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # what is cached counts as reserved
+            torch.cuda.reset_peak_memory_stats(self._device)
+            return
+        self._resident_bytes = _status_bytes("VmRSS")
+        self._recording.enter_context(_hearing_all_threads())
+        self._profile = profile(profile_memory=True)
+        with silenced_stderr():
+            self._recording.enter_context(self._profile)
+
+    def stop(self) -> None:
+        """Stop paying for it."""
+        if self._profile is None:
+            return
+        with silenced_stderr():
+            self._recording.close()
+        self._peak_bytes = _highest_bytes(self._profile)
+        self._profile = None  # it holds every event
+        _forget_highest_resident()
+
+    @property
+    def peak_bytes(self) -> int:
+        """Highest bytes allocated at one time: by torch's CPU allocator, or so far by CUDA's."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else self._peak_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Highest bytes taken for tensors, in use or not: by CUDA's caching allocator, or by which the process grew."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_reserved(self._device)
+        return max(0, _status_bytes("VmHWM") - self._resident_bytes)
+
+
+def _forget_highest_resident() -> None:
+    """Give back what malloc keeps of the freed, and let the kernel count the process's highest size anew.
+
+    Where /proc/self/clear_refs is not to be written (proc(5)), what came before counts too.
+    """
+    ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+@contextlib.contextmanager
+def _hearing_all_threads() -> Iterator[None]:
+    """Where torch's count of the CPU's bytes hears of every block, whichever thread takes or frees it.
+
+    Else it hears of those of threads that are profiled, and gloo's, which are not, free some of what they sent and
+    received. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python name. A
+    torch built with gflags does not export it: there a peak with reduced shards was seen to read up to 5 % high.
+    """
+    try:
+        flag = ctypes.c_bool.in_dll(ctypes.CDLL("libc10.so"), "FLAGS_caffe2_report_cpu_memory_usage")
+    except (OSError, ValueError):
+        flag = ctypes.c_bool()
+    flag.value = True
+    try:
+        yield
+    finally:
+        flag.value = False
+
+
+def _highest_bytes(recorded: profile) -> int:
+    """The most that was held together of what was allocated while the profiler recorded."""
+    allocations = _allocations(recorded)
+    before = allocations[0].total_allocated - allocations[0].alloc_size if allocations else 0
+    return max((allocation.total_allocated - before for allocation in allocations), default=0)
+
+
+def _allocations(recorded: profile) -> list[Any]:
+    """Every allocation and every free, in order of time; they hang below the operations that made them."""
+    results: Any = recorded.kineto_results
+    found, waiting = [], list(results.experimental_event_tree())
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if event.tag == _EventType.Allocation:
+            found.append(event)
+    found.sort(key=lambda event: event.start_time_ns)
+    return [event.extra_fields for event in found]

@@ -1,0 +1,133 @@
+"""What happened in one step, from the profiler: operations of the host, kernels of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import nn
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler import profile, record_function
+from torch.distributed import Work
+
+from trials.runtime.stdio import silenced_stderr
+
+__all__ = ["FORWARD", "UNNAMED_WAIT", "WAIT", "Event", "Recording", "recorded"]
+
+FORWARD = "trial forward"
+"""Name of a stage's forward pass in a recording."""
+
+WAIT = "trial wait: "
+"""What the name of a wait begins with in a recording; the name of the collective follows."""
+
+UNNAMED_WAIT = "_c10d_functional::wait_tensor"
+"""The wait of a functional collective, which does not say of which."""
+
+_OP_TYPES = dict(
+    enumerate(
+        (
+            *("broadcast", "all_reduce", "all_reduce", "reduce", "all_gather", "all_gather", "all_gather"),
+            *("gather", "scatter", "reduce_scatter", "all_to_all", "all_to_all", "send", "recv", "recv", "barrier"),
+            "reduce_scatter",
+        )
+    )
+)
+"""c10d's OpType (torch/csrc/distributed/c10d/Work.hpp, 2.11 and 2.13); gloo's reduce-scatter does not say its own."""
+
+
+class Event(NamedTuple):
+    """An operation on a thread of the host, or a kernel or copy on the device.
+
+    ``correlation`` of a kernel is that of the operation that launched it, 0 where none is known; threads of the host
+    that the profiler does not follow, such as those of gloo, have numbers of their own.
+    """
+
+    start_ns: int
+    end_ns: int
+    name: str
+    thread: int
+    correlation: int
+
+
+class Recording:
+    """The events of a step; empty until the recording has ended."""
+
+    def __init__(self) -> None:
+        self.host: list[Event] = []
+        self.device: list[Event] = []
+
+    def fill(self, events: Sequence[Any]) -> None:
+        """Take over what kineto recorded."""
+        for event in events:
+            if event.device_type() == DeviceType.CPU:
+                self.host.append(_event(event, event.start_thread_id(), _correlation(event)))
+            elif not event.is_user_annotation():
+                self.device.append(_event(event, event.device_resource_id(), event.linked_correlation_id()))
+
+
+def _correlation(event: Any) -> int:
+    """Of an operation; 0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well."""
+    is_call = event.linked_correlation_id() or event.name().startswith(("cuda", "cuLaunch", "cuMem"))
+    return 0 if is_call else int(event.correlation_id())
+
+
+def _event(event: Any, thread: int, correlation: int) -> Event:
+    start_ns = event.start_ns()
+    return Event(start_ns, start_ns + event.duration_ns(), event.name(), thread, correlation)
+
+
+@contextmanager
+def recorded(device: torch.device, stages: Sequence[nn.Module]) -> Iterator[Recording]:
+    """Record what runs inside, with the stages' forward passes and every wait for a collective as events."""
+    recording = Recording()
+    profiler = profile(use_device="cuda" if device.type == "cuda" else None)
+    with silenced_stderr():
+        profiler.__enter__()  # type: ignore[no-untyped-call]
+    try:
+        with _forward_passes_named(stages), _waits_named():
+            yield recording
+    finally:
+        with silenced_stderr():
+            profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    recording.fill(cast("Any", profiler.kineto_results).events())
+
+
+@contextmanager
+def _forward_passes_named(stages: Sequence[nn.Module]) -> Iterator[None]:
+    spans: list[record_function] = []
+
+    def begin(module: nn.Module, arguments: object) -> None:
+        del module, arguments
+        spans.append(record_function(FORWARD))
+        spans[-1].__enter__()  # type: ignore[no-untyped-call]
+
+    def end(module: nn.Module, arguments: object, result: object) -> None:
+        del module, arguments, result
+        spans.pop().__exit__(None, None, None)
+
+    hooks = [stage.register_forward_pre_hook(begin, prepend=True) for stage in stages]
+    hooks += [stage.register_forward_hook(end) for stage in stages]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _waits_named() -> Iterator[None]:
+    """Every wait that Python asks for becomes an event: the profiler sees operations, and this is none."""
+    work_type: Any = Work  # its methods can be replaced, which its type does not say
+    wait = work_type.wait
+
+    def named(work: Any, *arguments: Any, **keywords: Any) -> Any:
+        with record_function(WAIT + _OP_TYPES.get(work._get_op_type(), "")):
+            return wait(work, *arguments, **keywords)
+
+    work_type.wait = named
+    try:
+        yield
+    finally:
+        work_type.wait = wait

@@ -1,0 +1,1 @@
+"""Options inside the decoder's layers: recomputation, offload, fp8, compilation."""

@@ -1,1 +1,0 @@
-"""What splits the decoder over ranks, each kind of parallelism in modules of its own."""

@@ -1,0 +1,122 @@
+"""A process per host that imports torch once and forks the ranks of every trial: they start within milliseconds.
+
+``python -m trials.process.zygote LAUNCHER_PID MARK`` reads one JSON object per line from its standard input:
+
+    {"id": "a7", "task": "trials.process.task:run_trial", "folder": "/...", "num_ranks": 2, "environment": {"A": "b"}}
+
+and writes one per event to its standard output, with the same ``id``: ``started`` when all ranks are forked; ``ended``
+when one is gone, with ``rank`` and ``exit_code`` (below zero: the signal that ended it); ``refused`` with a ``reason``
+where there is no such task. What a rank prints goes to ``FOLDER/ranks/RANK/stdout.log`` and ``stderr.log``. MARK is the
+variable by which a launcher finds a trial's processes and ends them; it must stand in the environment that this process
+is started with, as long as any value it will get.
+
+A fork copies neither threads nor CUDA contexts, so there is one thread here, and nothing asks for a device. The process
+dies with its launcher, and its ranks die with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import selectors
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trials.process.fork import fork_rank, shown
+from trials.process.task import find_task
+from trials.runtime.parent_death import die_with_parent
+from trials.runtime.rank import Place
+
+__all__ = ["main"]
+
+_REQUESTS, _ANSWERS = 0, 1
+"""Standard input and output as descriptors: a buffered file would hide lines from the selector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """A forked process that has not been seen to end."""
+
+    request_id: str
+    rank: int
+    pid: int
+
+
+class _Zygote:
+    """Forks ranks when asked, and tells when they end."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(_REQUESTS, selectors.EVENT_READ)
+        self._unfinished_line = b""
+
+    def serve(self) -> None:
+        """Answer requests until the launcher closes its side, or is gone."""
+        while True:
+            for key, _ in self._selector.select():
+                if isinstance(key.data, _Rank):
+                    self._reap(key.fd, key.data)
+                elif not self._read():
+                    return
+
+    def _read(self) -> bool:
+        """Take what was written; False when nothing will follow."""
+        text = os.read(_REQUESTS, 1 << 16)
+        *lines, self._unfinished_line = (self._unfinished_line + text).split(b"\n")
+        for line in lines:
+            self._start(json.loads(line))
+        return bool(text)
+
+    def _start(self, request: dict[str, Any]) -> None:
+        try:
+            ranks = self._forked(request)
+        except (ImportError, AttributeError) as error:
+            self._answer({"event": "refused", "id": request["id"], "reason": f"{type(error).__name__}: {error}"})
+            return
+        for rank in ranks:  # after all forks: no rank inherits a handle on another
+            self._selector.register(os.pidfd_open(rank.pid), selectors.EVENT_READ, rank)
+        self._answer({"event": "started", "id": request["id"]})
+
+    def _forked(self, request: dict[str, Any]) -> list[_Rank]:
+        task, folder, num_ranks = find_task(request["task"]), Path(request["folder"]), request["num_ranks"]
+        environment = request["environment"]
+        ranks = []
+        with shown(self._mark, environment[self._mark]):
+            for rank in range(num_ranks):
+                place = Place(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
+                pid = fork_rank(task, folder, place, environment)
+                ranks.append(_Rank(request_id=request["id"], rank=rank, pid=pid))
+        return ranks
+
+    def _reap(self, handle: int, rank: _Rank) -> None:
+        self._selector.unregister(handle)
+        os.close(handle)
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
+        self._answer({"event": "ended", "id": rank.request_id, "rank": rank.rank, "exit_code": exit_code})
+
+    def _answer(self, event: dict[str, Any]) -> None:
+        os.write(_ANSWERS, json.dumps(event).encode() + b"\n")
+
+
+def main() -> None:
+    """Serve the launcher that started this process."""
+    launcher_pid, mark = int(sys.argv[1]), sys.argv[2]
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != launcher_pid:
+        sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
+    torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
+    gc.collect()
+    gc.freeze()  # a rank's garbage collection would touch, and so copy, every page of what was imported
+    _Zygote(mark).serve()
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # as for ranks: nothing to clean up

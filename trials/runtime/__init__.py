@@ -1,0 +1,1 @@
+"""What every process of a trial needs: its rank, its reports, kinds of death, silence."""
