@@ -204,6 +204,10 @@ class TrialWatcher(Protocol):
         """A step was reported."""
         ...
 
+    def on_note(self, note: str) -> None:
+        """Something a person who waits should know, as a sentence."""
+        ...
+
     def stop_requested(self) -> Stopped | None:
         """Asked a few times a second; an answer ends the trial."""
         ...
@@ -214,11 +218,19 @@ class Launcher(Protocol):
 
     Whatever happens, when ``run`` returns or raises no process of the trial is left, but for those that the kernel
     cannot end: they are logged, and named in the failure. A trial past ``spec.settings.timeout_s`` is ended and comes
-    back as a timeout failure; waiting for its turn does not count.
+    back as a timeout failure; waiting for its turn does not count. ``run`` may be called from as many threads at
+    once as ``capacity`` says.
     """
 
     def refuses(self, cluster: Cluster) -> str | None:
         """Why no trial on that cluster can run here, as a sentence; None when it can be tried."""
+        ...
+
+    def capacity(self, cluster: Cluster) -> int:
+        """How many trials on clusters of that size can run at once without disturbing each other's measurements.
+
+        At least 1, also where ``refuses`` has an answer.
+        """
         ...
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:

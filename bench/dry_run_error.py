@@ -102,6 +102,9 @@ class _Patient:
     def on_step(self, step: StepReport) -> None:
         """Nothing to do."""
 
+    def on_note(self, note: str) -> None:
+        pass
+
     def stop_requested(self) -> Stopped | None:
         """Never."""
         return None

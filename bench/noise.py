@@ -85,6 +85,9 @@ class _Patient:
     def on_step(self, step: StepReport) -> None:
         del step
 
+    def on_note(self, note: str) -> None:
+        pass
+
     def stop_requested(self) -> Stopped | None:
         return None
 

@@ -48,6 +48,9 @@ class _Deaf:
     def on_step(self, step: StepReport) -> None:
         pass
 
+    def on_note(self, note: str) -> None:
+        pass
+
     def stop_requested(self) -> Stopped | None:
         return None
 

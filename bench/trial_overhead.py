@@ -54,6 +54,9 @@ class _Steps:
     def on_step(self, step: StepReport) -> None:
         self.total_s += step.step_time_s
 
+    def on_note(self, note: str) -> None:
+        pass
+
     def stop_requested(self) -> Stopped | None:
         return None
 

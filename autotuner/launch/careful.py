@@ -32,6 +32,10 @@ class CarefulLauncher:
         """What the launcher says."""
         return self._launcher.refuses(cluster)
 
+    def capacity(self, cluster: Cluster) -> int:
+        """What the launcher says."""
+        return self._launcher.capacity(cluster)
+
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Run the trial, or its proxies, until the settings are content."""
         runs = _Runs(self._launcher, deadline=time.monotonic() + spec.settings.timeout_s)
@@ -112,6 +116,9 @@ class _StopsOnly:
 
     def on_step(self, step: StepReport) -> None:
         pass
+
+    def on_note(self, note: str) -> None:
+        self._watcher.on_note(note)
 
     def stop_requested(self) -> Stopped | None:
         return self._watcher.stop_requested()

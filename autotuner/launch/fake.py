@@ -37,18 +37,33 @@ def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measureme
 class FakeLauncher:
     """Reports the steps of whatever outcome ``behaviour`` invents for a trial, asking for a stop before each.
 
+    Args:
+        behaviour: What comes of a trial.
+        capacity: How many trials may run at once, whatever their size.
+
     Attributes:
         specs: Every trial it was asked to run, in order.
     """
 
-    def __init__(self, behaviour: Callable[[TrialSpec], Measurement | TrialFailure] = plain_measurement) -> None:
+    def __init__(
+        self,
+        behaviour: Callable[[TrialSpec], Measurement | TrialFailure] = plain_measurement,
+        *,
+        capacity: int = 1,
+    ) -> None:
         self._behaviour = behaviour
+        self._capacity = capacity
         self.specs: list[TrialSpec] = []
 
     def refuses(self, cluster: Cluster) -> str | None:
         """Nothing: every cluster can be pretended."""
         del cluster
         return None
+
+    def capacity(self, cluster: Cluster) -> int:
+        """As many as the constructor was told."""
+        del cluster
+        return self._capacity
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Pretend to run the trial; every step takes no time."""

@@ -66,6 +66,10 @@ class LocalLauncher:
             return None
         return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
 
+    def capacity(self, cluster: Cluster) -> int:
+        """One trial on cores, which share caches and memory's bandwidth; on GPUs as many as find their own."""
+        return 1 if cluster.accelerator.kind == "cpu" else max(1, len(gpu_names()) // cluster.world_size)
+
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Start the ranks, pass the trial's reports on, and say how it ended."""
         mark = f"{spec.trial_id}-{uuid4().hex[:8]}"
@@ -153,6 +157,10 @@ class _Heard:
     def on_step(self, step: StepReport) -> None:
         with self._remembering():
             self._watcher.on_step(step)
+
+    def on_note(self, note: str) -> None:
+        with self._remembering():
+            self._watcher.on_note(note)
 
     def stop_requested(self) -> Stopped | None:
         with self._remembering():

@@ -23,6 +23,10 @@ class PatientLauncher:
         """What the launcher says."""
         return self._launcher.refuses(cluster)
 
+    def capacity(self, cluster: Cluster) -> int:
+        """What the launcher says."""
+        return self._launcher.capacity(cluster)
+
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Wait, then run the trial; the watcher's answer if it wants a stop meanwhile."""
         with turn(watcher) as stopped:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.patient import PatientLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.ports import Launcher
-from tests.builders import failure
+from tests.builders import cpu_cluster, failure
 from tests.trials.launching import Watcher, left_over, spec, too_large
 
 
@@ -83,3 +85,23 @@ def test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial(launcher: L
         launcher.run(spec("contract-watcher"), Unwell(error))
     assert raised.value is error
     assert left_over("contract-watcher") == []
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 16])
+def test_as_many_trials_run_at_once_as_the_launcher_has_room_for(capacity: int) -> None:
+    together = threading.Barrier(capacity, timeout=20.0)
+
+    def behave(trial: TrialSpec) -> Measurement:
+        together.wait()  # nobody passes who runs alone
+        return plain_measurement(trial)
+
+    launcher = FakeLauncher(behave, capacity=capacity)
+    room = launcher.capacity(cpu_cluster())
+    with ThreadPoolExecutor(room) as threads:
+        outcomes = list(threads.map(lambda n: launcher.run(spec(f"one-of-{n}"), Watcher()), range(room)))
+    assert room == capacity
+    assert all(isinstance(outcome, Measurement) for outcome in outcomes)
+
+
+def test_cores_have_room_for_one_trial_however_small(launcher: Launcher) -> None:
+    assert launcher.capacity(cpu_cluster(2)) == 1

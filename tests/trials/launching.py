@@ -53,6 +53,7 @@ class Watcher:
 
     def __init__(self, *, at_first_step: Callable[[], object] | None = None, stop_after: int | None = None) -> None:
         self.steps: list[StepReport] = []
+        self.notes: list[str] = []
         self._at_first_step = at_first_step
         self._stop_after = stop_after
 
@@ -60,6 +61,9 @@ class Watcher:
         self.steps.append(step)
         if len(self.steps) == 1 and self._at_first_step:
             self._at_first_step()
+
+    def on_note(self, note: str) -> None:
+        self.notes.append(note)
 
     def stop_requested(self) -> Stopped | None:
         if self._stop_after is not None and len(self.steps) >= self._stop_after:

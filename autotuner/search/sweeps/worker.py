@@ -174,6 +174,9 @@ class _Watcher:
         if self._plan.reported(step):
             self._stop = self._stop or "pruned"
 
+    def on_note(self, note: str) -> None:
+        _log.info("trial.note", trial=self._trial.id, note=note)
+
     def stop_requested(self) -> Stopped | None:
         now = self._lease.clock.now()
         if self._lease.shutdown.is_set():

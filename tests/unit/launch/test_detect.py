@@ -73,3 +73,11 @@ def test_the_local_launcher_refuses_more_gpus_than_the_machine_has(driver: Path,
 @pytest.mark.usefixtures("no_driver")
 def test_the_local_launcher_lets_ranks_share_cores(tmp_path: Path) -> None:
     assert LocalLauncher(tmp_path).refuses(cpu_cluster(64)) is None
+
+
+@pytest.mark.parametrize(("num_gpus", "num_nodes", "room"), [(16, 1, 2), (16, 2, 1), (8, 2, 1)])
+def test_the_local_launcher_has_room_for_as_many_trials_as_find_gpus_of_their_own(
+    driver: Path, tmp_path: Path, num_gpus: int, num_nodes: int, room: int
+) -> None:
+    driver.write_text("NVIDIA H100 80GB HBM3\n" * num_gpus)
+    assert LocalLauncher(tmp_path).capacity(h100_cluster(num_nodes=num_nodes)) == room
