@@ -124,7 +124,7 @@ def errors(
                 layout=layout,
                 device="cpu",
                 settings=SETTINGS,
-                peak_flop_per_s=1e11,
+                reference_flop_per_s=1e11,
             )
             outcome = launcher.run(spec, _Patient())
             if not isinstance(outcome, Measurement):

@@ -53,7 +53,7 @@ def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
         layout=layout,
         device="cpu",
         settings=settings,
-        peak_flop_per_s=1e11,
+        reference_flop_per_s=1e11,
     )
 
 

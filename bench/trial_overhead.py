@@ -84,7 +84,7 @@ def trial(*, profiled_steps: int) -> TrialSpec:
         ),
         device="cpu",
         settings=TrialSettings(profiled_steps=profiled_steps, max_warmup_steps=5, max_measured_steps=15),
-        peak_flop_per_s=100e9,
+        reference_flop_per_s=100e9,
     )
 
 

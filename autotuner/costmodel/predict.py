@@ -34,6 +34,7 @@ class PredictionColumns:
     tokens_per_s: Floats
     mfu: Floats
     hfu: Floats
+    precision_utilization: Floats
     fits: Booleans
     fit_probability: Floats
     relative_error: Floats
@@ -52,6 +53,7 @@ class PredictionColumns:
             tokens_per_s=float(self.tokens_per_s[index]),
             mfu=float(self.mfu[index]),
             hfu=float(self.hfu[index]),
+            precision_utilization=float(self.precision_utilization[index]),
             fits=bool(self.fits[index]),
             fit_probability=float(self.fit_probability[index]),
             relative_error=float(self.relative_error[index]),
@@ -93,14 +95,17 @@ def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
     sizes = fullest_rank(x, job, [mapped(lambda column: column[which], rank) for rank in rank_memories(few, job)])
     step_s, peak_bytes = step_time.total_s, sizes.total_bytes
     accelerator = job.cluster.accelerator
-    peak = np.array([accelerator.peak_flop_per_s(p) for p in Precision])[x.precision] * x.world_size
+    reference_flop = accelerator.reference_flop_per_s * job.cluster.world_size * step_s
+    peaks = np.array([accelerator.peak_flop_per_s(p) or np.inf for p in Precision])
     model_flop = model_flop_per_step(job)
+    mfu = model_flop / reference_flop
     return PredictionColumns(
         step_time=step_time,
         memory=sizes,
         tokens_per_s=job.workload.tokens_per_step / step_s,
-        mfu=model_flop / (step_s * peak),
-        hfu=(model_flop + recomputed_flop_per_step(x, job)) / (step_s * peak),
+        mfu=mfu,
+        hfu=(model_flop + recomputed_flop_per_step(x, job)) / reference_flop,
+        precision_utilization=mfu * (accelerator.reference_flop_per_s / peaks)[x.precision],
         fits=peak_bytes <= accelerator.memory_bytes,
         fit_probability=fit_probability(peak_bytes, float(accelerator.memory_bytes)),
         relative_error=relative_error(step_time, job),

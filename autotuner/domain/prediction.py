@@ -80,8 +80,10 @@ class Prediction:
 
     Attributes:
         tokens_per_s: Whole job.
-        mfu: Model FLOP over what the dense peak of the layout's precision could do, 0..1.
-        hfu: The same with recomputed FLOP counted.
+        mfu: Model FLOP over what the accelerator's reference peak could do in that time (``Accelerator``).
+        hfu: Hardware FLOP, recomputation counted, over the same.
+        precision_utilization: Model FLOP over what the dense peak of the layout's own precision could do; never ranked
+            by. None in records older than this field.
         fits: The predicted peak is within the accelerator's memory.
         fit_probability: How likely the measured peak is to be within it, 0..1; None in records older than this field.
         relative_error: Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e);
@@ -98,3 +100,4 @@ class Prediction:
     fit_probability: float | None = None
     relative_error: float | None = None
     validated: bool = False
+    precision_utilization: float | None = None

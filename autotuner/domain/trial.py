@@ -141,8 +141,9 @@ class TrialSpec:
     """All that a trial job needs to know; travels as JSON.
 
     Attributes:
-        peak_flop_per_s: Dense peak of one rank in the layout's precision; None: measure the GEMM rate of the
-            cores the ranks have.
+        reference_flop_per_s: Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the
+            GEMM rate of the cores the ranks have.
+        precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
         memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
     """
 
@@ -153,7 +154,8 @@ class TrialSpec:
     device: Literal["cpu", "cuda"]
     settings: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
-    peak_flop_per_s: float | None = None
+    reference_flop_per_s: float | None = None
+    precision_flop_per_s: float | None = None
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -234,9 +236,10 @@ class Measurement:
         step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
         num_warmup_steps: Steps before timing started; None where it was not recorded.
         model_flop_per_s: Whole job.
-        mfu: Model FLOP / (step time x sum of the ranks' peaks), 0..1; full attention, nothing recomputed.
-        hfu: The same with recomputed FLOP counted.
-        peak_flop_per_s: Sum over ranks, the denominator used.
+        mfu: Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed.
+        hfu: Hardware FLOP, recomputation counted, over the same.
+        peak_flop_per_s: Sum of the ranks' reference peaks, the denominator used.
+        precision_flop_per_s: Sum over ranks of the dense peak of the layout's precision; None where it is not known.
         peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
         peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator.
         reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
@@ -276,6 +279,12 @@ class Measurement:
     num_disturbed: int = 0
     extrapolated_from: tuple[int, ...] = ()
     breakdown_failure: str | None = None
+    precision_flop_per_s: float | None = None
+
+    @property
+    def precision_utilization(self) -> float | None:
+        """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
+        return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

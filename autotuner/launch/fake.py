@@ -15,7 +15,7 @@ def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measureme
     """A measurement that is consistent with the trial's model, workload and step time."""
     tokens_per_s = spec.workload.tokens_per_step / step_time_s
     model_flop_per_s = spec.model.model_flop_per_token(spec.workload.seq_len) * tokens_per_s
-    peak_flop_per_s = (spec.peak_flop_per_s or 100e9) * spec.layout.world_size
+    peak_flop_per_s = (spec.reference_flop_per_s or 100e9) * spec.layout.world_size
     return Measurement(
         step_time_s=step_time_s,
         step_time_spread_s=0.0,

@@ -90,7 +90,9 @@ def test_parts_are_finite_not_negative_and_sum_to_their_totals(job: Job, data: s
         assert predictions.step_time.total_s[index] == one.step_time.total_s
         assert predictions.memory.total_bytes[index] == one.memory.total_bytes
         assert one.step_time.matrix_s > 0
-        assert 0 < one.mfu <= one.hfu <= 1
+        assert 0 < one.mfu <= one.hfu
+        assert one.precision_utilization is not None
+        assert 0 < one.precision_utilization <= 1
 
 
 @given(jobs, st.data())

@@ -37,7 +37,7 @@ def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -
         layout=cpu_layout(data_parallel_replicate_degree=2),
         device="cpu",
         settings=settings or SHORT,
-        peak_flop_per_s=1e11,
+        reference_flop_per_s=1e11,
     )
     return replace(base, **changes)
 

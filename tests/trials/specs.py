@@ -76,7 +76,7 @@ def trial_spec(layout: Layout | None = None, **changes: Any) -> TrialSpec:
         "layout": cpu_layout(micro_batch_size=8) if layout is None else layout,
         "device": "cpu",
         "settings": FIVE_STEPS,
-        "peak_flop_per_s": 1e11,
+        "reference_flop_per_s": 1e11,
         "seed": 3,
     }
     return TrialSpec(**{**values, **changes})

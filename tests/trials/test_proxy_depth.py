@@ -41,7 +41,7 @@ def run(
     careful: CarefulLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
 ) -> Outcome:
     settings = replace(ONE_STEP, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
-    trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), peak_flop_per_s=1e11)
+    trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), reference_flop_per_s=1e11)
     return careful.run(trial, Watcher())
 
 

@@ -20,7 +20,6 @@ from trials.job.steps import run_steps
 from trials.measurement.cores import num_cores_used, own_core, pin
 from trials.measurement.measure import Peak
 from trials.measurement.memory import lift_limit, limit
-from trials.model.weights import parameter_dtype
 from trials.runtime.failure import classify, headline
 from trials.runtime.rank import Place, device_of, join, meet
 from trials.runtime.report import Reporter
@@ -77,17 +76,20 @@ def _run(spec: TrialSpec, reporter: Reporter, place: Place, store: Store | None)
 
 
 def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -> Peak:
-    """The ranks' peaks together: as given, or measured on all of them at once.
+    """The ranks' reference peaks together: as given, or measured on all of them at once.
 
     Ranks that share a core share its rate. No data sheet gives a core's, so one that is given was measured as well.
     """
     num_nodes = place.world_size // place.local_world_size
     measured = f"measured GEMM rate of {num_cores * num_nodes} cores"
-    if spec.peak_flop_per_s is not None:
-        total_flop_per_s = spec.peak_flop_per_s * place.world_size
-        return Peak(flop_per_s=total_flop_per_s, source=measured if device.type == "cpu" else "data sheet")
+    if spec.reference_flop_per_s is not None:
+        return Peak(
+            flop_per_s=spec.reference_flop_per_s * place.world_size,
+            source=measured if device.type == "cpu" else "data sheet",
+            precision_flop_per_s=spec.precision_flop_per_s and spec.precision_flop_per_s * place.world_size,
+        )
     meet(device)
-    rate = gemm.flop_per_s(device, parameter_dtype(spec.layout.precision))
+    rate = gemm.flop_per_s(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
     if device.type == "cpu":
         rate *= num_cores / place.local_world_size
     total = torch.tensor(rate, dtype=torch.float64, device=device)

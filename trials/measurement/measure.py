@@ -17,10 +17,15 @@ __all__ = ["Peak", "RankRecord", "measurement", "phases_of", "step_report"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """What all ranks together could do: the denominator of MFU, and where it comes from."""
+    """What all ranks together could do: the denominator of MFU, and where it comes from.
+
+    Attributes:
+        precision_flop_per_s: Their dense peak in the layout's precision; None where it is not known.
+    """
 
     flop_per_s: float
     source: str
+    precision_flop_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ def measurement(
         hfu=(model_flop(spec) + recomputed_flop(spec)) / available_flop,
         peak_flop_per_s=peak.flop_per_s,
         peak_source=peak.source,
+        precision_flop_per_s=peak.precision_flop_per_s,
         peak_bytes=tuple(record.peak_bytes for record in ranks),
         reserved_bytes=tuple(record.reserved_bytes for record in ranks),
         phases=_slowest_phases(ranks),

@@ -161,7 +161,7 @@ def _mfu(trial: FrozenTrial) -> float | None:
         value = statistics.median(trial.intermediate_values.values())
     else:
         return None
-    if value is None or not 0 < value <= 1:
-        rule = f"must be an MFU above 0 and at most 1, or the trial must carry its {STEP_TIME_S} as user attribute"
+    if value is None or not 0 < value < math.inf:
+        rule = f"must be an MFU above 0, or the trial must carry its {STEP_TIME_S} as user attribute"
         raise InvalidInput("value", value, rule)
     return value

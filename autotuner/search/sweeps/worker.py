@@ -212,6 +212,7 @@ def _spec(sweep: Sweep, trial: Trial, *, is_first: bool) -> TrialSpec:
         device="cpu" if on_cpu else "cuda",
         settings=replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS)) if is_first else settings,
         seed=sweep.request.seed,
-        peak_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if known else None,
+        reference_flop_per_s=accelerator.reference_flop_per_s if known else None,
+        precision_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if known else None,
         memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
     )

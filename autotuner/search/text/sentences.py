@@ -98,7 +98,7 @@ def expected_mfu(mfu: float, relative_error: float | None) -> str:
     An interval so wide that points would mislead is given by its ends: ``61.2 %, 30 to 100 %``.
     """
     if relative_error is not None and relative_error > _WIDE:
-        low, high = mfu / (1 + relative_error), min(1.0, mfu * (1 + relative_error))
+        low, high = mfu / (1 + relative_error), min(max(1.0, mfu), mfu * (1 + relative_error))
         return f"{100 * mfu:.1f} %, {100 * low:.0f} to {percent(high)}"
     error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
     return f"{100 * mfu:.1f}{error} %"

@@ -85,8 +85,8 @@ def test_the_process_grows_by_what_its_tensors_hold_at_least(zygote: Zygote, tmp
 
 
 def test_without_a_given_peak_the_cores_are_measured(zygote: Zygote, tmp_path: Path) -> None:
-    given = zygote.run(trial_spec(DDP, peak_flop_per_s=1e11), tmp_path / "given").measurement
-    found = zygote.run(trial_spec(DDP, peak_flop_per_s=None), tmp_path / "found").measurement
+    given = zygote.run(trial_spec(DDP, reference_flop_per_s=1e11), tmp_path / "given").measurement
+    found = zygote.run(trial_spec(DDP, reference_flop_per_s=None), tmp_path / "found").measurement
     assert given.peak_flop_per_s == 2e11
     assert found.peak_source.startswith("measured GEMM rate of ")
     assert found.peak_flop_per_s > 1e9  # a core multiplies faster than 1 GFLOP/s

@@ -11,7 +11,7 @@ import pytest
 from autotuner.catalog.load import load_cluster
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
-from autotuner.domain.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.cluster import Link
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
@@ -45,6 +45,25 @@ def test_mfu_is_model_flop_over_what_the_peak_could_do() -> None:
     assert value.mfu == pytest.approx(model_flop / (value.step_time.total_s * 64 * 989.4e12), rel=1e-12)
     assert value.tokens_per_s == pytest.approx(1024 * 8192 / value.step_time.total_s, rel=1e-12)
     assert 0.3 < value.mfu < 0.7
+
+
+def test_layouts_of_several_precisions_rank_by_mfu_as_by_tokens_per_s() -> None:
+    job = big_job()
+    table = predict(
+        LayoutColumns.from_layouts(replace(GOOD, precision=p) for p in (Precision.BF16, Precision.FP8)), job
+    )
+    bf16, fp8 = table.row(0), table.row(1)
+    assert fp8.tokens_per_s > bf16.tokens_per_s
+    # one reference peak for both, so the quotients differ by rounding alone
+    assert fp8.mfu / bf16.mfu == pytest.approx(fp8.tokens_per_s / bf16.tokens_per_s, rel=1e-12)
+
+
+def test_precision_utilization_is_a_share_of_the_peak_of_the_precision_in_use() -> None:
+    bf16, fp8 = (predict_one(replace(GOOD, precision=p), big_job()) for p in (Precision.BF16, Precision.FP8))
+    assert bf16.precision_utilization == bf16.mfu
+    accelerator = big_job().cluster.accelerator
+    faster = accelerator.fp8_flop_per_s / accelerator.bf16_flop_per_s
+    assert fp8.precision_utilization == pytest.approx(fp8.mfu / faster, rel=1e-12)  # rounded in another order
 
 
 def test_hfu_counts_recomputed_flop_and_mfu_does_not() -> None:

@@ -101,3 +101,10 @@ def test_whether_groups_cross_nodes_is_asked_of_one_or_of_a_column() -> None:
     cluster = h100_cluster()
     assert cluster.crosses_nodes(8, 1) is False
     assert cluster.crosses_nodes(np.array([8, 16, 2]), np.array([1, 1, 8])).tolist() == [False, True, True]
+
+
+def test_the_reference_of_a_gpu_is_its_bf16_peak_or_fp32_without_bf16_and_of_a_core_its_fp32_rate() -> None:
+    assert h100().reference_flop_per_s == h100().bf16_flop_per_s
+    assert h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0).reference_flop_per_s == h100().fp32_flop_per_s
+    core = cpu_cluster().accelerator
+    assert core.reference_flop_per_s == core.fp32_flop_per_s

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_without_a_step_time_the_value_is_the_mfu() -> None:
     assert read(trial(1, value=0.25)).step_time_s == {1: 8.0}
 
 
-@pytest.mark.parametrize("value", [0.0, -0.1, 1.5])
+@pytest.mark.parametrize("value", [0.0, -0.1, math.inf])
 def test_a_value_that_is_no_mfu_needs_a_step_time_beside_it(value: float) -> None:
     with pytest.raises(InvalidInput, match=STEP_TIME_S):
         read(trial(0, value=value))

@@ -264,7 +264,7 @@ def test_a_trial_on_cores_measures_its_own_peak_unless_it_was_measured_with_the_
     cluster = request.job.cluster
     cores = replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=peak_is_measured))
     House(replace(request, job=replace(request.job, cluster=cores))).run(launcher)
-    assert {spec.peak_flop_per_s for spec in launcher.specs} == {peak_flop_per_s}
+    assert {spec.reference_flop_per_s for spec in launcher.specs} == {peak_flop_per_s}
     assert {spec.device for spec in launcher.specs} == {"cpu"}
 
 
