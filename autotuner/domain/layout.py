@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 from autotuner.domain import check
 from autotuner.domain.choice import (
+    FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -15,8 +17,9 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
+from autotuner.domain.option import CostPart, Kind, Option, Topic, degree, option, options_of
 
-__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "Layout"]
+__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout"]
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's ``bucket_cap_mb`` (PyTorch's documentation, 2.13)."""
@@ -32,7 +35,7 @@ class Layout:
 
     Attributes:
         first_stage_less_layers: Layers that the first stage has fewer than an even split gives it, for the embedding.
-        last_stage_less_layers: The same for the last stage, which multiplies by the vocabulary.
+        last_stage_less_layers: Layers that the last stage has fewer, since it multiplies by the vocabulary.
         loss_parallel: Each tensor rank keeps its part of the logits; else all are gathered before the loss.
         async_tensor_parallel: Tensor collectives are cut up and run under the matrix products next to them.
         recompute_every: One layer in so many recomputes, the first of them and every n-th after it.
@@ -42,38 +45,242 @@ class Layout:
         offload_activations: What the backward pass needs waits in the host's memory.
     """
 
-    data_parallel_replicate_degree: int = 1
-    data_parallel_shard_degree: int = 1
-    tensor_parallel_degree: int = 1
-    context_parallel_degree: int = 1
-    expert_parallel_degree: int = 1
-    pipeline_parallel_degree: int = 1
-    virtual_stages_per_rank: int = 1
-    micro_batch_size: int = 1
-    pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
-    sequence_parallel: bool = False
-    shard_level: ShardLevel = ShardLevel.NONE
-    reshard_after_forward: bool = False
-    recompute: Recompute = Recompute.NONE
-    attention_kernel: AttentionKernel = AttentionKernel.FLASH
-    precision: Precision = Precision.BF16
-    fused_norm: bool = True
-    first_stage_less_layers: int = 0
-    last_stage_less_layers: int = 0
-    loss_parallel: bool = True
-    async_tensor_parallel: bool = False
-    context_exchange: ContextExchange = ContextExchange.RING
-    recompute_every: int = 1
-    gradient_bucket_bytes: int = DEFAULT_BUCKET_BYTES
-    fp32_gradient_reduce: bool = False
-    fp8_recipe: Fp8Recipe = Fp8Recipe.TENSORWISE
-    compiled: bool = False
-    optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
-    offload_activations: bool = False
+    data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
+    data_parallel_shard_degree: int = degree("shard", "zero{}", enters=CostPart.STEP)
+    tensor_parallel_degree: int = degree("tensor", "tp{}", enters=CostPart.MATRIX_PRODUCTS)
+    context_parallel_degree: int = degree("context", "cp{}", enters=CostPart.MATRIX_PRODUCTS, searched=(1,))
+    expert_parallel_degree: int = degree("expert", "ep{}", enters=CostPart.MATRIX_PRODUCTS)
+    pipeline_parallel_degree: int = degree("pipeline", "pp{}", enters=CostPart.RANK_STEP)
+    virtual_stages_per_rank: int = option(
+        1,
+        Kind.COUNT,
+        "stages per rank",
+        "v{}",
+        topic=Topic.DEGREES,
+        enters=CostPart.RANK_STEP,
+        searched=None,
+        is_split=True,
+    )
+    micro_batch_size: int = option(
+        1,
+        Kind.COUNT,
+        "micro-batch",
+        "mb{}",
+        "micro-batch {}",
+        topic=Topic.BATCH,
+        enters=CostPart.MATRIX_PRODUCTS,
+        searched=None,
+        is_split=True,
+        always_said=True,
+    )
+    pipeline_schedule: PipelineSchedule = option(
+        PipelineSchedule.ONE_F_ONE_B,
+        Kind.CHOICE,
+        "schedule",
+        "{}",
+        "schedule {}",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+        searched=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B),
+        is_split=True,
+        said_beside="pipeline_parallel_degree",
+    )
+    sequence_parallel: bool = option(
+        False,
+        Kind.SWITCH,
+        "sequence parallel",
+        "sp",
+        "sequence parallel",
+        topic=Topic.TENSOR,
+        enters=CostPart.LAYER,
+        searched=(False, True),
+    )
+    shard_level: ShardLevel = option(
+        ShardLevel.NONE,
+        Kind.CHOICE,
+        "sharding",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        searched=(ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
+        qualifies="data_parallel_shard_degree",
+    )
+    reshard_after_forward: bool = option(
+        False,
+        Kind.SWITCH,
+        "reshard after forward",
+        "reshard",
+        "reshard after forward",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        searched=(False, True),
+    )
+    recompute: Recompute = option(
+        Recompute.NONE,
+        Kind.CHOICE,
+        "recompute",
+        "recompute-{}",
+        "recompute {}",
+        topic=Topic.MEMORY,
+        enters=CostPart.LAYER,
+        searched=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
+        plainest_first=tuple(reversed(Recompute)),  # less of it is what one hopes to afford
+    )
+    attention_kernel: AttentionKernel = option(
+        AttentionKernel.FLASH,
+        Kind.CHOICE,
+        "attention",
+        "{}",
+        "{} attention",
+        topic=Topic.ATTENTION,
+        enters=CostPart.LAYER,
+        always_said=True,
+        plainest_first=(
+            AttentionKernel.MATH,
+            AttentionKernel.FUSED_SOFTMAX,
+            AttentionKernel.EFFICIENT,
+            AttentionKernel.FLASH_1,
+            AttentionKernel.FLEX,
+            AttentionKernel.FLASH,
+            AttentionKernel.CUDNN,
+            AttentionKernel.FLASH_3,
+        ),
+    )
+    precision: Precision = option(
+        Precision.BF16,
+        Kind.CHOICE,
+        "precision",
+        "{}",
+        "{}",
+        topic=Topic.PRECISION,
+        enters=CostPart.MATRIX_PRODUCTS,
+        always_said=True,
+        is_number_format=True,
+        changes_mathematics=FP8_PRECISIONS,
+    )
+    fused_norm: bool = option(
+        True,
+        Kind.SWITCH,
+        "fused norm",
+        "unfused-norm",
+        "unfused norm",
+        topic=Topic.IMPLEMENTATION,
+        enters=CostPart.LAYER,
+    )
+    first_stage_less_layers: int = option(
+        0,
+        Kind.COUNT,
+        "fewer layers on the first stage",
+        "lessfirst{}",
+        "{} layers fewer on the first stage",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+        lowest=0,
+        is_split=True,
+    )
+    last_stage_less_layers: int = option(
+        0,
+        Kind.COUNT,
+        "fewer layers on the last stage",
+        "lesslast{}",
+        "{} layers fewer on the last stage",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+        lowest=0,
+        is_split=True,
+    )
+    loss_parallel: bool = option(
+        True,
+        Kind.SWITCH,
+        "loss parallel",
+        "gathered-logits",
+        "gathered logits",
+        topic=Topic.LOSS,
+        enters=CostPart.LAYER,
+    )
+    async_tensor_parallel: bool = option(
+        False,
+        Kind.SWITCH,
+        "async tensor parallel",
+        "async-tp",
+        "async tensor parallel",
+        topic=Topic.TENSOR,
+        enters=CostPart.LAYER,
+    )
+    context_exchange: ContextExchange = option(
+        ContextExchange.RING,
+        Kind.CHOICE,
+        "context exchange",
+        "cp-{}",
+        "context by {}",
+        topic=Topic.CONTEXT,
+        enters=CostPart.LAYER,
+    )
+    recompute_every: int = option(
+        1,
+        Kind.COUNT,
+        "recompute interval",
+        "every{}",
+        "every {} layers",
+        topic=Topic.MEMORY,
+        enters=CostPart.RANK_STEP,
+        qualifies="recompute",
+    )
+    gradient_bucket_bytes: int = option(
+        DEFAULT_BUCKET_BYTES,
+        Kind.COUNT,
+        "gradient bucket",
+        "bucket{}",
+        "buckets of {}",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        unit="bytes",
+    )
+    fp32_gradient_reduce: bool = option(
+        False,
+        Kind.SWITCH,
+        "fp32 gradient reduce",
+        "fp32-reduce",
+        "gradients summed in fp32",
+        topic=Topic.DATA,
+        enters=CostPart.RANK_STEP,
+        is_number_format=True,
+    )
+    fp8_recipe: Fp8Recipe = option(
+        Fp8Recipe.TENSORWISE,
+        Kind.CHOICE,
+        "fp8 recipe",
+        "{}",
+        "{}",
+        topic=Topic.PRECISION,
+        enters=CostPart.MATRIX_PRODUCTS,
+        qualifies="precision",
+        is_number_format=True,
+    )
+    compiled: bool = option(
+        False, Kind.SWITCH, "compiled", "compiled", "compiled", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER
+    )
+    optimizer_kernel: OptimizerKernel = option(
+        OptimizerKernel.FUSED,
+        Kind.CHOICE,
+        "optimizer kernel",
+        "{}",
+        "{} optimizer",
+        topic=Topic.IMPLEMENTATION,
+        enters=CostPart.STEP,
+    )
+    offload_activations: bool = option(
+        False,
+        Kind.SWITCH,
+        "activation offload",
+        "offload",
+        "activations offloaded",
+        topic=Topic.MEMORY,
+        enters=CostPart.LAYER,
+    )
 
     def __post_init__(self) -> None:
-        check.positive(self, *(f.name for f in fields(self) if f.type == "int" and "_less_" not in f.name))
-        check.non_negative(self, "first_stage_less_layers", "last_stage_less_layers")
+        check.positive(self, *_FROM_ONE)
+        check.non_negative(self, *_FROM_ZERO)
 
     @property
     def data_parallel_degree(self) -> int:
@@ -100,46 +307,65 @@ class Layout:
         """Whether it runs a number format that its hardware lacks: its speed says nothing, so it has no rank."""
         return self.precision == Precision.FP8_EMULATED
 
+    @property
+    def changes_mathematics(self) -> bool:
+        """Whether it trains another function than most layouts do, so that only its loss says what its speed is worth.
+
+        Layouts that do not are equal but for rounding and the order of sums.
+        """
+        return any(getattr(self, name) in OPTIONS[name].changes_mathematics for name in _CHANGING)
+
+    def mathematics_reference(self, precisions: Collection[Precision]) -> Layout:
+        """The same layout without what changes the mathematics: what its losses are compared with.
+
+        It is the layout itself where nothing does.
+
+        Args:
+            precisions: Formats that the accelerator multiplies; bf16 stands in for fp8 where it is one of them, else
+                fp32.
+        """
+        changed = [name for name in _CHANGING if getattr(self, name) in OPTIONS[name].changes_mathematics]
+        values = {name: OPTIONS[name].default for name in changed}
+        values |= {name: o.default for name, o in OPTIONS.items() if o.qualifies in changed}
+        if "precision" in changed and Precision.BF16 not in precisions:
+            values |= {"precision": Precision.FP32, "fp32_gradient_reduce": False}  # gradients are fp32 already
+        return replace(self, **values)  # type: ignore[arg-type]  # each field has its own type
+
     def __str__(self) -> str:
         """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 full``."""
-        degrees = (
-            ("dp", self.data_parallel_replicate_degree),
-            ("fsdp" if self.shard_level == ShardLevel.PARAMETERS else "zero", self.data_parallel_shard_degree),
-            ("tp", self.tensor_parallel_degree),
-            ("cp", self.context_parallel_degree),
-            ("ep", self.expert_parallel_degree),
-            ("pp", self.pipeline_parallel_degree),
-            ("v", self.virtual_stages_per_rank),
-        )
-        words = [f"{name}{degree}" for name, degree in degrees if degree > 1]
-        words += [word for word, is_said in self._choices() if is_said]
-        return " ".join(words)
+        return " ".join(self._words())
 
-    def _choices(self) -> tuple[tuple[str, bool], ...]:
-        """Words of the other fields, and whether the layout's name needs them."""
-        less_first, less_last = self.first_stage_less_layers, self.last_stage_less_layers
-        return (
-            (self.pipeline_schedule.label, self.pipeline_parallel_degree > 1),
-            (f"lessfirst{less_first}", less_first > 0),
-            (f"lesslast{less_last}", less_last > 0),
-            (f"mb{self.micro_batch_size}", True),
-            ("sp", self.sequence_parallel),
-            ("async-tp", self.async_tensor_parallel),
-            ("gathered-logits", not self.loss_parallel),
-            (f"cp-{self.context_exchange.label}", self.context_exchange != ContextExchange.RING),
-            ("reshard", self.reshard_after_forward),
-            (f"bucket{self.gradient_bucket_bytes}", self.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES),
-            ("fp32-reduce", self.fp32_gradient_reduce),
-            (f"recompute-{self.recompute.label}", self.recompute != Recompute.NONE),
-            (f"every{self.recompute_every}", self.recompute_every > 1),
-            ("offload", self.offload_activations),
-            ("unfused-norm", not self.fused_norm),
-            ("compiled", self.compiled),
-            (self.optimizer_kernel.label, self.optimizer_kernel != OptimizerKernel.FUSED),
-            (self.attention_kernel.label, True),
-            (self.precision.label, True),
-            (self.fp8_recipe.label, self.fp8_recipe != Fp8Recipe.TENSORWISE),
-        )
+    def _words(self) -> Iterator[str]:
+        for name, one in _IN_ORDER_OF_NAME:
+            value = getattr(self, name)
+            if not self._is_said(value, one):
+                continue
+            if name == "data_parallel_shard_degree" and self.shard_level == ShardLevel.PARAMETERS:
+                yield f"fsdp{value}"
+            elif one.word:
+                yield one.said(value)
+
+    def _is_said(self, value: int, one: Option) -> bool:
+        if one.said_beside:
+            return bool(getattr(self, one.said_beside) > 1)
+        return one.always_said or value != one.default
 
 
-LAYOUT_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
+OPTIONS: dict[str, Option] = options_of(Layout)
+"""What is known of each field, in their order."""
+
+LAYOUT_FIELDS: tuple[str, ...] = tuple(OPTIONS)
+
+RANK_DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "data_parallel_shard_degree",
+    "data_parallel_replicate_degree",
+)
+"""Degrees whose product is the number of ranks, in the order in which sentences name them."""
+
+_FROM_ONE = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 1)
+_FROM_ZERO = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 0)
+_CHANGING = tuple(name for name, one in OPTIONS.items() if one.changes_mathematics)
+_IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.items(), key=lambda named: named[1].topic))  # stable: else by field

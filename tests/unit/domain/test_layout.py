@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.choice import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 
@@ -70,3 +72,29 @@ def test_a_norm_that_is_not_fused_is_named() -> None:
 
 def test_equal_layouts_are_one_key() -> None:
     assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2
+
+
+def test_fp8_changes_the_mathematics_and_no_other_option_does() -> None:
+    changing = {
+        (name, value) for name, one in OPTIONS.items() for value in one.values if _with(name, value).changes_mathematics
+    }
+    assert changing == {("precision", Precision.FP8), ("precision", Precision.FP8_EMULATED)}
+
+
+def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:
+    layout = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE, tensor_parallel_degree=2)
+    assert layout.mathematics_reference((Precision.FP32, Precision.BF16)) == Layout(tensor_parallel_degree=2)
+
+
+def test_the_reference_of_emulated_fp8_without_bf16_sums_gradients_in_fp32_as_it_is() -> None:
+    layout = Layout(precision=Precision.FP8_EMULATED, fp32_gradient_reduce=True)
+    assert layout.mathematics_reference((Precision.FP32,)) == Layout(precision=Precision.FP32)
+
+
+def test_a_layout_that_changes_nothing_is_its_own_reference() -> None:
+    layout = Layout(precision=Precision.FP32, compiled=True)
+    assert layout.mathematics_reference((Precision.BF16,)) == layout
+
+
+def _with(name: str, value: int) -> Layout:
+    return replace(Layout(), **{name: value})  # type: ignore[arg-type]  # each field has its own type
