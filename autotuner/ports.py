@@ -11,10 +11,11 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.loss_gate import GateResult
+from autotuner.domain.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec, TrialState
 
-__all__ = ["Clock", "Launcher", "Page", "Store", "TrialFilter", "TrialWatcher"]
+__all__ = ["Clock", "Launcher", "Page", "RankedTime", "Store", "TrialFilter", "TrialWatcher"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,21 @@ class TrialFilter:
     tensor_parallel_degree: int | None = None
     pipeline_parallel_degree: int | None = None
     micro_batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedTime:
+    """What a ranked trial says of the order: its step time and how well that is known.
+
+    Attributes:
+        step_time_interval_s: Half the 95 % confidence interval of the step time; None from too few steps.
+        noise_floor: Relative difference of equal runs; None where the trial ran once.
+    """
+
+    trial_id: str
+    step_time_s: float
+    step_time_interval_s: float | None
+    noise_floor: float | None
 
 
 class Clock(Protocol):
@@ -73,6 +89,16 @@ class Store(Protocol):
 
     def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
         """Newest first, and how many there are in all."""
+        ...
+
+    def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
+        """The sweep with its trials counted, by queries that read no trial."""
+        ...
+
+    def list_overviews(
+        self, *, now: float, state: SweepState | None = None, page: Page = Page()
+    ) -> tuple[Sequence[SweepOverview], int]:
+        """The same sweeps in the same order as ``list_sweeps``; as many queries for a thousand sweeps as for one."""
         ...
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
@@ -126,6 +152,17 @@ class Store(Protocol):
         """
         ...
 
+    def add_note(self, trial_id: str, note: str, *, owner: str, now: float) -> None:
+        """Write the event ``trial.note``: what a person who waits should know of a running trial."""
+        ...
+
+    def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
+        """Store what the loss gate found of a complete trial, which loses its rank if it failed.
+
+        Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
+        """
+        ...
+
     def get_trial(self, trial_id: str) -> Trial:
         """With its steps."""
         ...
@@ -139,7 +176,14 @@ class Store(Protocol):
     def ranking(
         self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        """Complete trials by measured MFU, highest first, of one sweep or of all; ties by id. An indexed query."""
+        """Trials that have a rank, the best first; equal ones by id. An indexed query.
+
+        Those of one sweep are ordered by its objective's value, those of all sweeps by MFU.
+        """
+        ...
+
+    def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
+        """What the order of every ranked trial of a sweep rests on, in that order, from columns alone."""
         ...
 
     # ------------------------------------------------------------------ events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,10 +20,12 @@ from autotuner.domain.choice import (
 )
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.legality import Job
-from autotuner.domain.trial import TrialSettings
+from autotuner.domain.loss_gate import LossGate
+from autotuner.domain.objective import Objective
+from autotuner.domain.trial import TrialSettings, TrialState
 from autotuner.errors import InvalidInput
 
-__all__ = ["Budget", "Event", "SearchSpace", "StopReason", "Sweep", "SweepRequest", "SweepState"]
+__all__ = ["Budget", "Event", "SearchSpace", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +86,10 @@ class Budget:
     Attributes:
         num_trials: Trials that ran, however they ended.
         wall_clock_s: From the first trial's start.
-        accelerator_hours: Sum over trials of run time x ranks.
+        accelerator_hours: Sum over trials and loss gates of run time x ranks.
         patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
-        prune_below: End a trial whose measured steps stay below this fraction of the best MFU so far; 0: never.
-        min_gain: Stop when no untried layout is expected to improve the best MFU by this fraction; 0: never.
+        prune_below: End a trial whose measured steps stay below this fraction of the best value so far; 0: never.
+        min_gain: Stop when no untried layout is expected to improve the best value by this fraction; 0: never.
     """
 
     num_trials: int = 20
@@ -136,7 +139,14 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a caller asks for, with every name resolved."""
+    """What a caller asks for, with every name resolved.
+
+    Attributes:
+        objective: What is maximised.
+        max_parallel_trials: Trials that run at once where the launcher has room for them; more end a sweep sooner, and
+            each is chosen knowing less.
+        loss_gate: How layouts that change the mathematics earn the first rank.
+    """
 
     job: Job
     space: SearchSpace = field(default_factory=SearchSpace)
@@ -144,9 +154,13 @@ class SweepRequest:
     trial: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     name: str = ""
+    objective: Objective = field(default_factory=Objective)
+    max_parallel_trials: int = 1
+    loss_gate: LossGate = field(default_factory=LossGate)
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
+        check.positive(self, "max_parallel_trials")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +187,45 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOverview:
+    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
+
+    Attributes:
+        model: Name of the model.
+        cluster: Name of the cluster.
+        num_trials: Trials by state; states without any are left out.
+        accelerator_hours: Of all trials and loss gates until now.
+        best_value: What the objective says of the trial ranked first; None until there is one.
+        best_mfu: MFU of that trial.
+    """
+
+    id: str
+    name: str
+    model: str
+    cluster: str
+    state: SweepState
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    cancel_requested: bool
+    stop_reason: StopReason | None
+    stop_detail: str
+    budget: Budget
+    objective: Objective
+    num_trials: Mapping[TrialState, int]
+    accelerator_hours: float
+    best_value: float | None
+    best_mfu: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happened to a sweep, in the order it happened.
 
     Attributes:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
         kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
-            ``trial.step``, ``trial.finished`` or ``trial.interrupted``.
+            ``trial.step``, ``trial.note``, ``trial.finished``, ``trial.gated`` or ``trial.interrupted``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from autotuner.domain import check
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateOutcome, GateResult
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.workload import Workload
@@ -305,9 +306,16 @@ class TrialFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """A trial that was ended from outside, on purpose."""
+    """A trial that was ended from outside, on purpose.
 
-    reason: Literal["pruned", "cancelled", "lease_lost", "shutdown"]
+    Attributes:
+        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; another worker
+            took the sweep over; the worker shuts down.
+        detail: The reason with its numbers, as a sentence.
+    """
+
+    reason: Literal["pruned", "cancelled", "budget", "lease_lost", "shutdown"]
+    detail: str = ""
 
 
 Outcome = Measurement | TrialFailure | Stopped
@@ -322,6 +330,8 @@ class Trial:
         number: Counts from 0 inside its sweep, in the order the sampler asked.
         attempts: How often it was started; above 1 after an interruption.
         steps: Reports of the running or last attempt.
+        stopped: Why it was pruned or cancelled; None in records older than this field.
+        gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
     """
 
     id: str
@@ -336,10 +346,19 @@ class Trial:
     steps: tuple[StepReport, ...] = ()
     measurement: Measurement | None = None
     failure: TrialFailure | None = None
+    stopped: Stopped | None = None
+    gate: GateResult | None = None
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rank: measured in a format that its hardware has, and not known to train worse."""
+        failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
+        return self.measurement is not None and not self.layout.is_emulated and not failed_gate
 
     def accelerator_hours(self, now: float) -> float:
-        """Ranks x hours of the running or last attempt; earlier attempts that were cut short are not counted."""
+        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted."""
+        gate_hours = self.gate.accelerator_hours if self.gate else 0.0
         if self.started_at is None:
-            return 0.0
+            return gate_hours
         ended_at = now if self.finished_at is None else self.finished_at
-        return (ended_at - self.started_at) * self.layout.world_size / 3600
+        return (ended_at - self.started_at) * self.layout.world_size / 3600 + gate_hours
