@@ -11,10 +11,10 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.domain.choice import Choice
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
 
-__all__ = ["likeness"]
+__all__ = ["similarity"]
 
 _LENGTH = 2.0
-"""Steps of distance after which likeness has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
+"""Steps of distance after which similarity has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
 16 apart (docs/sampler.md)."""
 
 _CHOICES = tuple(n for n in LAYOUT_FIELDS if isinstance(Layout.__dataclass_fields__[n].default, bool | Choice))
@@ -24,7 +24,7 @@ _COUNTS = ("first_stage_less_layers", "last_stage_less_layers")
 """Fields that may be zero, and count."""
 
 
-def likeness(left: LayoutColumns, right: LayoutColumns) -> Floats:
+def similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
     """exp(-distance / length), shape (left, right); 1 for equal layouts only.
 
     The distance has one step for each doubling of a degree, one for each layer that an end gives away, and one for each
