@@ -17,7 +17,7 @@ _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
 
 _RANGE_OF_TWO = 1.128
-"""Expected distance of two draws of a normal distribution, in standard deviations: d2 of any table of control charts."""
+"""Expected distance of two normal draws, in standard deviations: d2 of any table of control charts."""
 
 _LEAST_DEVIATION = 1e-4
 """Relative deviation below which step times are taken to be known exactly."""
