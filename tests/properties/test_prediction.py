@@ -208,7 +208,7 @@ def test_gathered_logits_and_wider_sums_and_more_passes_never_save_time_or_memor
 
 
 @given(jobs, st.data())
-def test_layers_that_are_spared_take_no_more_time_and_keep_no_less(job: Job, data: st.DataObject) -> None:
+def test_layers_that_do_not_recompute_take_no_more_time_and_keep_no_less(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data, "recompute_every")
     every, some = both(rows, job, "recompute_every", 1, 2)
     lone = rows.pipeline_parallel_degree == 1  # stages that recompute unequal shares wait for one another
