@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from trials.measurement.nvml import Gpu, gpu_of
-from trials.measurement.power import PowerMeter
+from trials.measurement.gpu import Gpu, PowerMeter, gpu_of
 
 
 class Library:

@@ -1,7 +1,7 @@
 """Runs every option, a covering set of their pairs and what the rules refuse; writes docs/compatibility.md.
 
-``python -m bench.compatibility`` takes about twenty minutes on two cores. A refused layout is run all the same, past
-the rules, so that the page shows what torch makes of it.
+``python -m tests.oracle.compatibility`` takes about twenty minutes on two cores. A refused layout is run all the same,
+past the rules, so that the page shows what torch makes of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.oracle.tolerance import TOLERANCES, agrees
 from tests.oracle.training import DEADLINE_S, Distance, Failed, Oracle
 from tests.trials.zygote import Zygote
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def _run(oracle: Oracle, cases: Iterable[tuple[str, Case]]) -> list[Row]:
 def _page(options: list[Row], pairs: list[Row], refusals: list[Row]) -> Iterator[str]:
     yield "# What runs with what"
     yield ""
-    yield "Written by `python -m bench.compatibility`; not to be edited."
+    yield "Written by `python -m tests.oracle.compatibility`; not to be edited."
     yield ""
     yield f"torch {torch.__version__}, gloo, Python {platform.python_version()}, up to 8 ranks, a decoder of 8 layers."
     yield "Each layout trains two steps from the same first values on the same sequences as one process that sees the"
