@@ -18,7 +18,8 @@ from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, Rule, rea
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import profiled
-from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Sweep, SweepRequest
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.detect import detect_cluster, host_hash

@@ -10,7 +10,7 @@ from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.model import TransformerSpec
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput

@@ -30,7 +30,7 @@ from autotuner.domain.choice import (
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
 from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory, StepTime
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.workload import Workload
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs
@@ -72,7 +72,7 @@ def some_rows(job: Job, data: st.DataObject, *further: str, **only: tuple[Any, .
     for name in CHOSEN:
         values = st.lists(st.sampled_from(getattr(WIDE, name)), min_size=1, max_size=2, unique=True)
         drawn[name] = tuple(data.draw(values))
-    layouts = legal_layouts(job, replace(WIDE, **(drawn | only)))
+    layouts = legal_layouts(job, WIDE.with_axes(**(drawn | only)))
     assume(len(layouts) > 0)
     picks = st.lists(st.integers(0, len(layouts) - 1), min_size=1, max_size=50, unique=True)
     return layouts.take(np.array(data.draw(picks)))
