@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from api import examples, views
-from autotuner.cli.explanation import explanation_view
-from autotuner.cli.measurement import measurement_view
-from autotuner.cli.render import prediction_table, ranking_table, sweep_view
+from autotuner.cli.views.explanation import explanation_view, measurement_view
+from autotuner.cli.views.rankings import prediction_table, ranking_table
+from autotuner.cli.views.sweeps import sweep_view
 from autotuner.domain.choice import PipelineSchedule, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.wire import to_dict

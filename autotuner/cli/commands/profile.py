@@ -10,17 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.bootstrap import build
-from autotuner.cli.client import migrate_if_embedded
+from autotuner.cli.console import console, plain_table, print_json
 from autotuner.cli.options import Json
-from autotuner.cli.output import console, print_json
-from autotuner.cli.render import plain_table
 from autotuner.domain.profile import DeviceProfile
 from autotuner.domain.wire import to_dict
-from autotuner.launch.detect import detect_cluster
-from autotuner.launch.profile import profile_of
 from autotuner.search.text.sentences import percent
-from autotuner.settings import Settings
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["profile", "profile_view"]
@@ -35,6 +29,12 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure this machine's products, attention, memory and collectives; predictions for it use that."""
+    from autotuner.bootstrap import build
+    from autotuner.cli.service import migrate_if_embedded
+    from autotuner.launch.detect import detect_cluster
+    from autotuner.launch.profile import profile_of
+    from autotuner.settings import Settings
+
     settings = Settings(num_workers=0, log_level="warning")
     migrate_if_embedded(settings)
     application = build(settings)

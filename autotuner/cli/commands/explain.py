@@ -1,57 +1,48 @@
-"""The commands that explain: one layout, or what measured layouts teach."""
+"""``autotuner explain`` and ``rules``: why one layout is as fast as it is, and what measured layouts teach."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from autotuner.backtest.table import read_table
-from autotuner.cli.client import connect
-from autotuner.cli.describe import is_measured, job_body
-from autotuner.cli.explanation import explanation_view, rules_view
-from autotuner.cli.layout_text import read_layout
-from autotuner.cli.measurement import measurement_view
 from autotuner.cli.options import (
     Json,
     OptionalCluster,
     OptionalGlobalBatch,
+    OptionalLayoutText,
     OptionalModel,
     OptionalSeqLen,
     OptionalStack,
+    OptionalTrialId,
     Server,
+    stored_id,
 )
-from autotuner.cli.output import console, print_json
-from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
-from autotuner.search.explain.pairwise import insights
 
 __all__ = ["explain", "rules"]
 
 
 def explain(
-    trial: Annotated[
-        str | None,
-        typer.Argument(
-            help="A trial's id: its sweep's, a dash and its number, four digits. Or describe a layout by options."
-        ),
-    ] = None,
+    trial: OptionalTrialId = None,
     model: OptionalModel = None,
     cluster: OptionalCluster = None,
     global_batch: OptionalGlobalBatch = None,
     seq_len: OptionalSeqLen = None,
-    layout: Annotated[
-        str | None, typer.Option("--layout", help="As tables print it ('fsdp8 tp4 mb1 sp'), or JSON.")
-    ] = None,
+    layout: OptionalLayoutText = None,
     stack: OptionalStack = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Explain a layout: where its time and memory go, what limits it, and which change would help.
 
-    Of a trial that was measured, what was measured comes first.
+    For a trial that was measured, what was measured comes first.
     """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.views.explanation import explanation_view, measurement_view
+
     if trial is not None:
         _refuse_options(
             model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout, stack=stack
@@ -78,9 +69,14 @@ def rules(
     as_json: Json = False,
 ) -> None:
     """State what measured layouts say about one choice at a time: pair counts and effects."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.explanation import rules_view
+
     if source.endswith(".csv"):
         answer = _rules_of_table(source)
     else:
+        stored_id(source, "sweep", otherwise=", or a CSV file of measured runs")
         with connect(server) as client:
             answer = client.get(f"/sweeps/{source}/rules")
     if as_json:
@@ -102,12 +98,21 @@ def _described(**options: Any) -> dict[str, Any]:
         if value is None:
             rule = "is required, unless the id of a stored trial is given"
             raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
+    from autotuner.cli.inputs import job_body
+    from autotuner.cli.layout_text import read_layout
+
     layout = read_layout(options.pop("layout"))
     return job_body(**options) | {"layout": layout}
 
 
 def _rules_of_table(path: str) -> dict[str, Any]:
-    """As the service answers for a sweep."""
+    """What the service answers for a sweep, from the rows of a table."""
+    from pathlib import Path
+
+    from autotuner.backtest.table import read_table
+    from autotuner.domain.wire import to_dict
+    from autotuner.search.explain.pairwise import insights
+
     sheets = read_table(Path(path)).sheets
     found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
     num_measured = sum(int((~sheet.out_of_memory).sum()) for sheet in sheets)

@@ -1,4 +1,4 @@
-"""A layout explained, and what measured layouts teach, for a terminal."""
+"""Explanations: of a layout, of a trial that measured it, and of what many measured layouts teach."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.render import plain_table
+from autotuner.cli.console import plain_table
+from autotuner.domain.trial import Measurement
+from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["explanation_view", "rules_view"]
+__all__ = ["explanation_view", "measurement_view", "rules_view"]
 
 
 def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
@@ -31,6 +34,23 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         _memory_table(explained["memory"]),
         *_changes(explained),
     )
+
+
+def measurement_view(document: Mapping[str, Any]) -> RenderableType:
+    """Facts about a measured trial, and where its step went."""
+    measured = from_dict(Measurement, dict(document))
+    step, mfu = format_seconds(measured.step_time_s), expected_mfu(measured.mfu, None)
+    numbers = f": step {step} {certainty(measured)}, MFU {mfu} of the {measured.peak_source}"
+    head = Text.assemble(("measured", "bold"), numbers)
+    lines = [Text(f"  {name}: {text}") for name, text in facts(measured).items()]
+    breakdown = measured.breakdown
+    if breakdown is None:
+        return Group(head, *lines)
+    table = plain_table("step", "share", "part")
+    for phase in phases(breakdown):
+        table.add_row(format_seconds(phase.seconds), percent(phase.share), phase.name)
+    title = f"where the step of rank {breakdown.rank} went, {format_seconds(breakdown.step_s)} under the profiler"
+    return Group(head, *lines, Text(title), table)
 
 
 def rules_view(rules: Mapping[str, Any]) -> RenderableType:

@@ -47,7 +47,7 @@ def read_space(text: str | None) -> dict[str, Any]:
 
 
 def read_trial_settings(text: str | None) -> dict[str, Any]:
-    """Settings of every trial, the same way."""
+    """Settings of every trial, from JSON on the command line or in a file; none when left out."""
     return _read(TrialSettings, text, "trial")
 
 

@@ -1,22 +1,18 @@
-"""Tables for a terminal of 80 columns. Every number's column says whether it was predicted or measured."""
+"""Layouts in the order of their rank, predicted or measured; every number says which of both it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from autotuner.domain.choice import Precision
-from autotuner.search.text.sentences import EMULATED, expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.cli.console import plain_table
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["catalog_table", "plain_table", "prediction_table", "ranking_table", "sweep_view"]
+__all__ = ["prediction_table", "ranking_table", "trial_number"]
 
 _PARTS = {
     "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -30,13 +26,6 @@ _PARTS = {
     "optim": ("optimizer_s",),
 }
 """Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
-
-_WORDS = ("layout", "why", "state", "name", "source", "part", "limited by", "time goes to")
-"""Columns of words; all others hold numbers and are set flush right."""
-
-_WRAPPED = ("layout", "why", "source", "limited by", "time goes to")
-"""Columns that give way where the terminal is narrow; a number is never cut."""
-
 
 _NOTHING_FITS = "nothing fits: take more accelerators; `autotuner explain --layout …` says by how much one is too large"
 
@@ -64,7 +53,7 @@ def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
         step = f"{format_seconds(measured['step_time_s'])}{_interval(measured)}"
         table.add_row(
             str(item["rank"]),
-            _number(item["id"]),
+            trial_number(item["id"]),
             label,
             f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted)})",
             f"{step}\n({_step(predicted)})",
@@ -75,66 +64,6 @@ def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
     return Group(head, table, Text(notes, style="dim"))
 
 
-def sweep_view(
-    sweep: dict[str, Any], ranking: Sequence[dict[str, Any]], trials: Sequence[dict[str, Any]]
-) -> RenderableType:
-    """One sweep: progress, trials by state, ranking, and what has no rank."""
-    parts: list[RenderableType] = [_headline(sweep)]
-    if sweep["state"] in ("queued", "running"):
-        bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
-        parts.append(Padding(bar))  # a bar alone does not end its line
-    if ranking:
-        parts.append(ranking_table(ranking))
-    others = [trial for trial in trials if trial["state"] != "complete" or _is_emulated(trial)]
-    if others:
-        parts.append(_others_table(others))
-    return Group(*parts)
-
-
-def catalog_table(rows: Sequence[dict[str, str]]) -> Table:
-    """Rows as they are, one column per key."""
-    table = plain_table(*rows[0])
-    for row in rows:
-        table.add_row(*row.values())
-    return table
-
-
-def _headline(sweep: dict[str, Any]) -> Text:
-    states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
-    text = Text.assemble((sweep["id"], "bold"), f" {sweep['model']} on {sweep['cluster']}: ", (sweep["state"], "bold"))
-    text.append(f", {states or 'no trials yet'}")
-    if sweep["stop_detail"]:
-        text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
-    return text
-
-
-def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
-    table = plain_table("trial", "layout", "state", "why")
-    for trial in trials:
-        failure = trial["failure"]
-        why = f"{failure['kind']}: {failure['message']}" if failure else EMULATED if _is_emulated(trial) else ""
-        table.add_row(_number(trial["id"]), trial["label"], trial["state"], why)
-    return table
-
-
-def _is_emulated(trial: dict[str, Any]) -> bool:
-    return bool(trial["layout"]["precision"] == Precision.FP8_EMULATED.label)
-
-
-def _number(trial_id: str) -> str:
-    """The end of a trial's id, which it alone has in its sweep: ``0003`` of ``sw-k3v7q2mxn5-0003``."""
-    return trial_id.rsplit("-", 1)[-1]
-
-
-def plain_table(*columns: str) -> Table:
-    """An empty table: columns of words flush left, columns of numbers flush right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if column in _WORDS else "right"
-        table.add_column(column, justify=justify, no_wrap=column not in _WRAPPED, overflow="fold")
-    return table
-
-
 def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
     """The labels without the words that all share, and those words: what differs is what is being compared."""
     words = [label.split() for label in labels]
@@ -143,6 +72,11 @@ def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
         return list(labels), "-"
     short = [" ".join(word for word in label if word not in common) or "(as all)" for label in words]
     return short, " ".join(common) or "-"
+
+
+def trial_number(trial_id: str) -> str:
+    """The end of a trial's id, which it alone has in its sweep: ``0003`` of ``sw-k3v7q2mxn5-0003``."""
+    return trial_id.rsplit("-", 1)[-1]
 
 
 def _shares(predicted: dict[str, Any]) -> str:

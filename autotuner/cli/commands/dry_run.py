@@ -8,11 +8,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.describe import read_cluster, read_model
-from autotuner.cli.layout_text import read_layout
-from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, Model, SeqLen
-from autotuner.cli.output import console, print_json
-from autotuner.cli.render import plain_table
+from autotuner.cli.console import console, plain_table, print_json
+from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, LayoutText, Model, SeqLen
 from autotuner.domain.dry_run import DryRun, DryRunRequest, RankDryRun, telling_ranks
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
@@ -20,7 +17,6 @@ from autotuner.domain.trial import TrialSpec
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
-from autotuner.launch.dry_run import dry_run as run
 from autotuner.units import format_bytes, format_rate
 
 __all__ = ["dry_run", "dry_run_view"]
@@ -33,7 +29,7 @@ def dry_run(
     cluster: ClusterArgument,
     global_batch: GlobalBatch,
     seq_len: SeqLen,
-    layout: Annotated[str, typer.Option("--layout", help="As tables print it ('fsdp8 tp4 mb1 sp'), or JSON.")],
+    layout: LayoutText,
     rank: Annotated[
         int | None, typer.Option("--rank", min=0, help="Of the whole job; else those that may be the fullest.")
     ] = None,
@@ -43,6 +39,10 @@ def dry_run(
     as_json: Json = False,
 ) -> None:
     """Run a layout's own step at full size without values: bytes by part, FLOP and collectives of a rank."""
+    from autotuner.cli.inputs import read_cluster, read_model
+    from autotuner.cli.layout_text import read_layout
+    from autotuner.launch.dry_run import dry_run as run
+
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
     answer = run(_request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact))
