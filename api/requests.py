@@ -11,8 +11,9 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.stack import Stack
-from autotuner.domain.sweep import SearchSpace, SweepRequest
+from autotuner.domain.sweep import SweepRequest
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 

@@ -33,7 +33,8 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.legality import RULES, Job, reasons
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.profile import profiled
-from autotuner.domain.sweep import Budget, SearchSpace, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Budget, SweepRequest
 from autotuner.domain.trial import Measurement, Trial, TrialSettings, TrialState
 from autotuner.domain.wire import dumps
 from autotuner.domain.workload import Workload

@@ -9,7 +9,8 @@ from api.dataclass_schema import DescribedBy
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
-from autotuner.domain.sweep import Budget, SearchSpace
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Budget
 from autotuner.domain.trial import TrialSettings
 from autotuner.domain.workload import Workload
 

@@ -7,15 +7,16 @@ million of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.domain.choice import Choice, Precision
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.choice import Precision
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.option import Kind
 
 __all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns"]
 
@@ -70,14 +71,15 @@ class LayoutColumns:
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
         """Columns from one sequence per field, all equally long; converted to each field's type."""
-        return cls(**{name: np.asarray(values[name], dtype=_DTYPES[name]) for name in LAYOUT_FIELDS})
+        return cls(**{name: np.asarray(values[name], dtype=_DTYPES[one.kind]) for name, one in OPTIONS.items()})
 
     def __len__(self) -> int:
         return len(self.tensor_parallel_degree)
 
     def row(self, index: int) -> Layout:
         """The layout of one row."""
-        return Layout(**{name: _READERS[name](getattr(self, name)[index]) for name in LAYOUT_FIELDS})
+        values = {name: one.value_of(int(getattr(self, name)[index])) for name, one in OPTIONS.items()}
+        return Layout(**values)  # type: ignore[arg-type]  # each field has its own type
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         """The rows that an index array, a mask or a slice picks."""
@@ -147,12 +149,9 @@ def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
     return int(place[-1]) + 1, place[index]
 
 
-def _dtype(annotation: Any) -> type[np.generic]:
-    if annotation is bool:
-        return np.bool_
-    return np.int8 if issubclass(annotation, Choice) else np.int64
-
-
-_TYPES = {name: hint for name, hint in get_type_hints(Layout).items() if name in {f.name for f in fields(Layout)}}
-_DTYPES = {name: _dtype(hint) for name, hint in _TYPES.items()}
-_READERS = {name: (lambda value, hint=hint: hint(int(value))) for name, hint in _TYPES.items()}
+_DTYPES: Mapping[Kind, type[np.generic]] = {
+    Kind.DEGREE: np.int64,
+    Kind.COUNT: np.int64,
+    Kind.SWITCH: np.bool_,
+    Kind.CHOICE: np.int8,
+}

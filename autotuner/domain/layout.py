@@ -19,7 +19,7 @@ from autotuner.domain.choice import (
 )
 from autotuner.domain.option import CostPart, Kind, Option, Topic, degree, option, options_of
 
-__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout"]
+__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout", "fields_entering"]
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's ``bucket_cap_mb`` (PyTorch's documentation, 2.13)."""
@@ -364,6 +364,12 @@ RANK_DEGREES = (
     "data_parallel_replicate_degree",
 )
 """Degrees whose product is the number of ranks, in the order in which sentences name them."""
+
+
+def fields_entering(part: CostPart) -> tuple[str, ...]:
+    """Every field that a part of the cost model depends on, those of the parts inside it included."""
+    return tuple(name for name, one in OPTIONS.items() if one.enters <= part)
+
 
 _FROM_ONE = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 1)
 _FROM_ZERO = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 0)

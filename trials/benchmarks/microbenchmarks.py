@@ -200,9 +200,9 @@ def _attention_s(
 
 def _collectives(num_bytes: int, device: torch.device) -> Iterator[tuple[CollectiveKind, Callable[[], object]]]:
     num_ranks, rank = dist.get_world_size(), dist.get_rank()
-    share = num_bytes // 4 // num_ranks
-    whole, other = torch.zeros(2, share * num_ranks, device=device)
-    part = torch.zeros(share, device=device)
+    num_elements = num_bytes // 4 // num_ranks
+    whole, other = torch.zeros(2, num_elements * num_ranks, device=device)
+    part = torch.zeros(num_elements, device=device)
 
     def pass_on() -> None:
         """Every rank sends to the next."""

@@ -13,14 +13,14 @@ from itertools import product
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.domain.trial import TrialSpec
 
-__all__ = ["Shortcut"]
+__all__ = ["Extrapolation"]
 
 _FEWEST_LAYERS = 4
 """Of a stage: with fewer, the peak of a stage that holds the vocabulary may lie in the loss (torch 2.13, measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortcut:
+class Extrapolation:
     """The jobs to run in place of one.
 
     Attributes:
@@ -33,7 +33,7 @@ class Shortcut:
     micro_batches: tuple[int, ...]
 
     @classmethod
-    def of(cls, spec: TrialSpec, *, exact: bool) -> Shortcut:
+    def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
         """The smallest jobs that tell about this one; the job itself if the answer is to be exact."""
         layers = layers_per_stage(spec.layout, spec.model.num_layers)
         micro_batches = spec.workload.num_micro_batches(spec.layout)
@@ -88,8 +88,8 @@ def _weights(sizes: Sequence[int], whole: int) -> tuple[float, ...]:
     if len(sizes) == 1:
         return (1.0,)
     less, more = sizes
-    share = (whole - less) / (more - less)
-    return 1 - share, share
+    slope = (whole - less) / (more - less)
+    return 1 - slope, slope
 
 
 def _smaller(spec: TrialSpec, layers: int, micro_batches: int) -> TrialSpec:

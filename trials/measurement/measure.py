@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.flop import model_flop, recomputed_flop
-from trials.measurement.median import half_interval_s
+from trials.measurement.pace import half_interval_s
 from trials.measurement.stopwatch import Stopwatch
 
 __all__ = ["Peak", "RankRecord", "measurement", "phases_of", "step_report"]

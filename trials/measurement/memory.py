@@ -13,7 +13,7 @@ import torch
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 
-from trials.runtime.stdio import silenced_stderr
+from trials.runtime.stdio import silence_stderr
 
 __all__ = ["MemoryWatch", "lift_limit", "limit"]
 
@@ -76,14 +76,14 @@ class MemoryWatch:
         self._resident_bytes = _status_bytes("VmRSS")
         self._recording.enter_context(_hearing_all_threads())
         self._profile = profile(profile_memory=True)
-        with silenced_stderr():
+        with silence_stderr():
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
         """Stop paying for it."""
         if self._profile is None:
             return
-        with silenced_stderr():
+        with silence_stderr():
             self._recording.close()
         self._peak_bytes = _highest_bytes(self._profile)
         self._profile = None  # it holds every event

@@ -12,7 +12,7 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
-from trials.runtime.stdio import silenced_stderr
+from trials.runtime.stdio import silence_stderr
 
 __all__ = ["FORWARD", "UNNAMED_WAIT", "WAIT", "Event", "Recording", "recorded"]
 
@@ -83,13 +83,13 @@ def recorded(device: torch.device, stages: Sequence[nn.Module]) -> Iterator[Reco
     """Record what runs inside, with the stages' forward passes and every wait for a collective as events."""
     recording = Recording()
     profiler = profile(use_device="cuda" if device.type == "cuda" else None)
-    with silenced_stderr():
+    with silence_stderr():
         profiler.__enter__()  # type: ignore[no-untyped-call]
     try:
         with _forward_passes_named(stages), _waits_named():
             yield recording
     finally:
-        with silenced_stderr():
+        with silence_stderr():
             profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     recording.fill(cast("Any", profiler.kineto_results).events())
 

@@ -28,10 +28,10 @@ from typing import Any
 
 import torch
 
-from trials.process.fork import fork_rank, shown
+from trials.process.fork import fork_rank, shown_in_proc
 from trials.process.task import find_task
 from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
 __all__ = ["main"]
 
@@ -88,10 +88,10 @@ class _Zygote:
         task, folder, num_ranks = find_task(request["task"]), Path(request["folder"]), request["num_ranks"]
         environment = request["environment"]
         ranks = []
-        with shown(self._mark, environment[self._mark]):
+        with shown_in_proc(self._mark, environment[self._mark]):
             for rank in range(num_ranks):
-                place = Place(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
-                pid = fork_rank(task, folder, place, environment)
+                rank_info = RankInfo(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
+                pid = fork_rank(task, folder, rank_info, environment)
                 ranks.append(_Rank(request_id=request["id"], rank=rank, pid=pid))
         return ranks
 

@@ -20,7 +20,7 @@ from autotuner.costmodel.communication.tensor import (
     logits_gather_s,
 )
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.costmodel.kernels.launch_overhead import launches_s, waiting_for_host_s
+from autotuner.costmodel.kernels.launch_overhead import host_wait_s, launches_s
 from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.host_offload import copies_s
@@ -47,8 +47,8 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     tensor_s = layer_tensor_s(x, job)
     backward = products.backward_s + attention_backward + 2 * pointwise
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
-    host = waiting_for_host_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
-    host_backward = waiting_for_host_s(job, launching_s, backward + tensor_s)
+    host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
+    host_backward = host_wait_s(job, launching_s, backward + tensor_s)
     forward_s = products.forward_s + attention + pointwise + host
     again = 1.0 + (x.recompute == Recompute.FULL)  # forward passes, collectives included
     recompute_s = _recompute_s(x, job, forward_s, attention, pointwise)

@@ -89,7 +89,7 @@ class Work:
         return Work(self.seconds * count)
 
     def passes(self) -> Passes:
-        """The same seconds, collectives included, as a schedule sees them."""
+        """These seconds, collectives included, by pass: what a schedule sees."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)
 

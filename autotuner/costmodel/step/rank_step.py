@@ -39,7 +39,7 @@ class RankStep:
     Attributes:
         step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
         forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
-        backward_s: The same of its backward; reductions hide under it.
+        backward_s: Computation of one micro-batch's backward; reductions hide under it.
         held: Its weights.
         num_layers: Its layers.
     """

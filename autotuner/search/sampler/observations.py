@@ -12,8 +12,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.choice import Choice
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
@@ -130,8 +129,7 @@ class EvidenceReader:
 
 def params_of(layout: Layout) -> dict[str, Any]:
     """The layout as Optuna parameters: integers, booleans and words."""
-    values = ((name, getattr(layout, name)) for name in LAYOUT_FIELDS)
-    return {name: value.label if isinstance(value, Choice) else value for name, value in values}
+    return {name: one.plain(getattr(layout, name)) for name, one in OPTIONS.items()}
 
 
 def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -143,8 +141,7 @@ def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Ma
 
 
 def _value(name: str, param: Any) -> int:
-    default = Layout.__dataclass_fields__[name].default
-    return int(type(default).from_label(param, name)) if isinstance(default, Choice) else int(param)
+    return int(OPTIONS[name].from_plain(param, name))
 
 
 def _positive(trial: FrozenTrial, name: str) -> float:

@@ -134,10 +134,10 @@ class SweepPlan:
 
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
-        if step.is_warmup or self._trials[number].layout.is_emulated:
+        asked = self._asked[number]
+        if step.is_warmup or _layout_of(asked).is_emulated:
             return None
         value = self._request.objective.per_step(self._job) / step.step_time_s
-        asked = self._asked[number]
         asked.report(value, step.step)
         if not asked.should_prune():
             return None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from autotuner.domain.layout import Layout
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.units import format_seconds
 
 __all__ = [
     "EMULATED",
-    "FIELD_WORDS",
     "change_in_words",
     "expected_mfu",
     "expected_seconds",
@@ -18,40 +15,10 @@ __all__ = [
     "value_in_words",
 ]
 
-FIELD_WORDS: Mapping[str, str] = {
-    "tensor_parallel_degree": "tensor",
-    "pipeline_parallel_degree": "pipeline",
-    "context_parallel_degree": "context",
-    "data_parallel_shard_degree": "shard",
-    "data_parallel_replicate_degree": "replicate",
-    "expert_parallel_degree": "expert",
-    "virtual_stages_per_rank": "stages per rank",
-    "micro_batch_size": "micro-batch",
-    "pipeline_schedule": "schedule",
-    "sequence_parallel": "sequence parallel",
-    "shard_level": "sharding",
-    "reshard_after_forward": "reshard after forward",
-    "recompute": "recompute",
-    "attention_kernel": "attention",
-    "precision": "precision",
-    "fused_norm": "fused norm",
-    "first_stage_less_layers": "fewer layers on the first stage",
-    "last_stage_less_layers": "fewer layers on the last stage",
-    "loss_parallel": "loss parallel",
-    "async_tensor_parallel": "async tensor parallel",
-    "context_exchange": "context exchange",
-    "recompute_every": "recompute interval",
-    "gradient_bucket_bytes": "gradient bucket",
-    "fp32_gradient_reduce": "fp32 gradient reduce",
-    "fp8_recipe": "fp8 recipe",
-    "compiled": "compiled",
-    "optimizer_kernel": "optimizer kernel",
-    "offload_activations": "activation offload",
-}
-"""What a sentence calls each field of ``Layout``, in the order in which it names them."""
-
 EMULATED = "emulated, not ranked"
 """What stands beside a trial whose number format its hardware lacks."""
+
+_IN_ORDER = (*RANK_DEGREES, *(name for name in LAYOUT_FIELDS if name not in RANK_DEGREES))
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
@@ -72,11 +39,11 @@ def change_in_words(before: Layout, after: Layout) -> str:
 
     Where the same replicas are only sharded otherwise, the sharding alone is said.
     """
-    changed = [name for name in FIELD_WORDS if getattr(before, name) != getattr(after, name)]
+    changed = [name for name in _IN_ORDER if getattr(before, name) != getattr(after, name)]
     if "shard_level" in changed and before.data_parallel_degree == after.data_parallel_degree:
         changed = [name for name in changed if name not in _DATA_DEGREES]
     return ", ".join(
-        f"{FIELD_WORDS[name]} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
+        f"{OPTIONS[name].label} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
         for name in changed
     )
 

@@ -132,7 +132,7 @@ def test_collectives_are_counted_with_the_bytes_of_the_whole_tensors() -> None:
 
 
 def assert_few_tell_about_many(spec: TrialSpec) -> DryRun:
-    """The shortcut's answer, which is that of the whole job."""
+    """The extrapolation's answer, which is that of the whole job."""
     request = DryRunRequest(spec=spec, ranks=(0,))
     short, whole = dry_run(request), dry_run(replace(request, exact=True))
     assert (whole.layers_run, whole.micro_batches_run) == ((), ())

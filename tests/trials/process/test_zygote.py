@@ -31,12 +31,12 @@ class Nursery:
         self._num_errands = 0
 
     def send(self, task: str, num_ranks: int = 2, **variables: str) -> tuple[ForkedRanks, Path]:
-        """Have ranks do one of ``tests.trials.errands``; their mark begins with its name."""
+        """Have ranks do one of ``tests.trials.rank_tasks``; their mark begins with its name."""
         self._num_errands += 1
         mark = f"{task}-{self._num_errands}"
         folder = self._directory / mark
         folder.mkdir()
-        name = task if ":" in task else f"tests.trials.errands:{task}"
+        name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
         return self.zygote.start(name, folder, num_ranks, {MARK: mark, **variables}), folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery:
 
 @pytest.mark.parametrize(
     ("task", "reason"),
-    [("tests.trials.nowhere:run", "ModuleNotFoundError"), ("tests.trials.errands:nothing", "AttributeError")],
+    [("tests.trials.nowhere:run", "ModuleNotFoundError"), ("tests.trials.rank_tasks:nothing", "AttributeError")],
 )
 def test_a_task_that_there_is_not_is_refused_with_the_reason(nursery: Nursery, task: str, reason: str) -> None:
     ranks, _ = nursery.send(task)
@@ -188,7 +188,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "torch.py").write_text("raise ImportError('no torch on this machine')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     zygote = Zygote()
-    ranks = zygote.start("tests.trials.errands:confess", tmp_path, 1, {MARK: "torchless"})
+    ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {MARK: "torchless"})
     wait(ranks.ended)
     assert "no torch on this machine" in ranks.log()
     zygote.close()

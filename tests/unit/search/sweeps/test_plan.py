@@ -194,8 +194,9 @@ def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_
         cluster=cluster,
         workload=Workload(seq_len=128, global_batch_size=16),
     )
-    space = replace(  # scripts/demo.sh: twelve layouts on two cores, three of each kind, so that any ten show all kinds
-        default_space(cluster),
+    space = default_space(
+        cluster
+    ).with_axes(  # scripts/demo.sh: twelve on two cores, three of each kind: any ten show all kinds
         micro_batch_size=(2, 4, 8),
         pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
         sequence_parallel=(False,),

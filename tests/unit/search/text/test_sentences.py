@@ -5,20 +5,14 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layout import Layout
 from autotuner.search.text.sentences import (
-    FIELD_WORDS,
     change_in_words,
     expected_mfu,
     expected_seconds,
     fit_in_words,
     percent,
 )
-
-
-def test_every_field_of_a_layout_has_a_word_of_its_own() -> None:
-    assert FIELD_WORDS.keys() == set(LAYOUT_FIELDS)
-    assert len(set(FIELD_WORDS.values())) == len(LAYOUT_FIELDS)
 
 
 def test_a_change_names_both_values_of_every_field_that_differs() -> None:
