@@ -8,10 +8,10 @@ from typing import Protocol
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec, TrialState
 

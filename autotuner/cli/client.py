@@ -16,8 +16,8 @@ from autotuner.bootstrap import App, build
 from autotuner.cli.interrupt import terminable
 from autotuner.errors import AutotunerError, StoreUnavailable
 from autotuner.settings import Settings
-from autotuner.store.memory import MemoryStore
 from autotuner.store.schema import migrate
+from autotuner.store.sql import memory_store
 
 __all__ = ["GRACE_S", "Client", "ServiceError", "connect", "create_api", "migrate_if_embedded"]
 
@@ -108,7 +108,7 @@ def connect(server: str | None, *, num_workers: int = 0, keep: bool = True) -> I
     settings = Settings(num_workers=num_workers, log_level="warning")
     if keep:
         migrate_if_embedded(settings)
-    application = build(settings, store=None if keep else MemoryStore())
+    application = build(settings, store=None if keep else memory_store())
     with terminable(), _service(application) as url, _client(url) as http:
         yield Client(http)
 
