@@ -43,7 +43,7 @@ from autotuner.launch.profile import profile_of
 from autotuner.ports import Page
 from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 
 __all__ = ["main"]
 
@@ -150,7 +150,7 @@ def _swept(request: SweepRequest) -> list[Trial]:
     """Every trial of one sweep, as the service runs it."""
     with tempfile.TemporaryDirectory(prefix="autotuner-sweep-") as folder:
         settings = Settings(num_workers=0, log_level="warning", work_dir=Path(folder))
-        application = build(settings, store=MemoryStore())
+        application = build(settings, store=memory_store())
         try:
             return _run(application, request)
         finally:

@@ -51,9 +51,9 @@ def _application(settings: Settings, *, keep: bool) -> App:
     if keep:
         migrate_if_embedded(settings)
         return build(settings)
-    from autotuner.store.memory import MemoryStore
+    from autotuner.store.sql import memory_store
 
-    return build(settings, store=MemoryStore())
+    return build(settings, store=memory_store())
 
 
 class _InProcess(httpx.BaseTransport):

@@ -1,1 +1,1 @@
-"""Adapters of the Store port: SQL and memory."""
+"""The Store port on SQLite, in a file or in memory, and on PostgreSQL."""

@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from autotuner.errors import InvalidInput, StoreUnavailable
 
-__all__ = ["make_engine", "reading", "writing"]
+__all__ = ["make_engine", "make_memory_engine", "reading", "writing"]
 
 _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
 _LOCK_POLL_S = 0.01
@@ -40,10 +40,23 @@ def make_engine(url: str) -> Engine:
         wait = {"connect_timeout": _CONNECT_WAIT_S}
         return create_engine(address.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=wait)
     _make_folders(address)
-    engine = create_engine(address, connect_args={"timeout": _LOCK_WAIT_S})
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
+    return _listening(create_engine(address, connect_args={"timeout": _LOCK_WAIT_S}))
+
+
+def make_memory_engine() -> Engine:
+    """An engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
+
+    There is one connection and one transaction has it at a time, from whichever thread; others wait for it.
+    """
+    engine = create_engine(
+        "sqlite://",
+        connect_args={"check_same_thread": False},
+        poolclass=QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=_LOCK_WAIT_S,
+    )
+    return _listening(engine)
 
 
 @contextmanager
@@ -105,6 +118,12 @@ def _make_folders(address: URL) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"no folder for the database {path}: {error}") from error
+
+
+def _listening(engine: Engine) -> Engine:
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, update
 
+from autotuner.domain.objective import Objective
 from autotuner.domain.sweep import Sweep
 from autotuner.domain.trial import Trial, TrialState
-from autotuner.errors import NotFound
+from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page
 from autotuner.store import statements, transitions
 from autotuner.store.statements import AnyRow, AnySelect
@@ -17,12 +18,14 @@ from autotuner.store.tables import sweeps, trials
 __all__ = [
     "check_sweep",
     "end_trials",
+    "fail_unreadable",
     "get_sweep",
     "get_trial",
     "get_trials",
     "hold_sweep",
     "hold_sweep_of",
     "lock_sweep",
+    "objective_of",
     "save_trial",
     "window",
     "write_event",
@@ -35,12 +38,12 @@ def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
 
 
 def lock_sweep(connection: Connection, sweep_id: str) -> Sweep:
-    """The same, and nobody else changes it until the transaction ends."""
+    """The sweep, which nobody else changes until the transaction ends."""
     return _one_sweep(connection, statements.SWEEPS.with_for_update(), sweep_id)
 
 
 def hold_sweep(connection: Connection, sweep_id: str, owner: str) -> Sweep:
-    """The same, if ``owner`` holds the lease; ``LeaseLost`` otherwise."""
+    """The sweep, locked, if ``owner`` holds the lease; ``LeaseLost`` otherwise."""
     sweep = lock_sweep(connection, sweep_id)
     transitions.check_lease(sweep.id, sweep.owner, owner)
     return sweep
@@ -62,6 +65,21 @@ def check_sweep(connection: Connection, sweep_id: str) -> None:
         raise NotFound("sweep", sweep_id)
 
 
+def objective_of(connection: Connection, sweep_id: str) -> Objective:
+    """What a stored sweep maximises."""
+    return Objective(metric=connection.scalars(select(sweeps.c.metric).where(sweeps.c.id == sweep_id)).one())
+
+
+def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> None:
+    """End a locked sweep whose record cannot be read, with its trials, by their columns alone."""
+    changed = transitions.fail_unreadable(problem, now=now)
+    connection.execute(update(sweeps).where(sweeps.c.id == sweep_id).values(changed))
+    unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_((TrialState.QUEUED, TrialState.RUNNING))
+    connection.execute(update(trials).where(unfinished).values(state=TrialState.CANCELLED, finished_at=now))
+    facts = {name: changed[name] for name in transitions.SWEEP_FACTS}
+    write_event(connection, sweep_id, "sweep.finished", facts, now)
+
+
 def get_trial(connection: Connection, trial_id: str) -> Trial:
     """With how it ended and its steps; ``NotFound`` without it."""
     row = connection.execute(statements.TRIALS.where(trials.c.id == trial_id)).one_or_none()
@@ -76,10 +94,10 @@ def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> li
     return [statements.read_trial(row) for row in connection.execute(mine.order_by(trials.c.number))]
 
 
-def end_trials(connection: Connection, sweep_id: str, now: float) -> None:
+def end_trials(connection: Connection, sweep: Sweep, now: float) -> None:
     """Cancel what is not finished of a sweep that is."""
-    for trial in get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING):
-        connection.execute(statements.update_trial(transitions.cancel_trial(trial, now=now)))
+    for trial in get_trials(connection, sweep.id, TrialState.QUEUED, TrialState.RUNNING):
+        connection.execute(statements.update_trial(transitions.end_with_sweep(trial, sweep, now=now)))
 
 
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:

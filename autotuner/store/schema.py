@@ -12,13 +12,21 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.types import TypeDecorator
 
-from autotuner.store.engine import make_engine, writing
+from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 
-__all__ = ["VERSION_TABLE", "alembic_config", "current_revision", "head_revision", "migrate", "write_revision"]
+__all__ = [
+    "VERSION_TABLE",
+    "alembic_config",
+    "current_revision",
+    "head_revision",
+    "memory_engine",
+    "migrate",
+    "write_revision",
+]
 
 VERSION_TABLE = "autotuner_alembic_version"
 """Not Alembic's default name: Optuna takes that one in any database where it keeps a study."""
@@ -43,15 +51,28 @@ def migrate(url: str) -> None:
         engine.dispose()
 
 
+def memory_engine() -> Engine:
+    """An engine on a new database in memory, made at the newest revision instead of led there."""
+    engine = make_memory_engine()
+    with writing(engine) as connection:
+        metadata.create_all(connection, checkfirst=False)
+        _versions(connection).stamp(_directory(), head_revision())
+    return engine
+
+
 def current_revision(connection: Connection) -> str | None:
     """What the database has; None before the first migration."""
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    return _versions(connection).get_current_revision()
+
+
+def _versions(connection: Connection) -> MigrationContext:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
 
 
 @cache
 def head_revision() -> str:
     """What this program needs."""
-    head = ScriptDirectory(str(_scripts())).get_current_head()
+    head = _directory().get_current_head()
     assert head is not None, "installed without its migrations"
     return head
 
@@ -89,6 +110,11 @@ def alembic_config(connection: Connection, scripts: Path | None = None) -> Confi
 def _without_our_types(kind: str, item: object, _: AutogenContext) -> str | Literal[False]:
     """A revision outlives the code it was drafted from: write the SQL type under a type of ours, leave the rest."""
     return f"sa.{item.impl_instance!r}" if kind == "type" and isinstance(item, TypeDecorator) else False
+
+
+@cache
+def _directory() -> ScriptDirectory:
+    return ScriptDirectory(str(_scripts()))
 
 
 def _scripts() -> Path:

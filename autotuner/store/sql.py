@@ -12,20 +12,21 @@ from sqlalchemy.exc import IntegrityError
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import Event, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
-from autotuner.errors import StoreUnavailable
-from autotuner.ports import Page, TrialFilter
-from autotuner.store import records, statements, transitions
+from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.ports import Page, RankedTime, TrialFilter
+from autotuner.store import overviews, records, statements, transitions
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
-from autotuner.store.schema import current_revision, head_revision
+from autotuner.store.schema import current_revision, head_revision, memory_engine
 from autotuner.store.tables import clusters, models, profiles, sweeps, trials
 
-__all__ = ["SqlStore", "open_store"]
+__all__ = ["SqlStore", "memory_store", "open_store"]
 
 Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
 
@@ -37,6 +38,11 @@ def open_store(url: str) -> SqlStore:
         InvalidInput: The URL names no SQLite or PostgreSQL database.
     """
     return SqlStore(make_engine(url))
+
+
+def memory_store() -> SqlStore:
+    """An empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
+    return SqlStore(memory_engine())
 
 
 class SqlStore:
@@ -72,11 +78,19 @@ class SqlStore:
             return records.get_sweep(connection, sweep_id)
 
     def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
-        query = statements.SWEEPS if state is None else statements.SWEEPS.where(sweeps.c.state == state)
-        newest_first = query.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, newest_first, page)
+            rows, total = records.window(connection, statements.newest_first(statements.SWEEPS, state), page)
         return [statements.read_sweep(row) for row in rows], total
+
+    def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
+        with reading(self._engine) as connection:
+            return overviews.get_overview(connection, sweep_id, now)
+
+    def list_overviews(
+        self, *, now: float, state: SweepState | None = None, page: Page = Page()
+    ) -> tuple[Sequence[SweepOverview], int]:
+        with reading(self._engine) as connection:
+            return overviews.list_overviews(connection, state, page, now)
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         with writing(self._engine) as connection:
@@ -84,23 +98,27 @@ class SqlStore:
             sweep = transitions.cancel(before, now=now)
             connection.execute(statements.update_sweep(sweep))
             if sweep.state is not before.state:
-                records.end_trials(connection, sweep_id, now)
+                records.end_trials(connection, sweep, now)
                 records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
 
     def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
         with writing(self._engine) as connection:
-            row = connection.execute(statements.oldest_claimable(now)).one_or_none()
-            if row is None:
-                return None
-            before = statements.read_sweep(row)
-            sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
-            connection.execute(statements.update_sweep(sweep))
-            for trial in records.get_trials(connection, sweep.id, TrialState.RUNNING):
-                records.save_trial(connection, transitions.interrupt(trial), "trial.interrupted", now)
-            kind = "sweep.started" if before.state is SweepState.QUEUED else "sweep.resumed"
-            records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
-            return sweep
+            while (sweep_id := connection.scalar(statements.oldest_claimable(now))) is not None:
+                try:
+                    before = records.get_sweep(connection, sweep_id)
+                    running = records.get_trials(connection, sweep_id, TrialState.RUNNING)
+                except InvalidInput as problem:  # of another release; the sweeps behind it are not held up
+                    records.fail_unreadable(connection, sweep_id, problem, now)
+                    continue
+                sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
+                connection.execute(statements.update_sweep(sweep))
+                for trial in running:
+                    records.save_trial(connection, transitions.interrupt(trial), "trial.interrupted", now)
+                kind = "sweep.started" if before.state is SweepState.QUEUED else "sweep.resumed"
+                records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
+                return sweep
+            return None
 
     def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
         with writing(self._engine) as connection:
@@ -120,7 +138,7 @@ class SqlStore:
             held = records.hold_sweep(connection, sweep_id, owner)
             sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
             connection.execute(statements.update_sweep(sweep))
-            records.end_trials(connection, sweep_id, now)
+            records.end_trials(connection, sweep, now)
             records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
             return sweep
 
@@ -156,14 +174,31 @@ class SqlStore:
 
     def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
         with writing(self._engine) as connection:
-            records.hold_sweep_of(connection, trial_id, owner)
+            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
             trial = transitions.finish_trial(records.get_trial(connection, trial_id), outcome, now=now)
             if trial.measurement is not None:
-                connection.execute(statements.insert_measurement(trial, trial.measurement))
+                objective = records.objective_of(connection, sweep_id)
+                connection.execute(statements.insert_measurement(trial, trial.measurement, objective))
             if trial.failure is not None:
                 connection.execute(statements.insert_failure(trial, trial.failure))
             kind = "trial.finished" if trial.state.finished else "trial.interrupted"
             return records.save_trial(connection, trial, kind, now)
+
+    def add_note(self, trial_id: str, note: str, *, owner: str, now: float) -> None:
+        with writing(self._engine) as connection:
+            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+            number, _ = connection.execute(statements.select_progress(trial_id)).one()
+            facts = transitions.note_facts(trial_id, number, note)
+            records.write_event(connection, sweep_id, "trial.note", facts, now)
+
+    def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
+        with writing(self._engine) as connection:
+            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.gate_trial(records.get_trial(connection, trial_id), result)
+            connection.execute(statements.insert_gate(trial, result))
+            connection.execute(statements.update_rank(trial))
+            records.write_event(connection, sweep_id, "trial.gated", transitions.gate_facts(trial, result), now)
+            return trial
 
     def get_trial(self, trial_id: str) -> Trial:
         with reading(self._engine) as connection:
@@ -186,6 +221,12 @@ class SqlStore:
                 records.check_sweep(connection, sweep_id)
             rows, total = records.window(connection, statements.ranking(sweep_id, where), page)
         return [statements.read_trial(row) for row in rows], total
+
+    def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
+        with reading(self._engine) as connection:
+            records.check_sweep(connection, sweep_id)
+            rows = connection.execute(statements.ranked_times(sweep_id)).all()
+        return [RankedTime(**row._mapping) for row in rows]
 
     # ------------------------------------------------------------------ events
     def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:

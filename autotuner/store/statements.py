@@ -11,21 +11,20 @@ from sqlalchemy import (
     Executable,
     Row,
     Select,
-    Text,
     delete,
     func,
     insert,
     or_,
     select,
-    type_coerce,
     update,
 )
 
-from autotuner.domain.choice import Precision
+from autotuner.domain.loss_gate import GateResult
+from autotuner.domain.objective import Objective
 from autotuner.domain.sweep import Event, Sweep, SweepState
 from autotuner.domain.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
-from autotuner.ports import TrialFilter
-from autotuner.store.tables import events, failures, measurements, steps, sweeps, trials
+from autotuner.ports import RankedTime, TrialFilter
+from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
@@ -43,8 +42,17 @@ def read_sweep(row: AnyRow) -> Sweep:
 
 
 def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:
-    """A new row."""
-    return insert(sweeps).values(idempotency_key=idempotency_key, **_sweep_values(sweep))
+    """A new row, with the columns that a list shows of the request."""
+    request = sweep.request
+    return insert(sweeps).values(
+        idempotency_key=idempotency_key,
+        name=request.name,
+        model_name=request.job.model.name,
+        cluster_name=request.job.cluster.name,
+        metric=request.objective.metric,
+        budget=request.budget,
+        **_sweep_values(sweep),
+    )
 
 
 def update_sweep(sweep: Sweep) -> Executable:
@@ -63,11 +71,18 @@ def lock_sweep_of(trial_id: str) -> Select[str, str | None]:
     return select(sweeps.c.id, sweeps.c.owner).where(sweeps.c.id == sweep_id).with_for_update()
 
 
-def oldest_claimable(now: float) -> AnySelect:
-    """The sweep that a claim gets, locked; one that another worker is claiming is passed over."""
+def newest_first(query: AnySelect, state: SweepState | None) -> AnySelect:
+    """Sweeps in the order of a list, those of one state or all."""
+    chosen = query if state is None else query.where(sweeps.c.state == state)
+    return chosen.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
+
+
+def oldest_claimable(now: float) -> Select[str]:
+    """Id of the sweep that a claim gets, locked; one that another worker is claiming is passed over."""
     lapsed = (sweeps.c.state == SweepState.RUNNING) & (sweeps.c.lease_until <= now)
     return (
-        SWEEPS.where(or_(sweeps.c.state == SweepState.QUEUED, lapsed))
+        select(sweeps.c.id)
+        .where(or_(sweeps.c.state == SweepState.QUEUED, lapsed))
         .order_by(sweeps.c.created_at, sweeps.c.id)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -77,31 +92,42 @@ def oldest_claimable(now: float) -> AnySelect:
 # ---------------------------------------------------------------------- trials
 _TRIAL_COLUMNS = [trials.c[field.name] for field in fields(Trial) if field.name in trials.c]
 
+_MEASUREMENT = measurements.c.document.label("measurement")
+_GATE = gates.c.document.label("gate")
+
 TRIALS: AnySelect = (
-    select(*_TRIAL_COLUMNS, measurements.c.document.label("measurement"), failures.c.document.label("failure"))
+    select(*_TRIAL_COLUMNS, _MEASUREMENT, failures.c.document.label("failure"), _GATE)
     .select_from(trials)
-    .outerjoin(measurements)
-    .outerjoin(failures)
+    .outerjoin(measurements, measurements.c.trial_id == trials.c.id)
+    .outerjoin(failures, failures.c.trial_id == trials.c.id)
+    .outerjoin(gates, gates.c.trial_id == trials.c.id)
 )
 
 
-_EMULATED = f'"{Precision.FP8_EMULATED.label}"'
-
-
 def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
-    """Measured trials, the highest MFU first: in the order of an index of ``measurements``, so nothing is sorted.
-
-    Layouts that are emulated have no rank. They are told by a word of their document, since few trials are and none
-    needs an index.
-    """
-    mine = [] if sweep_id is None else [measurements.c.sweep_id == sweep_id]
-    return (
-        select(*_TRIAL_COLUMNS, measurements.c.document.label("measurement"))
+    """Trials that have a rank, the best first: in the order of an index of ``measurements``, so nothing is sorted."""
+    query = (
+        select(*_TRIAL_COLUMNS, _MEASUREMENT, _GATE)
         .select_from(measurements)
         .join(trials, trials.c.id == measurements.c.trial_id)
-        .where(*mine, ~type_coerce(trials.c.layout, Text).contains(_EMULATED, autoescape=True), *passing(where))
-        .order_by(measurements.c.mfu.desc(), measurements.c.trial_id)
+        .outerjoin(gates, gates.c.trial_id == measurements.c.trial_id)
+        .where(*passing(where))
     )
+    return _best_first(query, sweep_id)
+
+
+def ranked_times(sweep_id: str) -> AnySelect:
+    """Rows as ``RankedTime`` takes them, the best first."""
+    return _best_first(select(*(measurements.c[field.name] for field in fields(RankedTime))), sweep_id)
+
+
+def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
+    """Of what is ranked: a sweep by its objective's value, all sweeps by MFU; equal ones by id."""
+    ranked = query.where(measurements.c.is_ranked)
+    if sweep_id is None:
+        return ranked.order_by(measurements.c.mfu.desc(), measurements.c.trial_id)
+    mine = ranked.where(measurements.c.sweep_id == sweep_id)
+    return mine.order_by(measurements.c.value.desc(), measurements.c.trial_id)
 
 
 def read_trial(row: AnyRow, reports: Sequence[StepReport] = ()) -> Trial:
@@ -119,16 +145,17 @@ def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
 def insert_trial(trial: Trial) -> Executable:
     """A new row, with the columns that queries filter by."""
     degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
-    return insert(trials).values({column.name: getattr(trial, column.name) for column in _TRIAL_COLUMNS} | degrees)
+    values = {column.name: getattr(trial, column.name) for column in _TRIAL_COLUMNS}
+    return insert(trials).values(values | degrees | {"world_size": trial.layout.world_size})
 
 
 def update_trial(trial: Trial) -> Executable:
     """The row as the trial now is; number, layout and prediction do not change."""
-    changed = {name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at")}
+    changed = {name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped")}
     return update(trials).where(trials.c.id == trial.id).values(changed)
 
 
-def insert_measurement(trial: Trial, measurement: Measurement) -> Executable:
+def insert_measurement(trial: Trial, measurement: Measurement, objective: Objective) -> Executable:
     """How a trial ended well, with the columns that queries rank by."""
     return insert(measurements).values(
         trial_id=trial.id,
@@ -137,7 +164,27 @@ def insert_measurement(trial: Trial, measurement: Measurement) -> Executable:
         step_time_s=measurement.step_time_s,
         tokens_per_s=measurement.tokens_per_s,
         document=measurement,
+        is_ranked=trial.is_ranked,
+        value=objective.value(measurement),
+        step_time_interval_s=measurement.step_time_interval_s,
+        noise_floor=measurement.noise_floor,
     )
+
+
+def insert_gate(trial: Trial, result: GateResult) -> Executable:
+    """What a loss gate found of a trial, with the columns that queries sum."""
+    return insert(gates).values(
+        trial_id=trial.id,
+        sweep_id=trial.sweep_id,
+        outcome=result.outcome,
+        accelerator_hours=result.accelerator_hours,
+        document=result,
+    )
+
+
+def update_rank(trial: Trial) -> Executable:
+    """Whether the trial is ranked, as the trial itself says."""
+    return update(measurements).where(measurements.c.trial_id == trial.id).values(is_ranked=trial.is_ranked)
 
 
 def insert_failure(trial: Trial, failure: TrialFailure) -> Executable:

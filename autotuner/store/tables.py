@@ -1,7 +1,13 @@
-"""The tables. Whole values are kept as documents of the wire codec; what queries filter and sort by has its column."""
+"""The tables. Whole values are documents of the wire codec; what queries filter, sort, count and list has its column.
+
+Columns that came after the first revision have a server's default: SQLite adds none without one to a table that others
+refer to. No row keeps it, since the store and the revision write every column.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -17,6 +23,8 @@ from sqlalchemy import (
     Text,
     TypedColumns,
     UniqueConstraint,
+    false,
+    text,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
@@ -24,13 +32,27 @@ from sqlalchemy.types import String, TypeDecorator
 from autotuner.domain import wire
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateOutcome, GateResult
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.objective import Metric
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, StepReport, TrialFailure, TrialState
+from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 
-__all__ = ["clusters", "events", "failures", "measurements", "metadata", "models", "steps", "sweeps", "trials"]
+__all__ = [
+    "clusters",
+    "events",
+    "failures",
+    "gates",
+    "measurements",
+    "metadata",
+    "models",
+    "profiles",
+    "steps",
+    "sweeps",
+    "trials",
+]
 
 Value = TypeVar("Value")
 
@@ -50,6 +72,18 @@ class Document(TypeDecorator[Value], Generic[Value]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
         return None if value is None else wire.loads(self.cls, value)
+
+
+class KnownFields(Document[Value]):
+    """A document of which a reader takes the fields it knows, so that a list shows what a newer release wrote."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
+        if value is None:
+            return None
+        known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a domain value is a dataclass
+        return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
 
 
 class Plain(TypeDecorator[str]):
@@ -94,6 +128,12 @@ class _Sweeps(TypedColumns):
     lease_until: Named[float | None]
     stop_reason: Named[StopReason | None] = Column(_word(StopReason))
     stop_detail: Named[str] = Column(Plain)
+    # of the request, so that a list of sweeps decodes none
+    name: Named[str] = Column(Plain, server_default=text("''"))
+    model_name: Named[str] = Column(Plain, server_default=text("''"))
+    cluster_name: Named[str] = Column(Plain, server_default=text("''"))
+    metric: Named[Metric] = Column(_word(Metric), server_default=Metric.MFU.value)
+    budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
 
 
 sweeps = Table(
@@ -118,9 +158,17 @@ class _Trials(TypedColumns):
     attempts: Named[int]
     started_at: Named[float | None]
     finished_at: Named[float | None]
+    world_size: Named[int] = Column(server_default="0")
+    stopped: Named[Stopped | None] = Column(Document(Stopped))
 
 
-trials = Table("trials", metadata, _Trials, UniqueConstraint("sweep_id", "number"))
+trials = Table(
+    "trials",
+    metadata,
+    _Trials,
+    UniqueConstraint("sweep_id", "number"),
+    Index("ix_trials_overview", "sweep_id", "state", "started_at", "finished_at", "world_size"),  # counts and hours
+)
 
 
 class _Measurements(TypedColumns):
@@ -130,11 +178,32 @@ class _Measurements(TypedColumns):
     step_time_s: Named[float]
     tokens_per_s: Named[float]
     document: Named[Measurement] = Column(Document(Measurement))
+    is_ranked: Named[bool] = Column(server_default=false())
+    value: Named[float] = Column(server_default="0")  # what the sweep's objective says
+    step_time_interval_s: Named[float | None]
+    noise_floor: Named[float | None]
 
 
 measurements = Table("measurements", metadata, _Measurements)
-Index("ix_measurements_ranking", measurements.c.mfu.desc(), measurements.c.trial_id)
-Index("ix_measurements_sweep_ranking", measurements.c.sweep_id, measurements.c.mfu.desc(), measurements.c.trial_id)
+Index("ix_measurements_ranking", measurements.c.is_ranked, measurements.c.mfu.desc(), measurements.c.trial_id)
+Index(
+    "ix_measurements_sweep_ranking",
+    measurements.c.sweep_id,
+    measurements.c.is_ranked,
+    measurements.c.value.desc(),
+    measurements.c.trial_id,
+)
+
+
+class _Gates(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index sums a sweep
+    outcome: Named[GateOutcome] = Column(_word(GateOutcome))
+    accelerator_hours: Named[float]
+    document: Named[GateResult] = Column(Document(GateResult))
+
+
+gates = Table("gates", metadata, _Gates, Index(None, "sweep_id", "accelerator_hours"))
 
 
 class _Failures(TypedColumns):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autotuner.domain import wire
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
@@ -96,7 +97,22 @@ def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopRea
     )
 
 
+def fail_unreadable(problem: InvalidInput, *, now: float) -> dict[str, object]:
+    """What changes of a sweep that ends because this release cannot read its record."""
+    return {
+        "state": SweepState.FAILED,
+        "finished_at": now,
+        "owner": None,
+        "lease_until": None,
+        "stop_reason": StopReason.ERROR,
+        "stop_detail": f"this release cannot read what is stored of the sweep: {problem}",
+    }
+
+
 # ---------------------------------------------------------------------- trials
+_BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
+
+
 def new_trial(sweep_id: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
     """Queued, not tried yet."""
     return Trial(
@@ -139,18 +155,28 @@ def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
         case TrialFailure():
             return replace(_end(trial, TrialState.FAILED, now), failure=outcome)
         case Stopped(reason="pruned"):
-            return _end(trial, TrialState.PRUNED, now)
-        case Stopped(reason="cancelled"):
-            return cancel_trial(trial, now=now)
+            return replace(_end(trial, TrialState.PRUNED, now), stopped=outcome)
+        case Stopped(reason="cancelled" | "budget"):
+            return replace(_end(trial, TrialState.CANCELLED, now), stopped=outcome)
         case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
             return replace(interrupt(trial), attempts=trial.attempts - 1)
         case Stopped():
             return interrupt(trial)
 
 
-def cancel_trial(trial: Trial, *, now: float) -> Trial:
-    """Ended without a result, by a wish; ``Conflict`` if it was finished."""
-    return _end(trial, TrialState.CANCELLED, now)
+def end_with_sweep(trial: Trial, sweep: Sweep, *, now: float) -> Trial:
+    """Ended without a result, for the reason that its sweep ended; ``Conflict`` if it was finished."""
+    stopped = Stopped(reason="budget" if sweep.stop_reason in _BUDGETS else "cancelled", detail=sweep.stop_detail)
+    return finish_trial(trial, stopped, now=now)
+
+
+def gate_trial(trial: Trial, result: GateResult) -> Trial:
+    """The trial with what the loss gate found; ``Conflict`` unless it is complete and was not gated before."""
+    if trial.state is not TrialState.COMPLETE:
+        raise Conflict(f"trial {trial.id} is {trial.state.value}; a loss gate judges complete trials")
+    if trial.gate is not None:
+        raise Conflict(f"trial {trial.id} was gated already: {trial.gate.outcome.value}")
+    return replace(trial, gate=result)
 
 
 def interrupt(trial: Trial) -> Trial:
@@ -163,14 +189,13 @@ def _end(trial: Trial, state: TrialState, now: float) -> Trial:
 
 
 # ---------------------------------------------------------------------- events
+SWEEP_FACTS = ("state", "owner", "stop_reason", "stop_detail")
+"""Fields of a sweep that its events tell."""
+
+
 def sweep_facts(sweep: Sweep) -> dict[str, object]:
     """What an event says of a sweep."""
-    return {
-        "state": sweep.state.value,
-        "owner": sweep.owner,
-        "stop_reason": sweep.stop_reason.value if sweep.stop_reason else None,
-        "stop_detail": sweep.stop_detail,
-    }
+    return {name: wire.to_dict(getattr(sweep, name)) for name in SWEEP_FACTS}
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
@@ -183,7 +208,19 @@ def trial_facts(trial: Trial) -> dict[str, object]:
         "mfu": trial.measurement.mfu if trial.measurement else None,
         "step_time_s": trial.measurement.step_time_s if trial.measurement else None,
         "failure_kind": trial.failure.kind.value if trial.failure else None,
+        "stop_reason": trial.stopped.reason if trial.stopped else None,
+        "stop_detail": trial.stopped.detail if trial.stopped else "",
     }
+
+
+def gate_facts(trial: Trial, result: GateResult) -> dict[str, object]:
+    """What an event says of a loss gate: whose it is, and what it found."""
+    return {**trial_facts(trial), "outcome": result.outcome.value, "detail": result.detail}
+
+
+def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:
+    """What an event says of a note: whose it is, and the sentence."""
+    return {"trial_id": trial_id, "number": number, "note": note}
 
 
 def step_facts(trial_id: str, number: int, step: StepReport) -> dict[str, object]:

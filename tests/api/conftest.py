@@ -5,22 +5,23 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from autotuner.store.memory import MemoryStore
+from autotuner.ports import Store
+from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> Store:
+    return memory_store()
 
 
 @pytest.fixture
-def driver(store: MemoryStore) -> StoreDriver:
+def driver(store: Store) -> StoreDriver:
     return StoreDriver(store=store)
 
 
 @pytest.fixture
-def address(store: MemoryStore) -> Iterator[str]:
+def address(store: Store) -> Iterator[str]:
     with serve(app_on(store)) as address:
         yield address
 

@@ -12,7 +12,7 @@ from api.main import create_app
 from autotuner.bootstrap import build
 from autotuner.launch.fake import FakeLauncher
 from autotuner.settings import Settings
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 from tests.api.service import app_on, serve
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="u
 @pytest.fixture
 def working_address() -> Iterator[str]:
     """A service whose own worker runs trials that take no time."""
-    app = build(Settings(num_workers=1, poll_s=0.05), store=MemoryStore(), launcher=FakeLauncher())
+    app = build(Settings(num_workers=1, poll_s=0.05), store=memory_store(), launcher=FakeLauncher())
     with serve(app) as address:
         yield address
 
@@ -56,5 +56,5 @@ def test_the_ci_job_stops_with_the_problem_when_the_request_is_refused(working_a
 
 def test_every_operation_is_in_the_document_and_nothing_else() -> None:
     documented = set(re.findall(r"^\| `([A-Z]+ /api/v1/\S*)` \|", DOCUMENT, re.MULTILINE))
-    paths = create_app(app_on(MemoryStore())).openapi()["paths"]
+    paths = create_app(app_on(memory_store())).openapi()["paths"]
     assert documented == {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}

@@ -11,10 +11,10 @@ from jsonschema_rs import Draft202012Validator
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.main import create_app
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 
-DOCUMENT: dict[str, Any] = create_app(app_on(MemoryStore())).openapi()
+DOCUMENT: dict[str, Any] = create_app(app_on(memory_store())).openapi()
 
 OPERATIONS = [
     pytest.param(operation, id=f"{method.upper()} {path}")
@@ -73,7 +73,7 @@ def test_every_reference_leads_somewhere() -> None:
     assert names <= DOCUMENT["components"]["schemas"].keys()
 
 
-schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(MemoryStore())))
+schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(memory_store())))
 
 
 @schema.parametrize()

@@ -9,7 +9,8 @@ import pytest
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.wire import to_dict
 from autotuner.errors import StoreUnavailable
-from autotuner.store.memory import MemoryStore
+from autotuner.store.schema import memory_engine
+from autotuner.store.sql import SqlStore
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import tiny_model
@@ -118,14 +119,14 @@ def test_another_model_under_a_stored_name_is_a_conflict(client: httpx.Client) -
     problem(client.put("/models/tiny", json=to_dict(tiny_model(num_layers=8))), 409, "conflict")
 
 
-class LostStore(MemoryStore):
+class LostStore(SqlStore):
     """A store whose database went away."""
 
     def check(self) -> str:
         raise StoreUnavailable("the database cannot be reached")
 
 
-class BrokenStore(MemoryStore):
+class BrokenStore(SqlStore):
     """A store with a bug in it."""
 
     def list_models(self) -> Sequence[TransformerSpec]:
@@ -133,7 +134,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> None:
-    with serve(app_on(LostStore())) as address:
+    with serve(app_on(LostStore(memory_engine()))) as address:
         answer = httpx.get(f"{address}/api/v1/ready")
         problem(answer, 503, "store-unavailable")
         assert int(answer.headers["Retry-After"]) > 0
@@ -141,7 +142,7 @@ def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> 
 
 
 def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for() -> None:
-    with serve(app_on(BrokenStore())) as address:
+    with serve(app_on(BrokenStore(memory_engine()))) as address:
         answer = httpx.get(f"{address}/api/v1/models", headers={"X-Request-ID": "look-for-me"})
         found = problem(answer, 500, "internal-error")
         assert "secret" not in answer.text

@@ -8,7 +8,7 @@ from api.dashboard.scatter import scatter
 from api.views import trial_view
 from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, prediction
 
@@ -95,7 +95,7 @@ def test_a_duration_is_said_in_hours_minutes_and_seconds(value: float, text: str
 
 
 def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
-    driver = StoreDriver(store=MemoryStore())
+    driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
     trials = [driver.ended(sweep, 0, measurement(mfu=0.4)), driver.ended(sweep, 1, measurement(mfu=0.2))]
     picture = scatter([trial_view(trial) for trial in trials])
@@ -108,7 +108,7 @@ def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
 
 
 def test_the_interval_of_a_prediction_spans_its_point_and_ends_at_the_edge() -> None:
-    driver = StoreDriver(store=MemoryStore())
+    driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
     sure, unsure = (driver.end(driver.start(sweep, n, relative_error=e)) for n, e in enumerate((0.25, 9.0)))
     picture = scatter([trial_view(trial) for trial in (sure, unsure)])
@@ -120,7 +120,7 @@ def test_the_interval_of_a_prediction_spans_its_point_and_ends_at_the_edge() -> 
 
 
 def test_without_a_measurement_there_is_no_picture() -> None:
-    driver = StoreDriver(store=MemoryStore())
+    driver = StoreDriver(store=memory_store())
     failed = driver.ended(driver.sweep(), 0, failure())
     assert scatter([]) is None
     assert scatter([trial_view(failed)]) is None

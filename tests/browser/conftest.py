@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 
 FLAGS = (
@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def driver() -> StoreDriver:
-    return StoreDriver(store=MemoryStore())
+    return StoreDriver(store=memory_store())
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
-from autotuner.store.memory import MemoryStore
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from autotuner.store.tables import metadata
@@ -49,15 +48,13 @@ def sqlite_url(migrated_sqlite_file: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A migrated database, for what only a database can do."""
+    """A migrated database."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened: Store = (
-        MemoryStore() if request.param == "memory" else open_store(request.getfixturevalue(f"{request.param}_url"))
-    )
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    opened = open_store(database_url)
     yield opened
     opened.close()

@@ -87,6 +87,8 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
         "mfu": 0.3,
         "step_time_s": 0.5,
         "failure_kind": None,
+        "stop_reason": None,
+        "stop_detail": "",
     }
     assert data[5] == {
         "trial_id": failed.id,

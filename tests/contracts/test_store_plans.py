@@ -41,13 +41,13 @@ def plan(engine: Engine, query: Select[*tuple[object, ...]]) -> str:
 @pytest.mark.parametrize("where", [TrialFilter(), TrialFilter(tensor_parallel_degree=2)], ids=["all", "filtered"])
 def test_sqlite_ranks_a_sweep_by_its_index_without_a_sort(sqlite: Engine, where: TrialFilter) -> None:
     steps = plan(sqlite, statements.ranking("sw-x", where))
-    assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=?)" in steps
+    assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_sqlite_ranks_all_sweeps_by_their_index_without_a_sort(sqlite: Engine) -> None:
     steps = plan(sqlite, statements.ranking(None, TrialFilter()))
-    assert "SCAN measurements USING INDEX ix_measurements_ranking" in steps
+    assert "SEARCH measurements USING INDEX ix_measurements_ranking (is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 

@@ -23,7 +23,7 @@ from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.ports import TrialWatcher
 from autotuner.search.sweeps.worker import Worker
-from autotuner.store.memory import MemoryStore
+from autotuner.store.sql import memory_store
 from tests.builders import cpu_cluster, sweep_request, tiny_job
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
 from tests.trials.zygote import read_lines
@@ -234,7 +234,7 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
         FailureKind.NUMERICS: Mishap(lambda settings: replace(settings, learning_rate=1e30)),
         FailureKind.TIMEOUT: Mishap(lambda settings: replace(ENDLESS, timeout_s=3.0), signal.SIGSTOP),
     }
-    store = MemoryStore()
+    store = memory_store()
     budget = Budget(num_trials=len(mishaps) + 2, prune_below=0.0, min_gain=0.0)
     core = replace(cpu_cluster(2).accelerator, peak_is_measured=True)  # so that no trial measures it
     job = tiny_job(2, cluster=cpu_cluster(2, accelerator=core))

@@ -11,6 +11,7 @@ import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.choice import Precision, Recompute
+from autotuner.domain.cluster import Cluster
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
 from autotuner.domain.loss_gate import GateOutcome
@@ -149,11 +150,12 @@ def test_a_watchers_own_error_ends_the_sweep_as_an_error_and_no_trial_as_dead() 
     assert all(trial.failure is None for trial in store.list_trials(ended.id)[0])
 
 
-def test_a_budget_that_ends_running_trials_says_budget_and_a_cancel_says_cancelled() -> None:
+def test_a_trial_that_a_budget_ends_says_so() -> None:
     class Slow(FakeLauncher):
         def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
             while not (stopped := watcher.stop_requested()):
                 time.sleep(0.01)
+            self.specs.append(spec)
             return stopped
 
     request = sweep_request(budget=Budget(num_trials=4, wall_clock_s=0.2, min_gain=0))
@@ -171,11 +173,11 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
     stolen: list[Sweep] = []
 
     class Thinking(FakeLauncher):
-        def capacity(self, cluster: object) -> int:
+        def capacity(self, cluster: Cluster) -> int:
             for _ in range(6):
                 time.sleep(0.25)
                 stolen.extend(filter(None, [store.claim_sweep(owner="two", now=time.time(), lease_s=0.5)]))
-            return 1
+            return super().capacity(cluster)
 
     Worker(store, Thinking(), RealClock(), owner="one", lease_s=0.5).run_once()
     assert not stolen

@@ -23,7 +23,8 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.plan import RunTrial, SweepPlan
 from autotuner.search.sweeps.worker import Worker
-from autotuner.store.memory import MemoryStore
+from autotuner.store.schema import memory_engine
+from autotuner.store.sql import SqlStore, memory_store
 from tests.builders import failure, step_report, sweep_request
 
 
@@ -45,7 +46,7 @@ class House:
 
     def __init__(self, request: SweepRequest | None = None, store: Store | None = None) -> None:
         self.clock = ManualClock()
-        self.store = store or MemoryStore()
+        self.store = store or memory_store()
         self.shutdown = threading.Event()
         self.sweep_id = self.store.create_sweep(request or sweep_request(), now=self.clock.now())[0].id
 
@@ -71,11 +72,11 @@ class InterferingLauncher(FakeLauncher):
         return super().run(spec, watcher)
 
 
-class FlakyStore(MemoryStore):
+class FlakyStore(SqlStore):
     """Refuses to store outcomes a few times, as a full disk does."""
 
     def __init__(self, num_refusals: int) -> None:
-        super().__init__()
+        super().__init__(memory_engine())
         self._num_refusals = num_refusals
 
     def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
@@ -183,7 +184,7 @@ def test_a_result_is_stored_once_the_store_takes_it_again() -> None:
 
 
 def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_stored_twice() -> None:
-    class Forgetful(MemoryStore):
+    class Forgetful(SqlStore):
         num_lost_answers = 1
 
         def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
@@ -193,7 +194,7 @@ def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_store
                 raise StoreUnavailable("connection lost after the commit")
             return ended
 
-    house = House(store=Forgetful())
+    house = House(store=Forgetful(memory_engine()))
     ended = house.run(FakeLauncher())
     assert ended.state == SweepState.COMPLETE
     assert house.store.ranking(house.sweep_id)[1] == 4

@@ -1,0 +1,100 @@
+"""Overviews of sweeps: counted, summed and ranked by the database, in as many queries for a page as for one sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from autotuner.domain.objective import Objective
+from autotuner.domain.sweep import SweepOverview, SweepState
+from autotuner.domain.trial import TrialState
+from autotuner.errors import NotFound
+from autotuner.ports import Page
+from autotuner.store import records, statements
+from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.tables import gates, measurements, sweeps, trials
+
+__all__ = ["OVERVIEWS", "get_overview", "list_overviews", "select_gate_hours", "select_progress"]
+
+
+def _of_the_best(column: ColumnElement[float]) -> ColumnElement[float | None]:
+    """That column of the sweep's trial ranked first: one look into the index that ranks it."""
+    mine = (measurements.c.sweep_id == sweeps.c.id) & measurements.c.is_ranked
+    best_first = (measurements.c.value.desc(), measurements.c.trial_id)
+    return select(column).where(mine).order_by(*best_first).limit(1).scalar_subquery()
+
+
+_SAID_ONCE = (
+    "id",
+    "name",
+    "state",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "cancel_requested",
+    "stop_reason",
+    "stop_detail",
+    "budget",
+)
+
+OVERVIEWS: AnySelect = select(
+    *(sweeps.c[name] for name in _SAID_ONCE),
+    sweeps.c.model_name.label("model"),
+    sweeps.c.cluster_name.label("cluster"),
+    sweeps.c.metric,
+    _of_the_best(measurements.c.value).label("best_value"),
+    _of_the_best(measurements.c.mfu).label("best_mfu"),
+).select_from(sweeps)
+"""What a sweep's own row and the ranking say."""
+
+
+def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
+    """One sweep; ``NotFound`` without it."""
+    rows = connection.execute(OVERVIEWS.where(sweeps.c.id == sweep_id)).all()
+    if not rows:
+        raise NotFound("sweep", sweep_id)
+    return _completed(connection, rows, now)[0]
+
+
+def list_overviews(
+    connection: Connection, state: SweepState | None, page: Page, now: float
+) -> tuple[Sequence[SweepOverview], int]:
+    """A page of them, the newest first, and how many there are."""
+    rows, total = records.window(connection, statements.newest_first(OVERVIEWS, state), page)
+    return _completed(connection, rows, now), total
+
+
+def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
+    """How many trials and accelerator-hours each sweep has in each state, from an index alone."""
+    seconds = func.coalesce(trials.c.finished_at, now) - trials.c.started_at  # null, so not summed, before the start
+    hours = func.coalesce(func.sum(seconds * trials.c.world_size), 0.0) / 3600.0
+    return (
+        select(trials.c.sweep_id, trials.c.state, func.count().label("num_trials"), hours.label("accelerator_hours"))
+        .where(trials.c.sweep_id.in_(sweep_ids))
+        .group_by(trials.c.sweep_id, trials.c.state)
+    )
+
+
+def select_gate_hours(sweep_ids: Sequence[str]) -> AnySelect:
+    """Accelerator-hours of loss gates by sweep, from an index alone."""
+    hours = func.sum(gates.c.accelerator_hours)
+    return select(gates.c.sweep_id, hours).where(gates.c.sweep_id.in_(sweep_ids)).group_by(gates.c.sweep_id)
+
+
+def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> list[SweepOverview]:
+    ids = [row.id for row in rows]
+    num_trials: dict[str, dict[TrialState, int]] = {sweep_id: {} for sweep_id in ids}
+    hours = dict.fromkeys(ids, 0.0)
+    for sweep_id, state, count, state_hours in connection.execute(select_progress(ids, now)):
+        num_trials[sweep_id][state] = count
+        hours[sweep_id] += state_hours
+    for sweep_id, gate_hours in connection.execute(select_gate_hours(ids)):
+        hours[sweep_id] += gate_hours
+    return [_overview(row, num_trials[row.id], hours[row.id]) for row in rows]
+
+
+def _overview(row: AnyRow, num_trials: dict[TrialState, int], accelerator_hours: float) -> SweepOverview:
+    said = dict(row._mapping)
+    objective = Objective(metric=said.pop("metric"))
+    return SweepOverview(objective=objective, num_trials=num_trials, accelerator_hours=accelerator_hours, **said)
