@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import pytest
 
 from autotuner.domain.trial import FailureKind, StepReport, TrialFailure, TrialSpec
 from autotuner.domain.wire import to_dict
-from autotuner.launch.files import TrialFiles
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Death, Ranks
+from autotuner.launch.reports import TrialFiles
 from tests.builders import step_report
 from tests.trials.launching import SHORT, Watcher, spec
 
@@ -23,8 +23,8 @@ class StuckRanks:
 
     pid = 4711
 
-    def start(self, spec: TrialSpec, files: TrialFiles, mark: str) -> Ranks:
-        del spec, mark
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        del spec, environment
         files.reports.write_text(json.dumps({"type": "step", **to_dict(step_report(0))}) + "\n")
         return self
 

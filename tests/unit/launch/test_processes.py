@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from autotuner.launch.processes import MARK, end_all
+from autotuner.launch.processes import ATTEMPT_ID, end_all
 
 
 @pytest.fixture
 def process() -> Iterator[psutil.Process]:
     """A process of the trial ``sleeping``."""
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "sleeping"}) as sleeping:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, ATTEMPT_ID: "sleeping"}) as sleeping:
         yield psutil.Process(sleeping.pid)
         sleeping.kill()
 

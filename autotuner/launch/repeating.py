@@ -1,4 +1,4 @@
-"""CarefulLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
+"""RepeatingLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import replace
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
-from autotuner.launch.repeats import pooled
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["CarefulLauncher"]
+__all__ = ["RepeatingLauncher"]
 
 _LEAST_S = 0.001
 """A time limit has to be above 0."""
 
 
-class CarefulLauncher:
+class RepeatingLauncher:
     """Any launcher, with a trial run again where others disturbed it, for its noise floor, or at two depths instead.
 
     All runs of a trial share its time limit; an optional one that would not fit is left out. The watcher is asked for a
-    stop during each, but hears the steps of the first run of the whole model only: a trial has one row of steps, and
-    the pruner compares like with like.
+    stop during each and told of each, but hears the steps of the first run of the whole model only: a trial has one row
+    of steps, and the pruner compares like with like.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -44,7 +44,8 @@ class CarefulLauncher:
             return runs.repeated(spec, watcher)
         measured: list[Measurement] = []
         for proxy in depths:
-            outcome = runs.repeated(proxy, _StopsOnly(watcher))
+            watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
+            outcome = runs.repeated(proxy, _without_steps(watcher))
             if not isinstance(outcome, Measurement):
                 return _at_depth(outcome, proxy, spec)
             measured.append(outcome)
@@ -71,7 +72,8 @@ class _Runs:
             return first
         runs = [first]
         while len(runs) < spec.settings.num_runs and self._has_time():
-            outcome = self._undisturbed(spec, _StopsOnly(watcher))
+            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, for the noise between equal runs")
+            outcome = self._undisturbed(spec, _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, TrialFailure):
@@ -87,7 +89,9 @@ class _Runs:
                 break
             if not self._has_time():
                 break
-            outcome = self._once(spec, _StopsOnly(watcher))
+            others = f"others used {best.foreign_cpu_share:.0%} of the machine's CPU time"
+            watcher.on_note(f"repeat {num_disturbed} of at most {settings.max_repeats}: {others}".replace("%", " %"))
+            outcome = self._once(spec, _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, Measurement):
@@ -109,7 +113,7 @@ class _Runs:
 
 
 class _StopsOnly:
-    """A watcher that hears no steps."""
+    """A watcher that hears notes and may stop the trial, but hears no steps."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self._watcher = watcher
@@ -122,6 +126,10 @@ class _StopsOnly:
 
     def stop_requested(self) -> Stopped | None:
         return self._watcher.stop_requested()
+
+
+def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
+    return watcher if isinstance(watcher, _StopsOnly) else _StopsOnly(watcher)
 
 
 def _foreign_share(measurement: Measurement) -> float:
