@@ -38,7 +38,8 @@ class DevicePool:
     def __init__(
         self, gpus: Callable[[], Sequence[str]] = visible_gpus, *, lock_folder: Callable[[], Path] | None = None
     ) -> None:
-        self._gpus = gpus
+        self._find_gpus = gpus
+        self._found_gpus: tuple[str, ...] = ()
         self._lock_folder = lock_folder
         self._mutex = threading.Lock()
         self._taken: dict[str, FileLock | None] = {}
@@ -59,6 +60,11 @@ class DevicePool:
     def num_gpus(self) -> int:
         """How many GPUs there are, in use or not."""
         return len(self._gpus())
+
+    def _gpus(self) -> tuple[str, ...]:
+        """The driver is asked until it answers with one: asking starts a process."""
+        self._found_gpus = self._found_gpus or tuple(self._find_gpus())
+        return self._found_gpus
 
     @contextmanager
     def claim(self, spec: TrialSpec, watcher: TrialWatcher) -> Iterator[tuple[str, ...] | Stopped]:
@@ -88,7 +94,7 @@ class DevicePool:
             self._give_back(devices)
 
     def _wait(self, spec: TrialSpec, watcher: TrialWatcher) -> tuple[str, ...] | Stopped:
-        names = (CORES,) if spec.device == "cpu" else tuple(self._gpus())
+        names = (CORES,) if spec.device == "cpu" else self._gpus()
         num_devices = 1 if spec.device == "cpu" else min(spec.layout.world_size, len(names))
         is_told = False
         while (devices := self._try(names, num_devices)) is None:
@@ -145,7 +151,7 @@ class ExclusiveLauncher:
         self._devices = devices
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """What the launcher says."""
+        """Why the launcher inside refuses the cluster, if it does."""
         return self._launcher.refuses(cluster)
 
     def capacity(self, cluster: Cluster) -> int:
@@ -161,7 +167,7 @@ class ExclusiveLauncher:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot lock this machine's devices: {error}")
 
     def close(self) -> None:
-        """Close the launcher."""
+        """Close the launcher inside."""
         self._launcher.close()
 
 

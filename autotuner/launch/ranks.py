@@ -32,7 +32,7 @@ class Ranks(Protocol):
         ...
 
     def deaths(self) -> Sequence[Death]:
-        """Those that died of themselves, in the order they were found."""
+        """Ranks that died of themselves, in the order they were found."""
         ...
 
     def log(self) -> str:
@@ -40,7 +40,7 @@ class Ranks(Protocol):
         ...
 
     def end(self, *, grace_s: float) -> tuple[int, ...]:
-        """End those that are left, and return when none is that can be ended.
+        """End the ranks that are left, and return when none is that can be ended.
 
         Args:
             grace_s: What they may take to leave after SIGTERM; those that could use it get it.

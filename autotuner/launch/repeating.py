@@ -29,11 +29,11 @@ class RepeatingLauncher:
         self._launcher = launcher
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """What the launcher says."""
+        """Why the launcher inside refuses the cluster, if it does."""
         return self._launcher.refuses(cluster)
 
     def capacity(self, cluster: Cluster) -> int:
-        """What the launcher says."""
+        """How many trials the launcher inside has room for."""
         return self._launcher.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
@@ -53,7 +53,7 @@ class RepeatingLauncher:
         return extrapolated(spec, shallow, deep)
 
     def close(self) -> None:
-        """Close the launcher."""
+        """Close the launcher inside."""
         self._launcher.close()
 
 
@@ -108,7 +108,7 @@ class _Runs:
         return outcome
 
     def _has_time(self) -> bool:
-        """For a run that takes as long as the longest so far."""
+        """Whether a run fits that takes as long as the longest so far."""
         return time.monotonic() + self._longest_s < self._deadline
 
 
@@ -137,7 +137,7 @@ def _foreign_share(measurement: Measurement) -> float:
 
 
 def _at_depth(outcome: TrialFailure | Stopped, proxy: TrialSpec, whole: TrialSpec) -> TrialFailure | Stopped:
-    """A failure says with how many layers it came."""
+    """The outcome of a proxy as the whole trial's: a failure says with how many layers it came."""
     if isinstance(outcome, Stopped):
         return outcome
     depth = f"with {proxy.model.num_layers} of {whole.model.num_layers} layers"

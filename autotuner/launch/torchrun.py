@@ -39,7 +39,7 @@ class Torchrun:
         return _AgentRanks(agent, files, environment[ATTEMPT_ID])
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Release nothing: nothing is kept."""
 
 
 class _AgentRanks:

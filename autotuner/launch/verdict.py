@@ -55,17 +55,16 @@ def verdict(
 def _failure(
     spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Mapping[int, str], timed_out: bool, oom_killed: bool
 ) -> TrialFailure:
-    logs = rank_logs
     own = [failure for failure in reports.failures if failure.kind != FailureKind.COMMUNICATION]
     if own:
-        return _reported(own[0], logs)
+        return _reported(own[0], rank_logs)
     if timed_out:
-        return _timed_out(spec, logs)
+        return _timed_out(spec, rank_logs)
     reported = {failure.rank for failure in reports.failures}
     if silent := next((death for death in ranks.deaths() if death.rank not in reported), None):
-        return _killed(silent, logs, oom_killed=oom_killed)
+        return _killed(silent, rank_logs, oom_killed=oom_killed)
     if reports.failures:
-        return _reported(reports.failures[0], logs)
+        return _reported(reports.failures[0], rank_logs)
     message = "the ranks ended, or never started, without a report"
     return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(ranks.log()))
 

@@ -72,7 +72,7 @@ class Forks:
 
 
 class Zygote:
-    """One such process; it ends when nobody can write to it any more, so it does not outlive its launcher."""
+    """A process that forks ranks; it ends when nobody can write to it any more, so it does not outlive its launcher."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
@@ -99,7 +99,7 @@ class Zygote:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has forked nobody who is still followed."""
+        """Whether no launcher follows ranks that it has forked."""
         return not self._served
 
     @property
@@ -133,7 +133,7 @@ class Zygote:
                     ranks.heard(event)
 
     def forget(self, ranks: ForkedRanks) -> None:
-        """Nobody asks about these any more."""
+        """Pass nothing on to these any more."""
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
@@ -162,7 +162,7 @@ class Zygote:
 
 
 class ForkedRanks:
-    """Ranks that a zygote was asked for; see ``Ranks``.
+    """The ``Ranks`` that a zygote was asked for.
 
     Attributes:
         attempt_id: Found in the environment of their processes.
@@ -193,12 +193,12 @@ class ForkedRanks:
                     self._deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
     def ended(self) -> bool:
-        """All are gone, or there never will be one."""
+        """Whether all are gone, or there never will be one."""
         self._zygote.listen()
         return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
 
     def deaths(self) -> Sequence[Death]:
-        """In the order in which the zygote saw them."""
+        """Ranks that died of themselves, in the order in which the zygote saw them."""
         return self._deaths
 
     def log(self) -> str:

@@ -25,4 +25,4 @@ def test_processes_that_leave_when_they_are_told_to_are_gone(process: psutil.Pro
 
 def test_a_process_that_outlasts_every_signal_is_given_up_and_named(process: psutil.Process) -> None:
     """As one does that a driver keeps: here it only looks as if it were there still."""
-    assert end_all("sleeping", grace_s=0.0, living=lambda mark: [process]) == (process.pid,)
+    assert end_all("sleeping", grace_s=0.0, living=lambda attempt_id: [process]) == (process.pid,)

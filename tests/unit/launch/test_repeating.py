@@ -40,7 +40,7 @@ def in_turn(outcomes: Iterable[float | TrialFailure]) -> Behaviour:
 
 
 def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher | None = None) -> Measurement:
-    outcome = RepeatingLauncher(launcher).run(spec("careful", settings), watcher or Watcher())
+    outcome = RepeatingLauncher(launcher).run(spec("repeated", settings), watcher or Watcher())
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -48,7 +48,7 @@ def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher |
 def test_a_trial_that_nobody_disturbs_runs_once_and_stays_as_it_is() -> None:
     launcher = FakeLauncher(disturbed_by(0.1))
     outcome = measured(launcher, SHORT)
-    assert launcher.specs == [spec("careful", SHORT)]
+    assert launcher.specs == [spec("repeated", SHORT)]
     assert (outcome.num_disturbed, outcome.noise_floor, outcome.extrapolated_from) == (0, None, ())
 
 
