@@ -21,12 +21,12 @@ from autotuner.domain.profile import profiled
 from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.sweep import Sweep, SweepRequest
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.detect import detect_cluster, host_hash
-from autotuner.launch.forks import Forks
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
+from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.ranking import PredictionTable, best_predicted
@@ -166,7 +166,8 @@ def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> In
 
 def _local_launcher(settings: Settings) -> Launcher:
     starter = Torchrun() if settings.launch == "torchrun" else Forks()
-    return PatientLauncher(CarefulLauncher(LocalLauncher(settings.work_dir, starter)))
+    devices = DevicePool.of_this_machine()
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices)), devices)
 
 
 def build(

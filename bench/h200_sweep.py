@@ -39,7 +39,7 @@ from autotuner.domain.trial import Measurement, Trial, TrialSettings, TrialState
 from autotuner.domain.wire import dumps
 from autotuner.domain.workload import Workload
 from autotuner.launch.detect import detect_cluster
-from autotuner.launch.profile import profile_of
+from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page
 from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Never, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,18 @@ class LayoutColumns:
         """The rows that an index array, a mask or a slice picks."""
         return LayoutColumns(**{name: getattr(self, name)[index] for name in LAYOUT_FIELDS})
 
-    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
-        """One row for each combination of the named fields that occurs, and for every row the number of its own.
+    def only(self, *names: str, **changed: npt.NDArray[Any]) -> LayoutColumns:
+        """These layouts with the named columns alone, derived ones among them; reading another raises.
 
-        The other fields of those rows are the ones of some row that has the combination.
+        What is computed once for all rows that agree in some columns is handed these, so that it reads no other.
+        Columns given by keyword stand in the place of the layouts' own.
+        """
+        return _SomeColumns({name: getattr(self, name) for name in names} | changed)
+
+    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
+        """One row for each combination of the named columns that occurs, and for every row the number of its own.
+
+        Those rows have the named columns only.
         """
         num_codes, code = 1, np.zeros(len(self), dtype=np.int64)
         for name in names:
@@ -101,7 +109,7 @@ class LayoutColumns:
         num_different, which = _ranks(code)
         first = np.zeros(num_different, dtype=np.int64)
         first[which[::-1]] = np.arange(len(self) - 1, -1, -1)
-        return self.take(first), which
+        return self.only(*names).take(first), which
 
     # ------------------------------------------------------------ derived, as in Layout
     @cached_property
@@ -130,12 +138,28 @@ class LayoutColumns:
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
 
 
+class _SomeColumns(LayoutColumns):
+    """Layouts of which only some columns are known."""
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.__dict__.update(columns)
+
+    def __getattr__(self, name: str) -> Never:
+        raise AttributeError(f"{name} is not among {', '.join(self.__dict__)}, on which this computation may depend")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.__dict__.values()), ()))
+
+    def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
+        return _SomeColumns({name: column[index] for name, column in self.__dict__.items()})
+
+
 _MAX_COUNTED = 1 << 24
 """Values below this are told apart by counting, which is faster than sorting."""
 
 
 def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
-    """How many different values there are, none below zero, and the place of each value among them."""
+    """How many different values there are, none below zero, and the number of each value among them."""
     if len(values) and (values == values[0]).all():  # most fields of a table never vary
         return 1, np.zeros(len(values), dtype=np.int64)
     highest = int(values.max(initial=0))
@@ -145,8 +169,8 @@ def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
     index = values.astype(np.intp, copy=False)
     occurs = np.zeros(highest + 1, dtype=np.bool_)
     occurs[index] = True
-    place = np.cumsum(occurs) - 1
-    return int(place[-1]) + 1, place[index]
+    number = np.cumsum(occurs) - 1
+    return int(number[-1]) + 1, number[index]
 
 
 _DTYPES: Mapping[Kind, type[np.generic]] = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
 from tests.trials.agreement import Trainer
 from tests.trials.zygote import Zygote
 

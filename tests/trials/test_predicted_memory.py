@@ -12,7 +12,7 @@ from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory
 from autotuner.domain.trial import TrialSpec
 from autotuner.domain.workload import Workload
-from autotuner.launch.dry_run import dry_run
+from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 
 MODEL = llama_70b(name="llama-3-8b", num_layers=32, hidden_size=4096, num_heads=32, ffn_size=14336)

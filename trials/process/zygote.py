@@ -1,6 +1,6 @@
 """A process per host that imports torch once and forks the ranks of every trial: they start within milliseconds.
 
-``python -m trials.process.zygote LAUNCHER_PID MARK`` reads one JSON object per line from its standard input:
+``python -m trials.process.zygote MARK`` reads one JSON object per line from its standard input:
 
     {"id": "a7", "task": "trials.process.task:run_trial", "folder": "/...", "num_ranks": 2, "environment": {"A": "b"}}
 
@@ -11,7 +11,7 @@ variable by which a launcher finds a trial's processes and ends them; it must st
 is started with, as long as any value it will get.
 
 A fork copies neither threads nor CUDA contexts, so there is one thread here, and nothing asks for a device. The process
-dies with its launcher, and its ranks die with it.
+ends when its standard input does, so with its launcher and not with the thread that started it; its ranks die with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import gc
 import json
 import os
 import selectors
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,6 @@ import torch
 
 from trials.process.fork import fork_rank, shown_in_proc
 from trials.process.task import find_task
-from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo
 
 __all__ = ["main"]
@@ -107,10 +105,7 @@ class _Zygote:
 
 def main() -> None:
     """Serve the launcher that started this process."""
-    launcher_pid, mark = int(sys.argv[1]), sys.argv[2]
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != launcher_pid:
-        sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
+    mark = sys.argv[1]
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()
     gc.freeze()  # a rank's garbage collection would touch, and so copy, every page of what was imported

@@ -40,7 +40,7 @@ def dry_run(
     from autotuner.domain.rule import Job
     from autotuner.domain.wire import from_dict, to_dict
     from autotuner.domain.workload import Workload
-    from autotuner.launch.dry_run import dry_run as run
+    from autotuner.launch.torch_jobs import dry_run as run
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)

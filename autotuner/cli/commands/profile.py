@@ -26,7 +26,7 @@ def profile(
     from autotuner.cli.views.profile import profile_view
     from autotuner.domain.wire import to_dict
     from autotuner.launch.detect import detect_cluster
-    from autotuner.launch.profile import profile_of
+    from autotuner.launch.torch_jobs import profile_of
     from autotuner.settings import Settings
 
     settings = Settings(num_workers=0, log_level="warning")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Generic, TypeVar
@@ -121,7 +121,7 @@ def _parts(
     parts = (dense, input_work(few, job), output_work(few, job), *sparse)
     if not skips_some:
         return parts, ()
-    plain = replace(few, recompute=np.full_like(few.recompute, Recompute.NONE))
+    plain = few.only(*WORK_FIELDS, recompute=np.full_like(few.recompute, Recompute.NONE))
     lighter = [layer_work(plain, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
     return parts, tuple(light - layer for light, layer in zip(lighter, layers, strict=True))
 

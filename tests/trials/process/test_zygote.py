@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.launch.processes import MARK
+from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.ranks import Death
 from autotuner.launch.zygote import ForkedRanks, Zygote
 from tests.trials.launching import left_over
@@ -37,7 +37,7 @@ class Nursery:
         folder = self._directory / mark
         folder.mkdir()
         name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
-        return self.zygote.start(name, folder, num_ranks, {MARK: mark, **variables}), folder
+        return self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: mark, **variables}), folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
         """What ranks say of themselves."""
@@ -188,7 +188,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "torch.py").write_text("raise ImportError('no torch on this machine')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     zygote = Zygote()
-    ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {MARK: "torchless"})
+    ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {ATTEMPT_ID: "torchless"})
     wait(ranks.ended)
     assert "no torch on this machine" in ranks.log()
     zygote.close()

@@ -1,4 +1,4 @@
-"""CarefulLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
+"""RepeatingLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import replace
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
-from autotuner.launch.repeats import pooled
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["CarefulLauncher"]
+__all__ = ["RepeatingLauncher"]
 
 _LEAST_S = 0.001
 """A time limit has to be above 0."""
 
 
-class CarefulLauncher:
+class RepeatingLauncher:
     """Any launcher, with a trial run again where others disturbed it, for its noise floor, or at two depths instead.
 
     All runs of a trial share its time limit; an optional one that would not fit is left out. The watcher is asked for a
-    stop during each, but hears the steps of the first run of the whole model only: a trial has one row of steps, and
-    the pruner compares like with like.
+    stop during each and told of each, but hears the steps of the first run of the whole model only: a trial has one row
+    of steps, and the pruner compares like with like.
     """
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """What the launcher says."""
+        """Why the launcher inside refuses the cluster, if it does."""
         return self._launcher.refuses(cluster)
 
     def capacity(self, cluster: Cluster) -> int:
-        """What the launcher says."""
+        """How many trials the launcher inside has room for."""
         return self._launcher.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
@@ -44,7 +44,8 @@ class CarefulLauncher:
             return runs.repeated(spec, watcher)
         measured: list[Measurement] = []
         for proxy in depths:
-            outcome = runs.repeated(proxy, _StopsOnly(watcher))
+            watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
+            outcome = runs.repeated(proxy, _without_steps(watcher))
             if not isinstance(outcome, Measurement):
                 return _at_depth(outcome, proxy, spec)
             measured.append(outcome)
@@ -52,7 +53,7 @@ class CarefulLauncher:
         return extrapolated(spec, shallow, deep)
 
     def close(self) -> None:
-        """Close the launcher."""
+        """Close the launcher inside."""
         self._launcher.close()
 
 
@@ -71,7 +72,8 @@ class _Runs:
             return first
         runs = [first]
         while len(runs) < spec.settings.num_runs and self._has_time():
-            outcome = self._undisturbed(spec, _StopsOnly(watcher))
+            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, for the noise between equal runs")
+            outcome = self._undisturbed(spec, _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, TrialFailure):
@@ -87,7 +89,9 @@ class _Runs:
                 break
             if not self._has_time():
                 break
-            outcome = self._once(spec, _StopsOnly(watcher))
+            others = f"others used {best.foreign_cpu_share:.0%} of the machine's CPU time"
+            watcher.on_note(f"repeat {num_disturbed} of at most {settings.max_repeats}: {others}".replace("%", " %"))
+            outcome = self._once(spec, _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, Measurement):
@@ -104,12 +108,12 @@ class _Runs:
         return outcome
 
     def _has_time(self) -> bool:
-        """For a run that takes as long as the longest so far."""
+        """Whether a run fits that takes as long as the longest so far."""
         return time.monotonic() + self._longest_s < self._deadline
 
 
 class _StopsOnly:
-    """A watcher that hears no steps."""
+    """A watcher that hears notes and may stop the trial, but hears no steps."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self._watcher = watcher
@@ -124,12 +128,16 @@ class _StopsOnly:
         return self._watcher.stop_requested()
 
 
+def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
+    return watcher if isinstance(watcher, _StopsOnly) else _StopsOnly(watcher)
+
+
 def _foreign_share(measurement: Measurement) -> float:
     return measurement.foreign_cpu_share
 
 
 def _at_depth(outcome: TrialFailure | Stopped, proxy: TrialSpec, whole: TrialSpec) -> TrialFailure | Stopped:
-    """A failure says with how many layers it came."""
+    """The outcome of a proxy as the whole trial's: a failure says with how many layers it came."""
     if isinstance(outcome, Stopped):
         return outcome
     depth = f"with {proxy.model.num_layers} of {whole.model.num_layers} layers"

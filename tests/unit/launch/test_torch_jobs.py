@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.errors import AutotunerError, InvalidInput
-from autotuner.launch.torch_job import ask_torch
+from autotuner.launch.torch_jobs import ask_torch
 
 
 def module(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.launch.repeats import pooled
+from autotuner.launch.pooling import pooled
 from tests.builders import breakdown, measurement
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
-from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import TrialWatcher
 from tests.builders import cpu_cluster, failure, tiny_model
 from tests.trials.launching import SHORT, Watcher, spec
@@ -40,7 +40,7 @@ def in_turn(outcomes: Iterable[float | TrialFailure]) -> Behaviour:
 
 
 def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher | None = None) -> Measurement:
-    outcome = CarefulLauncher(launcher).run(spec("careful", settings), watcher or Watcher())
+    outcome = RepeatingLauncher(launcher).run(spec("repeated", settings), watcher or Watcher())
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -48,7 +48,7 @@ def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher |
 def test_a_trial_that_nobody_disturbs_runs_once_and_stays_as_it_is() -> None:
     launcher = FakeLauncher(disturbed_by(0.1))
     outcome = measured(launcher, SHORT)
-    assert launcher.specs == [spec("careful", SHORT)]
+    assert launcher.specs == [spec("repeated", SHORT)]
     assert (outcome.num_disturbed, outcome.noise_floor, outcome.extrapolated_from) == (0, None, ())
 
 
@@ -79,7 +79,7 @@ def test_a_second_run_that_dies_leaves_the_first_ones_figures() -> None:
 def test_a_trial_that_dies_is_not_run_again() -> None:
     launcher = FakeLauncher(in_turn([failure(FailureKind.OOM), 1.0]))
     settings = replace(SHORT, num_runs=2, max_repeats=2)
-    assert CarefulLauncher(launcher).run(spec("dead", settings), Watcher()) == failure(FailureKind.OOM)
+    assert RepeatingLauncher(launcher).run(spec("dead", settings), Watcher()) == failure(FailureKind.OOM)
     assert len(launcher.specs) == 1
 
 
@@ -97,7 +97,7 @@ def test_a_watcher_may_stop_any_of_the_runs(changes: dict[str, Any]) -> None:
             self.specs.append(spec)
             return plain_measurement(spec) if len(self.specs) == 1 else Stopped(reason="shutdown")
 
-    outcome = CarefulLauncher(Second()).run(spec("stopped", replace(SHORT, **changes)), Watcher())
+    outcome = RepeatingLauncher(Second()).run(spec("stopped", replace(SHORT, **changes)), Watcher())
     assert outcome == Stopped(reason="shutdown")
 
 
@@ -111,7 +111,7 @@ def test_a_run_again_has_the_time_that_the_first_left() -> None:
 def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
     launcher, watcher = FakeLauncher(), Watcher()
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = CarefulLauncher(launcher).run(spec("proxy", settings, model=tiny_model(num_layers=8)), watcher)
+    outcome = RepeatingLauncher(launcher).run(spec("proxy", settings, model=tiny_model(num_layers=8)), watcher)
     assert isinstance(outcome, Measurement)
     assert [trial.model.num_layers for trial in launcher.specs] == [1, 2]
     assert outcome.extrapolated_from == (1, 2)
@@ -121,7 +121,7 @@ def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
 def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
     launcher = FakeLauncher(in_turn([1.0, failure(FailureKind.OOM)]))
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = CarefulLauncher(launcher).run(spec("proxy", settings), Watcher())
+    outcome = RepeatingLauncher(launcher).run(spec("proxy", settings), Watcher())
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.OOM
     assert outcome.message.startswith("with 2 of 4 layers: ")
@@ -132,4 +132,21 @@ def test_what_the_launcher_refuses_is_refused() -> None:
         def refuses(self, cluster: Cluster) -> str | None:
             return f"no {cluster.accelerator.name} here"
 
-    assert CarefulLauncher(Elsewhere()).refuses(cpu_cluster(2)) == "no cpu here"
+    assert RepeatingLauncher(Elsewhere()).refuses(cpu_cluster(2)) == "no cpu here"
+
+
+def test_a_person_who_waits_is_told_why_a_trial_is_run_again() -> None:
+    watcher = Watcher()
+    measured(FakeLauncher(disturbed_by(0.64, 0.3, 0.05)), replace(SHORT, max_repeats=3), watcher)
+    assert watcher.notes == [
+        "repeat 1 of at most 3: others used 64 % of the machine's CPU time",
+        "repeat 2 of at most 3: others used 30 % of the machine's CPU time",
+    ]
+
+
+def test_a_person_who_waits_is_told_of_runs_for_the_noise_floor_and_of_proxies() -> None:
+    watcher = Watcher()
+    measured(FakeLauncher(), replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2)), watcher)
+    again = "run 2 of 2, for the noise between equal runs"
+    first, second = (f"runs {num_layers} of 4 layers, to extrapolate from" for num_layers in (1, 2))
+    assert watcher.notes == [first, again, second, again]

@@ -43,7 +43,7 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
 
 
 def _most(runs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """Rank by rank."""
+    """The most that each rank held in any run."""
     return tuple(map(max, zip(*runs, strict=True)))
 
 
