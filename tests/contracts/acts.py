@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateOutcome, GateResult
 from autotuner.domain.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.trial import Outcome, Trial
 from autotuner.ports import Store
@@ -25,9 +28,9 @@ def claim(store: Store, *, owner: str = OWNER, now: float = 10.0) -> Sweep:
     return sweep
 
 
-def held_sweep(store: Store) -> Sweep:
+def held_sweep(store: Store, **changes: Any) -> Sweep:
     """The only sweep of the store, held by ``OWNER`` from 10 to 40."""
-    create(store)
+    create(store, **changes)
     return claim(store)
 
 
@@ -45,6 +48,18 @@ def end(store: Store, trial: Trial, outcome: Outcome) -> Trial:
 
 def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, layout: Layout | None = None) -> Trial:
     return end(store, start(store, sweep, number, layout=layout), measurement(mfu=mfu))
+
+
+def gate_result(outcome: GateOutcome = GateOutcome.PASSED, **changes: Any) -> GateResult:
+    result = GateResult(
+        outcome=outcome,
+        detail="the loss is 0.1 % from the reference's",
+        reference=cpu_layout(),
+        candidate_losses=((5.5, 5.4), (5.6, math.nan)),
+        reference_losses=((5.5, 5.3), (5.6, 5.5)),
+        tolerance=0.02,
+    )
+    return replace(result, **changes)
 
 
 def finish(store: Store, sweep: Sweep, *, now: float = 20.0) -> Sweep:

@@ -8,7 +8,7 @@ from autotuner.domain.trial import FailureKind, Stopped
 from autotuner.errors import Conflict
 from autotuner.ports import Store
 from tests.builders import failure, step_report
-from tests.contracts.acts import OTHER, OWNER, claim, create, end, finish, held_sweep, measure, start
+from tests.contracts.acts import OTHER, OWNER, claim, create, end, finish, gate_result, held_sweep, measure, start
 
 
 def kinds(store: Store, sweep_id: str) -> list[str]:
@@ -101,6 +101,31 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
         "mfu": 0.25,
     }
     assert (data[6]["state"], data[6]["failure_kind"]) == ("failed", "oom")
+
+
+def test_a_note_is_told_with_its_trial(store: Store) -> None:
+    trial = start(store, held_sweep(store), 3)
+    store.add_note(trial.id, "waits for the machine: another trial runs", owner=OWNER, now=12.0)
+    told = store.events(trial.sweep_id)[-1]
+    assert (told.kind, told.at) == ("trial.note", 12.0)
+    assert told.data == {"trial_id": trial.id, "number": 3, "note": "waits for the machine: another trial runs"}
+
+
+def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:
+    trial = measure(store, held_sweep(store), 0, mfu=0.3)
+    store.add_gate(trial.id, gate_result(), owner=OWNER, now=13.0)
+    told = store.events(trial.sweep_id)[-1]
+    assert (told.kind, told.at) == ("trial.gated", 13.0)
+    assert (told.data["trial_id"], told.data["state"], told.data["mfu"]) == (trial.id, "complete", 0.3)
+    assert (told.data["outcome"], told.data["detail"]) == ("passed", "the loss is 0.1 % from the reference's")
+
+
+def test_the_end_of_a_stopped_trial_says_why(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    end(store, trial, Stopped(reason="budget", detail="the hour is over"))
+    told = store.events(trial.sweep_id)[-1]
+    assert (told.kind, told.data["state"]) == ("trial.finished", "cancelled")
+    assert (told.data["stop_reason"], told.data["stop_detail"]) == ("budget", "the hour is over")
 
 
 def test_a_refused_write_leaves_no_event(store: Store) -> None:

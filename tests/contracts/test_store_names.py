@@ -87,6 +87,8 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "get_trial": lambda store, key: store.get_trial(key),
     "list_trials": lambda store, key: store.list_trials(key),
     "ranking": lambda store, key: store.ranking(key),
+    "ranked_times": lambda store, key: store.ranked_times(key),
+    "overview": lambda store, key: store.overview(key, now=1.0),
     "events": lambda store, key: store.events(key),
     "get_model": lambda store, key: store.get_model(key),
     "get_cluster": lambda store, key: store.get_cluster(key),

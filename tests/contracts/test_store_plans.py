@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, Select, text
 
 from autotuner.ports import TrialFilter
-from autotuner.store import statements
+from autotuner.store import overviews, statements
 from autotuner.store.engine import make_engine, reading
 
 
@@ -57,6 +57,36 @@ def test_postgresql_can_rank_by_the_indexes_without_a_sort(postgresql: Engine) -
     assert "Index Scan using ix_measurements_sweep_ranking" in of_one
     assert "Index Scan using ix_measurements_ranking" in of_all
     assert "Sort" not in of_one + of_all
+
+
+def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
+    steps = plan(sqlite, statements.ranked_times("sw-x"))
+    assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+def test_sqlite_lists_overviews_in_the_order_of_an_index_and_looks_up_each_best(sqlite: Engine) -> None:
+    steps = plan(sqlite, statements.newest_first(overviews.OVERVIEWS, None))
+    assert "SCAN sweeps USING INDEX ix_sweeps_created_at_id" in steps
+    assert "SEARCH measurements USING COVERING INDEX ix_measurements_sweep_ranking" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+def test_sqlite_counts_trials_and_sums_hours_from_indexes_alone(sqlite: Engine) -> None:
+    progress = plan(sqlite, overviews.select_progress(["sw-x", "sw-y"], 1.0))
+    gate_hours = plan(sqlite, overviews.select_gate_hours(["sw-x", "sw-y"]))
+    assert "SEARCH trials USING COVERING INDEX ix_trials_overview (sweep_id=?)" in progress
+    assert "SEARCH gates USING COVERING INDEX ix_gates_sweep_id_accelerator_hours (sweep_id=?)" in gate_hours
+    assert "TEMP B-TREE" not in progress + gate_hours
+
+
+def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
+    listed = plan(postgresql, statements.newest_first(overviews.OVERVIEWS, None))
+    progress = plan(postgresql, overviews.select_progress(["sw-x", "sw-y"], 1.0))
+    assert "using ix_sweeps_created_at_id" in listed
+    assert "using ix_measurements_sweep_ranking" in listed
+    assert "Sort" not in listed
+    assert "ix_trials_overview" in progress
 
 
 def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:

@@ -9,11 +9,23 @@ from typing import Any
 import pytest
 
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import TrialState
+from autotuner.domain.trial import Stopped, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
-from tests.contracts.acts import LEASE_S, OTHER, OWNER, add, claim, create, finish, held_sweep, measure, start
+from tests.contracts.acts import (
+    LEASE_S,
+    OTHER,
+    OWNER,
+    add,
+    claim,
+    create,
+    finish,
+    gate_result,
+    held_sweep,
+    measure,
+    start,
+)
 
 
 # ---------------------------------------------------------------------- creating and reading
@@ -161,6 +173,8 @@ WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
     "start_trial": lambda store, sweep, trial: store.start_trial(trial, owner=OWNER, now=60.0),
     "add_step": lambda store, sweep, trial: store.add_step(trial, step_report(), owner=OWNER, now=60.0),
     "finish_trial": lambda store, sweep, trial: store.finish_trial(trial, measurement(), owner=OWNER, now=60.0),
+    "add_note": lambda store, sweep, trial: store.add_note(trial, "waits", owner=OWNER, now=60.0),
+    "add_gate": lambda store, sweep, trial: store.add_gate(trial, gate_result(), owner=OWNER, now=60.0),
 }
 
 
@@ -252,6 +266,7 @@ def test_finishing_cancels_trials_that_have_not_ended(store: Store) -> None:
     for trial in (running, queued):
         ended = store.get_trial(trial.id)
         assert (ended.state, ended.finished_at) == (TrialState.CANCELLED, 20.0)
+        assert ended.stopped == Stopped(reason="budget", detail="4 of 4 trials ran")
 
 
 def test_a_finished_sweep_is_never_claimed_again(store: Store) -> None:

@@ -1,14 +1,12 @@
-"""Store contract: trials, their steps and outcomes, and the ranking."""
+"""Store contract: trials, their steps and outcomes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Precision, Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.choice import Recompute
 from autotuner.domain.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Page, Store, TrialFilter
@@ -99,6 +97,7 @@ def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
         (failure(FailureKind.TIMEOUT, rank=None, log_tail="NUL \0, half a pair \ud800, µ"), TrialState.FAILED),
         (Stopped(reason="pruned"), TrialState.PRUNED),
         (Stopped(reason="cancelled"), TrialState.CANCELLED),
+        (Stopped(reason="budget", detail="2 of 2 accelerator-hours are spent"), TrialState.CANCELLED),
     ],
     ids=lambda value: value.value if isinstance(value, TrialState) else "",
 )
@@ -109,6 +108,7 @@ def test_a_trial_ends_as_its_outcome_says(store: Store, outcome: Outcome, state:
     assert (ended.state, ended.finished_at, ended.steps) == (state, 12.0, (step_report(),))
     assert ended.measurement == (outcome if state is TrialState.COMPLETE else None)
     assert ended.failure == (outcome if state is TrialState.FAILED else None)
+    assert ended.stopped == (outcome if isinstance(outcome, Stopped) else None)
     assert store.get_trial(trial.id) == ended
 
 
@@ -120,7 +120,7 @@ def test_a_trial_stopped_for_its_workers_sake_is_queued_again_and_a_shutdown_doe
     store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
     stopped = end(store, trial, Stopped(reason="shutdown" if reason == "shutdown" else "lease_lost"))
     assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, attempts, ())
-    assert (stopped.started_at, stopped.finished_at) == (None, None)
+    assert (stopped.started_at, stopped.finished_at, stopped.stopped) == (None, None, None)
     assert store.get_trial(trial.id) == stopped
     again = store.start_trial(trial.id, owner=OWNER, now=20.0)
     assert (again.attempts, again.started_at) == (attempts + 1, 20.0)
@@ -176,55 +176,3 @@ def test_trials_of_another_sweep_are_not_listed(store: Store) -> None:
     add(store, held_sweep(store))
     create(store)
     assert store.list_trials(claim(store).id) == ([], 0)
-
-
-# ---------------------------------------------------------------------- the ranking
-def test_the_ranking_is_of_complete_trials_by_measured_mfu(store: Store) -> None:
-    sweep = held_sweep(store)
-    low, high, middle = (measure(store, sweep, number, mfu=mfu) for number, mfu in enumerate((0.2, 0.4, 0.3)))
-    end(store, start(store, sweep, 3), failure())
-    end(store, start(store, sweep, 4), Stopped(reason="pruned"))
-    start(store, sweep, 5)
-    assert store.ranking(sweep.id) == ([high, middle, low], 3)
-
-
-def test_ranked_trials_come_without_steps(store: Store) -> None:
-    sweep = held_sweep(store)
-    trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
-    complete = end(store, trial, measurement())
-    assert store.ranking(sweep.id) == ([replace(complete, steps=())], 1)
-
-
-def test_equal_mfu_ranks_by_id(store: Store) -> None:
-    sweep = held_sweep(store)
-    later, earlier = (measure(store, sweep, number, mfu=0.25) for number in (1, 0))
-    assert store.ranking(sweep.id) == ([earlier, later], 2)
-
-
-def test_the_ranking_of_all_sweeps_mixes_them(store: Store) -> None:
-    first = held_sweep(store)
-    low, high = measure(store, first, 0, mfu=0.2), measure(store, first, 1, mfu=0.4)
-    create(store)
-    second = claim(store)
-    middle = measure(store, second, 0, mfu=0.3)
-    assert store.ranking() == ([high, middle, low], 3)
-    assert store.ranking(second.id) == ([middle], 1)
-
-
-def test_the_ranking_can_be_filtered_and_paged(store: Store) -> None:
-    sweep = held_sweep(store)
-    tensor: Layout = cpu_layout(tensor_parallel_degree=2)
-    measure(store, sweep, 0, mfu=0.9)
-    _, second, _ = (measure(store, sweep, number, mfu=0.5 - number / 10, layout=tensor) for number in (1, 2, 3))
-    where = TrialFilter(tensor_parallel_degree=2)
-    assert store.ranking(sweep.id, where=where, page=Page(limit=1, offset=1)) == ([second], 3)
-
-
-def test_an_emulated_trial_is_kept_and_has_no_rank(store: Store) -> None:
-    sweep = held_sweep(store)
-    emulated = measure(store, sweep, 0, mfu=0.9, layout=cpu_layout(precision=Precision.FP8_EMULATED))
-    real = measure(store, sweep, 1, mfu=0.2)
-    assert store.ranking(sweep.id) == store.ranking() == ([real], 1)
-    kept = store.get_trial(emulated.id)
-    assert (kept.state, kept.measurement) == (TrialState.COMPLETE, emulated.measurement)

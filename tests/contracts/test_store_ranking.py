@@ -1,0 +1,143 @@
+"""Store contract: which trials have a rank, in which order, and what loss gates change of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import Precision
+from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateOutcome
+from autotuner.domain.objective import Metric, Objective
+from autotuner.domain.trial import Stopped, TrialState
+from autotuner.errors import Conflict
+from autotuner.ports import Page, RankedTime, Store, TrialFilter
+from tests.builders import cpu_layout, failure, measurement, step_report
+from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start
+
+
+# ---------------------------------------------------------------------- order
+def test_the_ranking_is_of_complete_trials_by_measured_mfu(store: Store) -> None:
+    sweep = held_sweep(store)
+    low, high, middle = (measure(store, sweep, number, mfu=mfu) for number, mfu in enumerate((0.2, 0.4, 0.3)))
+    end(store, start(store, sweep, 3), failure())
+    end(store, start(store, sweep, 4), Stopped(reason="pruned"))
+    start(store, sweep, 5)
+    assert store.ranking(sweep.id) == ([high, middle, low], 3)
+
+
+def test_ranked_trials_come_without_steps(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep)
+    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    complete = end(store, trial, measurement())
+    assert store.ranking(sweep.id) == ([replace(complete, steps=())], 1)
+
+
+def test_equal_mfu_ranks_by_id(store: Store) -> None:
+    sweep = held_sweep(store)
+    later, earlier = (measure(store, sweep, number, mfu=0.25) for number in (1, 0))
+    assert store.ranking(sweep.id) == ([earlier, later], 2)
+
+
+def test_the_ranking_of_all_sweeps_mixes_them(store: Store) -> None:
+    first = held_sweep(store)
+    low, high = measure(store, first, 0, mfu=0.2), measure(store, first, 1, mfu=0.4)
+    create(store)
+    second = claim(store)
+    middle = measure(store, second, 0, mfu=0.3)
+    assert store.ranking() == ([high, middle, low], 3)
+    assert store.ranking(second.id) == ([middle], 1)
+
+
+def test_the_ranking_can_be_filtered_and_paged(store: Store) -> None:
+    sweep = held_sweep(store)
+    tensor: Layout = cpu_layout(tensor_parallel_degree=2)
+    measure(store, sweep, 0, mfu=0.9)
+    _, second, _ = (measure(store, sweep, number, mfu=0.5 - number / 10, layout=tensor) for number in (1, 2, 3))
+    where = TrialFilter(tensor_parallel_degree=2)
+    assert store.ranking(sweep.id, where=where, page=Page(limit=1, offset=1)) == ([second], 3)
+
+
+def test_an_emulated_trial_is_kept_and_has_no_rank(store: Store) -> None:
+    sweep = held_sweep(store)
+    emulated = measure(store, sweep, 0, mfu=0.9, layout=cpu_layout(precision=Precision.FP8_EMULATED))
+    real = measure(store, sweep, 1, mfu=0.2)
+    assert store.ranking(sweep.id) == store.ranking() == ([real], 1)
+    kept = store.get_trial(emulated.id)
+    assert (kept.state, kept.measurement) == (TrialState.COMPLETE, emulated.measurement)
+
+
+def test_a_sweep_is_ranked_by_its_objective_and_all_sweeps_by_mfu(store: Store) -> None:
+    sweep = held_sweep(store, objective=Objective(metric=Metric.TOKENS_PER_S))
+    fast, efficient = (
+        end(store, start(store, sweep, number), measurement(tokens_per_s=tokens_per_s, mfu=mfu))
+        for number, (tokens_per_s, mfu) in enumerate([(1000.0, 0.2), (900.0, 0.3)])
+    )
+    assert store.ranking(sweep.id) == ([fast, efficient], 2)
+    assert store.ranking() == ([efficient, fast], 2)
+
+
+def test_ranked_times_are_told_in_the_order_of_the_ranking(store: Store) -> None:
+    sweep = held_sweep(store)
+    outcomes = [
+        measurement(mfu=0.2, step_time_s=1.0),
+        measurement(mfu=0.4, step_time_s=0.5, step_time_interval_s=0.01, noise_floor=0.02),
+    ]
+    slow, fast = (end(store, start(store, sweep, number), outcome) for number, outcome in enumerate(outcomes))
+    measure(store, sweep, 2, mfu=0.9, layout=cpu_layout(precision=Precision.FP8_EMULATED))
+    assert store.ranked_times(sweep.id) == [
+        RankedTime(trial_id=fast.id, step_time_s=0.5, step_time_interval_s=0.01, noise_floor=0.02),
+        RankedTime(trial_id=slow.id, step_time_s=1.0, step_time_interval_s=None, noise_floor=None),
+    ]
+
+
+# ---------------------------------------------------------------------- loss gates
+@pytest.mark.parametrize("outcome", GateOutcome)
+def test_a_trial_keeps_what_its_loss_gate_found_and_loses_its_rank_where_it_failed(
+    store: Store, outcome: GateOutcome
+) -> None:
+    sweep = held_sweep(store)
+    first, second = measure(store, sweep, 0, mfu=0.4), measure(store, sweep, 1, mfu=0.3)
+    gated = store.add_gate(first.id, gate_result(outcome), owner=OWNER, now=13.0)
+    assert gated.gate is not None
+    assert gated.gate.outcome is outcome
+    ranked = [second] if outcome is GateOutcome.FAILED else [gated, second]
+    assert [trial.id for trial in store.ranking(sweep.id)[0]] == [trial.id for trial in ranked]
+    assert [found.trial_id for found in store.ranked_times(sweep.id)] == [trial.id for trial in ranked]
+    assert [trial.id for trial in store.ranking()[0]] == [trial.id for trial in ranked]
+
+
+def test_a_gated_trial_reads_back_with_both_curves_wherever_it_is_read(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = measure(store, sweep, 0, mfu=0.4)
+    result = gate_result(candidate_losses=((5.5, 5.4), (5.6, 5.5)), excess=0.01, noise=0.002, accelerator_hours=0.1)
+    gated = store.add_gate(trial.id, result, owner=OWNER, now=13.0)
+    assert gated == replace(trial, gate=result)
+    assert store.get_trial(trial.id) == gated
+    assert store.list_trials(sweep.id) == store.ranking(sweep.id) == ([gated], 1)
+
+
+def test_a_loss_that_is_no_number_can_be_stored_of_a_gate(store: Store) -> None:
+    trial = measure(store, held_sweep(store), 0, mfu=0.4)
+    store.add_gate(trial.id, gate_result(GateOutcome.FAILED), owner=OWNER, now=13.0)
+    gate = store.get_trial(trial.id).gate
+    assert gate is not None
+    assert str(gate.candidate_losses) == "((5.5, 5.4), (5.6, nan))"
+
+
+def test_a_trial_is_gated_once(store: Store) -> None:
+    trial = measure(store, held_sweep(store), 0, mfu=0.4)
+    gated = store.add_gate(trial.id, gate_result(), owner=OWNER, now=13.0)
+    with pytest.raises(Conflict, match="passed"):
+        store.add_gate(trial.id, gate_result(GateOutcome.FAILED), owner=OWNER, now=14.0)
+    assert store.ranking(trial.sweep_id)[1] == 1
+    assert str(store.get_trial(trial.id)) == str(gated)  # as text: a loss that is no number equals nothing
+
+
+def test_only_a_complete_trial_is_gated(store: Store) -> None:
+    trial = start(store, held_sweep(store))
+    with pytest.raises(Conflict, match="running"):
+        store.add_gate(trial.id, gate_result(), owner=OWNER, now=13.0)
+    assert store.get_trial(trial.id).gate is None
