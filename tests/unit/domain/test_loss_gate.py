@@ -71,7 +71,8 @@ def test_a_gate_of_one_seed_or_of_too_many_is_refused_with_the_nearest_number(nu
     assert caught.value.nearest == min(max(num_seeds, 2), 10)
 
 
-@pytest.mark.parametrize("field", ["num_steps", "tolerance"])
-def test_a_gate_without_steps_or_tolerance_is_refused(field: str) -> None:
-    with pytest.raises(InvalidInput, match=field):
-        LossGate(**{field: 0})
+def test_a_gate_without_steps_or_tolerance_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="num_steps"):
+        LossGate(num_steps=0)
+    with pytest.raises(InvalidInput, match="tolerance"):
+        LossGate(tolerance=0.0)

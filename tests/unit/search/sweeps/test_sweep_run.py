@@ -117,16 +117,14 @@ def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs
     request = sweep_request(budget=Budget(num_trials=8, min_gain=0, prune_below=0), max_parallel_trials=4)
     sweep_id = store.create_sweep(request, now=time.time())[0].id
 
-    class Ending(Crowd):
-        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-            if self.specs:
-                shutdown.set()
-            return super().run(spec, watcher)
+    def until_all_run(spec: TrialSpec) -> Measurement:
+        shutdown.set()
+        return plain_measurement(spec)
 
-    first = Ending(4, capacity=4)
+    first = Crowd(4, capacity=4, behaviour=until_all_run)
     Worker(store, first, RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     begun = store.list_trials(sweep_id)[0]
-    assert {trial.state for trial in begun} <= {TrialState.QUEUED, TrialState.COMPLETE}
+    assert [trial.state for trial in begun] == [TrialState.QUEUED] * 4
     assert store.get_sweep(sweep_id).state == SweepState.RUNNING
 
     Worker(store, FakeLauncher(capacity=4), RealClock(), owner="two", lease_s=15.0).run_once()
