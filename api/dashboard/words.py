@@ -83,7 +83,7 @@ def predicted_mfu(predicted: Predicted) -> str:
 
 
 def fit(predicted: Predicted) -> str:
-    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     return fit_in_words(predicted.fits, predicted.fit_probability)
 
 

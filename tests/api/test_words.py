@@ -81,7 +81,7 @@ def test_a_prediction_is_said_with_its_interval_and_how_likely_it_fits() -> None
     predicted = views.predicted(prediction(relative_error=0.124, fit_probability=0.97))
     assert words.predicted_seconds(predicted) == "1.36 s ± 12 %"
     assert words.predicted_mfu(predicted) == "40.0 ± 5.0 %"
-    assert words.fit(predicted) == "fits, 97 %"
+    assert words.fit(predicted) == "fits, 97 % sure"
 
 
 def test_a_prediction_of_unknown_error_has_none() -> None:
