@@ -31,7 +31,6 @@ from autotuner.ports import Page, Store
 from autotuner.search.explain.explanation import Change, Explanation, explain
 from autotuner.search.explain.pairwise import insights
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.plan import trial_job
 
 __all__ = [
     "explanation",
@@ -117,7 +116,7 @@ def trial_explanation(store: Store, trial: Trial) -> LayoutExplanation:
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    return explanation(explain(trial.layout, trial_job(store.get_sweep(trial.sweep_id).request)))
+    return explanation(explain(trial.layout, store.get_sweep(trial.sweep_id).request.trial_job))
 
 
 def _change(change: Change) -> LayoutChange:

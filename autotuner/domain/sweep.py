@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autotuner.domain import check
@@ -84,6 +85,14 @@ class SweepRequest:
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
+
+    @property
+    def trial_job(self) -> Job:
+        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        cluster = self.job.cluster
+        memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
+        accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
+        return replace(self.job, cluster=replace(cluster, accelerator=accelerator))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,9 @@ finished ones are added as they ended, an interrupted one is enqueued again unde
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import optuna
 from optuna.trial import TrialState as OptunaState
@@ -17,7 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.legality import RULES, TRIAL_RULES
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, StepReport, Trial, TrialState
@@ -27,7 +26,7 @@ from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.pruner import LosingPruner
 from autotuner.units import format_seconds
 
-__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "trial_job"]
+__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan"]
 
 _MAX_ATTEMPTS = 3
 """Starts of one trial before it is taken to be what kills the service."""
@@ -61,14 +60,6 @@ class Finish:
 Instruction = RunTrial | Finish
 
 
-def trial_job(request: SweepRequest) -> Job:
-    """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if that is less."""
-    cluster = request.job.cluster
-    memory_bytes = min(cluster.accelerator.memory_bytes, request.trial.memory_budget_bytes or math.inf)
-    accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
-    return replace(request.job, cluster=replace(cluster, accelerator=accelerator))
-
-
 class SweepPlan:
     """Decides what a sweep does next.
 
@@ -82,7 +73,7 @@ class SweepPlan:
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
-        self._job = trial_job(request)
+        self._job = request.trial_job
         layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
         self._num_layouts = len(layouts)
         self._sampler = LayoutSampler(
