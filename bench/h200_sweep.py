@@ -62,7 +62,7 @@ ONE_B = TransformerSpec(
 """Shapes of Llama 3.2 1B (its config.json, 2024-09), with tables of its own at both ends."""
 
 THREE_B = replace(ONE_B, name="Llama-3.6B", num_layers=28, hidden_size=3072, num_heads=24, head_dim=128)
-"""The same for Llama 3.2 3B."""
+"""Shapes of Llama 3.2 3B, with tables of its own at both ends."""
 
 TINY = TransformerSpec(
     name="Llama-tiny",

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Never, TypeAlias
+from functools import cached_property, reduce
+from typing import Any, Never, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.legality import Job, Rule, illegal
 from autotuner.domain.option import Kind
 
-__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns"]
+__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns", "broken_rows", "is_one_of"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Choices: TypeAlias = npt.NDArray[np.int8]
@@ -152,6 +153,17 @@ class _SomeColumns(LayoutColumns):
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         return _SomeColumns({name: column[index] for name, column in self.__dict__.items()})
+
+
+def broken_rows(x: LayoutColumns, job: Job, rules: Iterable[Rule]) -> Booleans:
+    """Which rows break any of the rules, each of which is written for one layout with operators that columns have."""
+    verdict = illegal(cast("Layout", x), job, rules)
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (len(x),))  # a rule of the job alone gives one answer
+
+
+def is_one_of(column: Choices, members: Iterable[int]) -> Booleans:
+    """Where a field has one of the values."""
+    return reduce(np.logical_or, (column == member for member in members))
 
 
 _MAX_COUNTED = 1 << 24

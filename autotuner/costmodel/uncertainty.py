@@ -15,7 +15,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.rule import Job
+from autotuner.domain.job import Job
 
 __all__ = [
     "COMMON",

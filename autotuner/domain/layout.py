@@ -331,6 +331,13 @@ class Layout:
             values |= {"precision": Precision.FP32, "fp32_gradient_reduce": False}  # gradients are fp32 already
         return replace(self, **values)  # type: ignore[arg-type]  # each field has its own type
 
+    def says(self, name: str) -> bool:
+        """Whether the layout's name holds the value of a field: it differs from plain, or is always of interest."""
+        one = OPTIONS[name]
+        if one.said_beside:
+            return bool(getattr(self, one.said_beside) > 1)
+        return bool(one.always_said or getattr(self, name) != one.default)
+
     def __str__(self) -> str:
         """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 full``."""
         return " ".join(self._words())
@@ -338,17 +345,12 @@ class Layout:
     def _words(self) -> Iterator[str]:
         for name, one in _IN_ORDER_OF_NAME:
             value = getattr(self, name)
-            if not self._is_said(value, one):
+            if not self.says(name):
                 continue
             if name == "data_parallel_shard_degree" and self.shard_level == ShardLevel.PARAMETERS:
                 yield f"fsdp{value}"
             elif one.word:
                 yield one.said(value)
-
-    def _is_said(self, value: int, one: Option) -> bool:
-        if one.said_beside:
-            return bool(getattr(self, one.said_beside) > 1)
-        return one.always_said or value != one.default
 
 
 OPTIONS: dict[str, Option] = options_of(Layout)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autotuner.domain import check
@@ -98,6 +99,14 @@ class SweepRequest:
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
         check.positive(self, "max_parallel_trials")
+
+    @property
+    def trial_job(self) -> Job:
+        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        cluster = self.job.cluster
+        memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
+        accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
+        return replace(self.job, cluster=replace(cluster, accelerator=accelerator))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,14 +83,11 @@ class _Runs:
 
     def _undisturbed(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
         """The trial once, or the least disturbed of as many runs as it takes and may take."""
-        best, settings = self._once(spec, watcher), spec.settings
-        for num_disturbed in range(1, settings.max_repeats + 1):
-            if not isinstance(best, Measurement) or best.foreign_cpu_share <= settings.max_foreign_share:
+        best = self._once(spec, watcher)
+        for num_disturbed in range(1, spec.settings.max_repeats + 1):
+            if not isinstance(best, Measurement) or not _is_disturbed(best, spec) or not self._has_time():
                 break
-            if not self._has_time():
-                break
-            others = f"others used {best.foreign_cpu_share:.0%} of the machine's CPU time"
-            watcher.on_note(f"repeat {num_disturbed} of at most {settings.max_repeats}: {others}".replace("%", " %"))
+            watcher.on_note(_why_again(best, num_disturbed, spec.settings.max_repeats))
             outcome = self._once(spec, _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
@@ -130,6 +127,20 @@ class _StopsOnly:
 
 def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
     return watcher if isinstance(watcher, _StopsOnly) else _StopsOnly(watcher)
+
+
+def _is_disturbed(measurement: Measurement, spec: TrialSpec) -> bool:
+    """Whether others used more of the cores than the settings let them.
+
+    A trial on GPUs computes elsewhere, and the trials beside it on the other GPUs use the same cores: it never is.
+    """
+    return spec.device == "cpu" and measurement.foreign_cpu_share > spec.settings.max_foreign_share
+
+
+def _why_again(least_disturbed: Measurement, number: int, most: int) -> str:
+    share_percent = 100.0 * least_disturbed.foreign_cpu_share
+    others = f"others used {share_percent:.0f} % of the machine's CPU time"
+    return f"repeat {number} of at most {most}: {others}" + (", at the least, so far" if number > 1 else "")
 
 
 def _foreign_share(measurement: Measurement) -> float:

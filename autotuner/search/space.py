@@ -18,12 +18,13 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.columns import LayoutColumns, broken_rows
 from autotuner.domain.check import divisors
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.choice_rules import IDLE_RULES
 from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.domain.legality import RULES, Job, Reason, Rule, illegal
+from autotuner.domain.legality import RULES, Job, Reason, Rule
+from autotuner.domain.rule import fields_read
 from autotuner.domain.search_space import SearchSpace
 
 __all__ = ["explain_empty", "legal_layouts"]
@@ -86,7 +87,7 @@ def _reason(rule: Rule, broken: npt.NDArray[np.bool_], layouts: LayoutColumns, j
 
 def _verdict(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> npt.NDArray[np.bool_]:
     """Which rows break a rule, as a column even where the rules only look at the job."""
-    return np.broadcast_to(np.asarray(illegal(layouts, job, rules), dtype=np.bool_), (len(layouts),))
+    return broken_rows(layouts, job, rules)
 
 
 _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -116,10 +117,9 @@ def _possible(choices: _Choices, job: Job, rules: Sequence[Rule]) -> _Choices:
 
 def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
     """Which combinations break the rule; None where it reads a degree, which they do not have."""
-    try:
-        verdict = rule.broken(SimpleNamespace(**choices), job)
-    except AttributeError:
+    if not fields_read(rule, job) <= choices.keys():
         return None
+    verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
     return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (_length(choices),))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
-from tests.builders import cpu_cluster, failure
-from tests.trials.launching import SHORT
+from tests.builders import cpu_cluster, failure, h100_cluster
+from tests.trials.launching import SHORT, left_over
 
 __all__ = ["LAUNCHERS", "Held"]
 
@@ -31,12 +31,18 @@ class Held:
     Attributes:
         make: A new one, with a directory of its own.
         capacity: How many trials on ``cluster`` it should have room for.
-        cluster: One that it runs trials on; they have two ranks, and ``device`` is cpu.
+        cluster: One of two ranks that it runs trials on.
+        left_over: The processes that are left of a trial with that id, wherever this launcher starts them.
     """
 
     make: Callable[[Path], Launcher]
     capacity: int = 1
     cluster: Cluster = field(default_factory=cpu_cluster)
+    left_over: Callable[[str], Sequence[object]] = left_over
+
+    def trial(self, trial: TrialSpec) -> TrialSpec:
+        """That trial on this launcher's kind of device."""
+        return replace(trial, device="cpu" if self.cluster.accelerator.kind == "cpu" else "cuda")
 
 
 def pretend(trial: TrialSpec) -> Measurement | TrialFailure:
@@ -60,12 +66,18 @@ def _service(work_dir: Path) -> Launcher:
     return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices)), devices)
 
 
+def _four_gpus(work_dir: Path) -> Launcher:
+    del work_dir
+    return ExclusiveLauncher(_fake(16), DevicePool(lambda: tuple("0123")))
+
+
 LAUNCHERS = {
     "fake": Held(lambda work_dir: _fake()),
     "fake-of-4": Held(lambda work_dir: _fake(4), capacity=4),
     "fake-of-16": Held(lambda work_dir: _fake(16), capacity=16),
     "repeating": Held(lambda work_dir: RepeatingLauncher(_fake(4)), capacity=4),
     "exclusive": Held(lambda work_dir: ExclusiveLauncher(_fake(4), DevicePool())),
+    "exclusive-gpus": Held(_four_gpus, capacity=2, cluster=h100_cluster(num_nodes=1, accelerators_per_node=2)),
     "forked": Held(_service),
     "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, Torchrun())),
 }

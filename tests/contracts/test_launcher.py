@@ -16,7 +16,7 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import Launcher, TrialWatcher
 from tests.builders import cpu_cluster
 from tests.contracts.launchers import LAUNCHERS, Held
-from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec, too_large
+from tests.trials.launching import ENDLESS, SHORT, Watcher, spec, too_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Subject:
 
     def run(self, trial: TrialSpec, watcher: TrialWatcher) -> Outcome:
         """How the trial ended, after which no process of it is left."""
-        outcome = self.launcher.run(trial, watcher)
-        assert left_over(trial.trial_id) == []
+        outcome = self.launcher.run(self.held.trial(trial), watcher)
+        assert list(self.held.left_over(trial.trial_id)) == []
         return outcome
 
 
@@ -109,10 +109,11 @@ def test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial(
     subject: Subject, error: Exception, at: str
 ) -> None:
     """An ``OSError`` too, though the launcher's own trouble often is one."""
+    trial = spec("contract-watcher", ENDLESS)
     with pytest.raises(type(error)) as raised:
-        subject.run(spec("contract-watcher", ENDLESS), Unwell(error, at=at))
+        subject.run(trial, Unwell(error, at=at))
     assert raised.value is error
-    assert left_over("contract-watcher") == []
+    assert list(subject.held.left_over(trial.trial_id)) == []
 
 
 def test_what_a_watcher_raises_at_a_note_comes_out_as_it_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -31,7 +32,7 @@ def counted(database_url: str) -> Iterator[tuple[Store, list[str]]]:
     store.close()
 
 
-def busy_sweep(store: Store, **changes: object) -> Sweep:
+def busy_sweep(store: Store, **changes: Any) -> Sweep:
     """One of each end, one running since 11 on two ranks, one queued, and a loss gate."""
     create(store, **changes)
     sweep = claim(store)

@@ -37,8 +37,8 @@ def died(launcher: LocalLauncher, trial: TrialSpec, watcher: Watcher | None = No
     return outcome
 
 
-def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(launcher: LocalLauncher) -> None:
-    failure = died(launcher, too_large("oom"))
+def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(tmp_path: Path, forks: Forks) -> None:
+    failure = died(LocalLauncher(tmp_path, forks), too_large("oom"))
     assert failure.kind == FailureKind.OOM
     assert failure.rank in (0, 1)
     assert "allocate" in failure.log_tail

@@ -20,11 +20,9 @@ from autotuner.launch.zygote import Forks
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 
 
-def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(
-    launcher: LocalLauncher, tmp_path: Path
-) -> None:
+def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(tmp_path: Path, forks: Forks) -> None:
     watcher = Watcher()
-    outcome = launcher.run(spec("measured"), watcher)
+    outcome = LocalLauncher(tmp_path / "work", forks).run(spec("measured"), watcher)
     assert isinstance(outcome, Measurement), outcome
     assert [step.step for step in watcher.steps] == [0, 1, 2]
     assert outcome.losses == tuple(step.loss for step in watcher.steps)

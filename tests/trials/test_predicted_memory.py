@@ -30,7 +30,7 @@ RECOMPUTING = Layout(tensor_parallel_degree=8, sequence_parallel=True, recompute
 LAYOUTS = (SHARDED, *(pytest.param(layout, marks=pytest.mark.oracle) for layout in (SPLIT, RECOMPUTING)))
 
 TOLERANCE = 0.2
-"""Of all that is neither weight nor optimizer: the formulas count what a layer keeps, not when which of it is freed."""
+"""Activations and gradients alone: the formulas count what a layer keeps, not when which of it is freed."""
 
 
 def both(layout: Layout) -> tuple[Memory, RankDryRun]:

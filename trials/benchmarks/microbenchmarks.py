@@ -32,8 +32,8 @@ class Sizes:
     Attributes:
         gemm: Rows, columns and inner size of each product.
         attention: Batch, heads, head dim and sequence of each core.
-        traffic_bytes: Of one operand.
-        message_bytes: Of the whole tensor of a collective; least and most tell latency and bandwidth.
+        traffic_bytes: Size of one operand.
+        message_bytes: Size of the whole tensor of a collective; least and most tell latency and bandwidth.
     """
 
     gemm: tuple[tuple[int, int, int], ...]
@@ -78,7 +78,7 @@ class Bench:
         self._budget_s = budget_s
 
     def seconds(self, call: Callable[[], object], *, together: bool = False) -> float:
-        """Of one call.
+        """Seconds of one call.
 
         Args:
             call: What to time.

@@ -36,7 +36,7 @@ __all__ = ["measure"]
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.1
-"""Of one point: enough for dozens of calls of what takes a millisecond."""
+"""Time for one point: enough for dozens of calls of what takes a millisecond."""
 _QUICK_BUDGET_S = 0.005
 
 

@@ -42,7 +42,7 @@ from trials.training.step import Step
 __all__ = ["dry_run", "run_rank"]
 
 _DEVICE = torch.device("cpu")
-"""Of the tensors without values: a torch without CUDA has no other device whose operations know their results."""
+"""Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
 
 
 def dry_run(request: DryRunRequest) -> DryRun:
@@ -133,7 +133,7 @@ class _GradientFinder(Stopwatch):
         self._tracker = tracker
 
     def mark(self, name: str) -> None:
-        """See ``Stopwatch``."""
+        """Note the moment, and the gradients that are there by now."""
         super().mark(name)
         _name_gradients(self._stages, self._tracker)
 

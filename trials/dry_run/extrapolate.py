@@ -16,7 +16,7 @@ from autotuner.domain.trial import TrialSpec
 __all__ = ["Extrapolation"]
 
 _FEWEST_LAYERS = 4
-"""Of a stage: with fewer, the peak of a stage that holds the vocabulary may lie in the loss (torch 2.13, measured)."""
+"""Layers of a stage: with fewer, the peak of one that holds the vocabulary may lie in the loss (torch 2.13, seen)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Extrapolation:
 
     Attributes:
         layers: Layers per stage to run, two numbers, or one where that is all there are.
-        micro_batches: The same for micro-batches.
+        micro_batches: Micro-batches to run, two numbers, or one where that is all there are.
     """
 
     spec: TrialSpec
@@ -84,7 +84,7 @@ def _two_or_all(few: tuple[int, int], whole: int) -> tuple[int, ...]:
 
 
 def _weights(sizes: Sequence[int], whole: int) -> tuple[float, ...]:
-    """Of a straight line's values at one or two points, in its value at another."""
+    """Weights of a straight line's values at one or two points, in its value at another."""
     if len(sizes) == 1:
         return (1.0,)
     less, more = sizes

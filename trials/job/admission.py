@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from autotuner.domain.choice import AttentionKernel
 from autotuner.domain.cluster import Accelerator, Cluster, Link
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, require_legal
 from autotuner.domain.trial import TrialSpec
-from autotuner.errors import InvalidInput
 from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]
@@ -18,11 +17,7 @@ def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
     Raises:
         InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
     """
-    broken = reasons(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
-    if broken:
-        first = broken[0]
-        given = str(getattr(spec.layout, first.field))
-        raise InvalidInput(f"layout.{first.field}", given, first.message, first.nearest)
+    require_legal(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
 
 
 def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:

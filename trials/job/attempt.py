@@ -53,8 +53,8 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
         return EXIT_REFUSED
     except Exception as error:
         reserve.close()
-        lift_limit()
-        reporter.failure(classify(error), headline(error), traceback.format_exc())
+        kind = classify(error, memory_was_limited=lift_limit())
+        reporter.failure(kind, headline(error), traceback.format_exc())
         traceback.print_exc()
         return EXIT_FAILED
     return EXIT_MEASURED

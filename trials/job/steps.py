@@ -144,7 +144,7 @@ class _Steps:
         return loss
 
     def _of_slowest_rank(self, step_time_s: float) -> float:
-        """The same on every rank, so that all take the same decision on what follows."""
+        """The longest time of any rank, known to every rank, so that all take the same decision on what follows."""
         slowest = torch.tensor(step_time_s, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.item()

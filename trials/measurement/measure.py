@@ -108,7 +108,7 @@ def measurement(
 
 
 def _mean_power_w(ranks: Sequence[RankRecord]) -> float | None:
-    """Of the ranks whose accelerators tell; None where none does."""
+    """Mean over the ranks whose accelerators tell; None where none does."""
     known = [record.power_w for record in ranks if record.power_w is not None]
     return statistics.fmean(known) if known else None
 

@@ -32,10 +32,11 @@ def limit(device: torch.device, budget_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + budget_bytes, hard))
 
 
-def lift_limit() -> None:
-    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+def lift_limit() -> bool:
+    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so; whether there was one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    return soft != hard
 
 
 def _data_bytes() -> int:

@@ -68,7 +68,10 @@ class Recording:
 
 
 def _correlation(event: Any) -> int:
-    """Of an operation; 0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well."""
+    """Number by which a kernel names the operation that launched it.
+
+    0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well.
+    """
     is_call = event.linked_correlation_id() or event.name().startswith(("cuda", "cuLaunch", "cuMem"))
     return 0 if is_call else int(event.correlation_id())
 

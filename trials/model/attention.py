@@ -72,7 +72,7 @@ class _FlexCore:
             self._flex = _compiled_flex()
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor) -> Tensor:
-        """See ``AttentionCore``."""
+        """Causal attention, as an ``AttentionCore`` does it."""
         attended_BHSE: Tensor = self._flex(
             q_BSHE.transpose(1, 2),
             k_BSKE.transpose(1, 2),

@@ -11,8 +11,8 @@ from autotuner.errors import InvalidInput
 
 if TYPE_CHECKING:
     from autotuner.domain.dry_run import DryRunRequest
+    from autotuner.domain.job import Job
     from autotuner.domain.layout import Layout
-    from autotuner.domain.rule import Job
 
 __all__ = ["dry_run"]
 
@@ -36,8 +36,8 @@ def dry_run(
     from autotuner.cli.inputs import read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
+    from autotuner.domain.job import Job
     from autotuner.domain.layout import Layout
-    from autotuner.domain.rule import Job
     from autotuner.domain.wire import from_dict, to_dict
     from autotuner.domain.workload import Workload
     from autotuner.launch.torch_jobs import dry_run as run
@@ -53,14 +53,10 @@ def dry_run(
 
 def _request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
     from autotuner.domain.dry_run import DryRunRequest, telling_ranks
-    from autotuner.domain.legality import RULES, TRIAL_RULES, reasons
+    from autotuner.domain.legality import RULES, TRIAL_RULES, require_legal
     from autotuner.domain.trial import TrialSpec
-    from autotuner.domain.wire import to_dict
 
-    broken = reasons(layout, job, (*RULES, *TRIAL_RULES))
-    if broken:
-        first = broken[0]
-        raise InvalidInput(f"layout.{first.field}", to_dict(layout)[first.field], first.message, first.nearest)
+    require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:
         raise InvalidInput("--rank", rank, f"must be below the {layout.world_size} ranks", layout.world_size - 1)
     kind = job.cluster.accelerator.kind

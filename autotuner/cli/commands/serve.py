@@ -13,7 +13,9 @@ __all__ = ["migrate", "serve", "worker"]
 
 def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address; default AUTOTUNER_HOST.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port, 0 for a free one; default AUTOTUNER_PORT.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Port, 0 for a free one; default AUTOTUNER_PORT.")
+    ] = None,
 ) -> None:
     """Run the REST service, the dashboard and, unless AUTOTUNER_NUM_WORKERS=0, the worker."""
     from api.main import create_app

@@ -24,7 +24,7 @@ _MAX_SMALL = 20
 
 _WIDTH = 120
 _NAME_COLUMNS = 36
-"""Of a sheet's name, which wraps; with it the table stays within the width."""
+"""Width of the column of sheets' names, which wrap; with it the table stays within the width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

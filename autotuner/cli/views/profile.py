@@ -55,6 +55,6 @@ def _kernels(one: DeviceProfile) -> Table:
 def _messages(one: DeviceProfile) -> Table:
     table = plain_table("name", "ranks", "bytes", "time")
     for point in one.measurements.collectives:
-        words = point.kind.replace("_", "-")
-        table.add_row(words, str(point.num_ranks), format_bytes(point.num_bytes), format_seconds(point.seconds))
+        kind = point.kind.replace("_", "-")
+        table.add_row(kind, str(point.num_ranks), format_bytes(point.num_bytes), format_seconds(point.seconds))
     return table

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, is_wide, percent
 from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["prediction_table", "ranking_table", "trial_number"]
@@ -35,11 +35,13 @@ def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> Renderab
     if not items:
         return Group(Text(title, style="bold"), Text(_NOTHING_FITS))
     labels, common = _without_common_words([item["label"] for item in items])
+    by_ends = _by_ends(items)
     table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
     for item, label in zip(items, labels, strict=True):
         predicted = item["predicted"]
         memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
-        table.add_row(str(item["rank"]), label, _mfu(predicted), _step(predicted), shares, memory, _fit(predicted))
+        mfu, step = _mfu(predicted, by_ends=by_ends), _step(predicted)
+        table.add_row(str(item["rank"]), label, mfu, step, shares, memory, _fit(predicted))
     notes = f"Predicted, nothing measured; {_error(items)}. Shares are of the step, communication as exposed."
     return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
 
@@ -47,6 +49,7 @@ def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> Renderab
 def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
     """Measured above predicted, best measured MFU first."""
     labels, common = _without_common_words([item["label"] for item in items])
+    by_ends = _by_ends(items)
     table = plain_table("#", "trial", "layout", "MFU", "step", "memory")
     for item, label in zip(items, labels, strict=True):
         measured, predicted = item["measured"], item["predicted"]
@@ -55,7 +58,7 @@ def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
             str(item["rank"]),
             trial_number(item["id"]),
             label,
-            f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted)})",
+            f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted, by_ends=by_ends)})",
             f"{step}\n({_step(predicted)})",
             f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
         )
@@ -86,8 +89,13 @@ def _shares(predicted: dict[str, Any]) -> str:
     return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= 0.01)
 
 
-def _mfu(predicted: dict[str, Any]) -> str:
-    return expected_mfu(predicted["mfu"], predicted["relative_error"])
+def _by_ends(items: Sequence[dict[str, Any]]) -> bool:
+    """Whether one interval is too wide for ±: then the whole column is written by its ends."""
+    return any(is_wide(item["predicted"]["relative_error"]) for item in items)
+
+
+def _mfu(predicted: dict[str, Any], *, by_ends: bool) -> str:
+    return expected_mfu(predicted["mfu"], predicted["relative_error"], by_ends=by_ends)
 
 
 def _step(predicted: dict[str, Any]) -> str:
@@ -95,13 +103,17 @@ def _step(predicted: dict[str, Any]) -> str:
 
 
 def _fit(predicted: dict[str, Any]) -> str:
-    return fit_in_words(predicted["fits"], predicted["fit_probability"]).removeprefix("fits, ")
+    """How likely the layout is to fit; yes or no where that is not known."""
+    likely = predicted["fit_probability"]
+    if likely is None:
+        return "yes" if predicted["fits"] else "no"
+    return ">99 %" if likely >= 0.995 else percent(likely)
 
 
 def _interval(measured: dict[str, Any]) -> str:
-    """Fewer than six steps have none."""
+    """Half the interval as a share of the step, as predictions give theirs; fewer than six steps have none."""
     interval_s = measured["step_time_interval_s"]
-    return "" if interval_s is None else f" ± {format_seconds(interval_s)}"
+    return "" if interval_s is None else f" ± {100 * interval_s / measured['step_time_s']:.2g} %"
 
 
 def _caveats(items: Sequence[dict[str, Any]]) -> str:

@@ -18,7 +18,9 @@ from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.domain.choice import FP8_PRECISIONS, Fp8Recipe, Precision
 from autotuner.domain.kernel_law import AttentionLaw, GemmLaw
+from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
+from autotuner.domain.option import CostPart
 
 __all__ = ["ProductTimes", "by_precision", "layer_products_s", "projection_s"]
 
@@ -86,14 +88,7 @@ class _Product:
         return sizes[:, rows]
 
 
-SHAPE_FIELDS = (
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "micro_batch_size",
-    "precision",
-    "fp8_recipe",
-)
+SHAPE_FIELDS = fields_entering(CostPart.MATRIX_PRODUCTS)
 """All that the shapes of a layer's products depend on, and the format that they are in."""
 
 

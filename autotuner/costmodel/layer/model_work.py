@@ -18,27 +18,13 @@ from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.domain.choice import Recompute
+from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
+from autotuner.domain.option import CostPart
 
 __all__ = ["WORK_FIELDS", "ModelWork"]
 
-WORK_FIELDS = (
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "micro_batch_size",
-    "sequence_parallel",
-    "recompute",
-    "attention_kernel",
-    "precision",
-    "fused_norm",
-    "loss_parallel",
-    "async_tensor_parallel",
-    "context_exchange",
-    "fp8_recipe",
-    "compiled",
-    "offload_activations",
-)
+WORK_FIELDS = fields_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 
 

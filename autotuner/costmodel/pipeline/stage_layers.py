@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
 from autotuner.domain.legality import Job
-from autotuner.domain.rule import any_of
 from autotuner.domain.stages import V_SCHEDULES
 
 __all__ = [
@@ -31,7 +30,7 @@ class LayerCounts(NamedTuple):
 
 def is_folded(x: LayoutColumns) -> Booleans:
     """Whether the second round of stages runs through the ranks backwards: the first rank also holds the last stage."""
-    folded: Booleans = any_of(x.pipeline_schedule, V_SCHEDULES)
+    folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
     return folded
 
 

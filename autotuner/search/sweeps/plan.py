@@ -7,17 +7,16 @@ its old number.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.legality import RULES, TRIAL_RULES
 from autotuner.domain.loss_gate import GateOutcome
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import StopReason, SweepRequest
@@ -28,7 +27,7 @@ from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.pruner import LosingPruner
 from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
 
-__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait", "trial_job"]
+__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
 
 _MAX_ATTEMPTS = 3
 """Starts of one trial before it is taken to be what kills the service."""
@@ -60,14 +59,6 @@ class Wait:
 Instruction = RunTrial | RunGate | Wait | Finish
 
 
-def trial_job(request: SweepRequest) -> Job:
-    """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if that is less."""
-    cluster = request.job.cluster
-    memory_bytes = min(cluster.accelerator.memory_bytes, request.trial.memory_budget_bytes or math.inf)
-    accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
-    return replace(request.job, cluster=replace(cluster, accelerator=accelerator))
-
-
 class SweepPlan:
     """Decides what a sweep does next, however many of its trials run at once.
 
@@ -81,7 +72,7 @@ class SweepPlan:
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
-        self._job = trial_job(request)
+        self._job = request.trial_job
         layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
         self._num_layouts = len(layouts)
         self._sampler = LayoutSampler(

@@ -11,6 +11,7 @@ __all__ = [
     "expected_mfu",
     "expected_seconds",
     "fit_in_words",
+    "is_wide",
     "percent",
     "value_in_words",
 ]
@@ -59,12 +60,22 @@ def expected_seconds(seconds: float, relative_error: float | None) -> str:
     return f"{format_seconds(seconds)}{error}"
 
 
-def expected_mfu(mfu: float, relative_error: float | None) -> str:
+def is_wide(relative_error: float | None) -> bool:
+    """Whether an interval is given by its ends, since its two sides differ too much to share a number."""
+    return relative_error is not None and relative_error > _WIDE
+
+
+def expected_mfu(mfu: float, relative_error: float | None, *, by_ends: bool | None = None) -> str:
     """A predicted MFU with the same half-width in points: ``41.0 ± 4.5 %``, that is 37 to 45 %.
 
     An interval so wide that points would mislead is given by its ends: ``61.2 %, 30 to 100 %``.
+
+    Args:
+        mfu: What is expected.
+        relative_error: Half-width of the 80 % interval; None where it is unknown.
+        by_ends: How to write the interval, for a column that shall have one notation; None asks its width.
     """
-    if relative_error is not None and relative_error > _WIDE:
+    if relative_error is not None and (is_wide(relative_error) if by_ends is None else by_ends):
         low, high = mfu / (1 + relative_error), min(max(1.0, mfu), mfu * (1 + relative_error))
         return f"{100 * mfu:.1f} %, {100 * low:.0f} to {percent(high)}"
     error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
@@ -72,10 +83,10 @@ def expected_mfu(mfu: float, relative_error: float | None) -> str:
 
 
 def fit_in_words(fits: bool, probability: float | None) -> str:
-    """Whether a layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    """Whether a layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     likely = fits if probability is None else probability >= 0.5
     words = "fits" if likely else "does not fit"
     if probability is None:
         return words
     certainty = max(probability, 1 - probability)
-    return f"{words}, {percent(certainty)}" if certainty < 0.995 else f"{words}, >99 %"
+    return f"{words}, {percent(certainty) if certainty < 0.995 else '>99 %'} sure"

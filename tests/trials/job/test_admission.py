@@ -31,10 +31,10 @@ REFUSED: tuple[tuple[str, TrialSpec], ...] = (
     ("micro_batch_size", trial_spec(cpu_layout(micro_batch_size=3))),
     ("shard_level", trial_spec(zero(2, shard_level=ShardLevel.GRADIENTS, pipeline_parallel_degree=2))),
     ("reshard_after_forward", trial_spec(zero(2, reshard_after_forward=True))),
-    ("attention_kernel", trial_spec(model=tiny_model(latent_attention=LATENT))),
+    ("model.latent_attention", trial_spec(model=tiny_model(latent_attention=LATENT))),
     ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.EFFICIENT), device="cuda")),
     (
-        "precision",
+        "workload.optimizer_state_precision",
         trial_spec(workload=Workload(seq_len=32, global_batch_size=8, optimizer_state_precision="bf16")),
     ),
     ("workload.seq_len", trial_spec(model=tiny_model(num_learned_positions=31))),

@@ -31,13 +31,13 @@ class Nursery:
         self._num_errands = 0
 
     def send(self, task: str, num_ranks: int = 2, **variables: str) -> tuple[ForkedRanks, Path]:
-        """Have ranks do one of ``tests.trials.rank_tasks``; their mark begins with its name."""
+        """Have ranks do one of ``tests.trials.rank_tasks``; their attempt is named after it."""
         self._num_errands += 1
-        mark = f"{task}-{self._num_errands}"
-        folder = self._directory / mark
+        attempt_id = f"{os.getpid()}-{task}-{self._num_errands}"
+        folder = self._directory / attempt_id
         folder.mkdir()
         name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
-        return self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: mark, **variables}), folder
+        return self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}), folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
         """What ranks say of themselves."""
@@ -131,7 +131,7 @@ def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nurse
 def test_ranks_are_ended_whether_they_want_to_or_not(nursery: Nursery, task: str) -> None:
     ranks, folder = nursery.send(task)
     wait(both_run(folder))
-    wait(lambda: not ranks.ended() and ranks.has_started)  # while it forks, the zygote carries their mark itself
+    wait(lambda: not ranks.ended() and ranks.has_started)  # while it forks, the zygote carries their id itself
     assert len(left_over(folder.name)) == 2
     ranks.end(grace_s=0.2)
     assert left_over(folder.name) == []

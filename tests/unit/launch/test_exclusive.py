@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -168,3 +169,11 @@ def test_a_folder_that_cannot_be_locked_in_fails_the_trial_and_says_why(tmp_path
     outcome = ExclusiveLauncher(FakeLauncher(), pool).run(spec("unlocked"), Watcher())
     assert isinstance(outcome, TrialFailure)
     assert "file" in outcome.message
+
+
+def test_a_lock_folder_that_leads_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"autotuner-{os.getuid()}").symlink_to(tmp_path)
+    outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("led"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "belongs to somebody else" in outcome.message

@@ -137,11 +137,17 @@ def test_what_the_launcher_refuses_is_refused() -> None:
 
 def test_a_person_who_waits_is_told_why_a_trial_is_run_again() -> None:
     watcher = Watcher()
-    measured(FakeLauncher(disturbed_by(0.64, 0.3, 0.05)), replace(SHORT, max_repeats=3), watcher)
+    measured(FakeLauncher(disturbed_by(0.64, 0.8, 0.05)), replace(SHORT, max_repeats=3), watcher)
     assert watcher.notes == [
         "repeat 1 of at most 3: others used 64 % of the machine's CPU time",
-        "repeat 2 of at most 3: others used 30 % of the machine's CPU time",
+        "repeat 2 of at most 3: others used 64 % of the machine's CPU time, at the least, so far",
     ]
+
+
+def test_a_trial_on_gpus_is_not_disturbed_by_those_who_use_the_cores_beside_it() -> None:
+    launcher = FakeLauncher(disturbed_by(0.5))
+    RepeatingLauncher(launcher).run(spec("gpus", device="cuda"), Watcher())
+    assert len(launcher.specs) == 1
 
 
 def test_a_person_who_waits_is_told_of_runs_for_the_noise_floor_and_of_proxies() -> None:

@@ -44,7 +44,7 @@ def shard(module: nn.Module, grid: Grid) -> None:
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
-    """The same for experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
+    """Shard experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS or layout.expert_parallel_degree == 1:
         return

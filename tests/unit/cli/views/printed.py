@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from api import views
+from api.schemas import PredictedLayout
 from autotuner.domain.choice import PipelineSchedule, Recompute
 from autotuner.domain.layout import Layout
 from autotuner.domain.wire import to_dict
@@ -26,7 +26,7 @@ LONG = Layout(
 
 def predicted(rank: int, layout: Layout = LONG, **changes: Any) -> dict[str, Any]:
     likely: dict[str, Any] = {"relative_error": 0.12, "fit_probability": 0.97, "validated": True}
-    item: dict[str, Any] = to_dict(views.predicted_layout(rank, layout, prediction(**likely | changes)))
+    item: dict[str, Any] = to_dict(PredictedLayout.of(rank, layout, prediction(**likely | changes)))
     return item
 
 

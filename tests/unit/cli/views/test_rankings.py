@@ -5,6 +5,7 @@ from typing import Any
 
 from api import examples
 from autotuner.cli.views.rankings import prediction_table, ranking_table
+from autotuner.domain.layout import Layout
 from autotuner.domain.wire import to_dict
 from tests.builders import measurement
 from tests.unit.cli.views.printed import predicted, printed
@@ -46,3 +47,24 @@ def test_the_ranking_says_what_was_extrapolated_or_disturbed_and_how_far_equal_r
     text = " ".join(printed(ranking_table([item | {"measured": careful}]), 200).split())
     assert "Equal runs differ by up to 2 %. 1 extrapolated from fewer layers. 1 disturbed runs thrown away." in text
     assert "Equal runs" not in printed(ranking_table([item | {"measured": to_dict(measurement())}]), 200)
+
+
+def test_one_wide_interval_has_the_whole_column_written_by_its_ends() -> None:
+    items = [predicted(1), predicted(2, Layout(), relative_error=0.5)]
+    text = printed(prediction_table(items, title="all"), 160)
+    assert "40.0 %, 36 to 45 %" in text
+    assert "40.0 %, 27 to 60 %" in text
+    assert "40.0 ±" not in text
+
+
+def test_what_does_not_fit_is_given_by_how_likely_it_is_to() -> None:
+    cell = printed(prediction_table([predicted(1, fits=False, fit_probability=0.001)], title="all"), 160)
+    assert "<1 %" in cell
+    assert "does not fit" not in cell
+
+
+def test_a_measured_step_and_its_prediction_have_intervals_in_one_unit() -> None:
+    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    measured = to_dict(measurement(step_time_s=0.5, step_time_interval_s=0.0125))
+    text = printed(ranking_table([item | {"measured": measured}]), 200)
+    assert "500 ms ± 2.5 %" in text

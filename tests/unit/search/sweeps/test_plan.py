@@ -14,7 +14,7 @@ from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.domain.workload import Workload
-from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait, trial_job
+from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(
@@ -277,7 +277,7 @@ def test_steps_of_the_warm_up_are_not_judged() -> None:
 def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: int | None, limit_bytes: float) -> None:
     request = sweep_request()
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=budget_bytes))
-    assert trial_job(request).cluster.accelerator.memory_bytes == limit_bytes
+    assert request.trial_job.cluster.accelerator.memory_bytes == limit_bytes
 
 
 def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget() -> None:

@@ -42,9 +42,9 @@ def test_an_interval_whose_sides_differ_much_is_given_by_its_ends_and_no_mfu_is_
 @pytest.mark.parametrize(
     ("fits", "probability", "words"),
     [
-        (True, 0.97, "fits, 97 %"),
-        (False, 0.2, "does not fit, 80 %"),
-        (True, 0.9999, "fits, >99 %"),
+        (True, 0.97, "fits, 97 % sure"),
+        (False, 0.2, "does not fit, 80 % sure"),
+        (True, 0.9999, "fits, >99 % sure"),
         (True, None, "fits"),
         (False, None, "does not fit"),
     ],
