@@ -79,8 +79,8 @@ class SqlStore:
 
     def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, statements.newest_first(statements.SWEEPS, state), page)
-        return [statements.read_sweep(row) for row in rows], total
+            rows, total = records.window(connection, statements.newest_first(statements.UNREAD_SWEEPS, state), page)
+        return list(statements.read_readable(rows)), total
 
     def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
         with reading(self._engine) as connection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, TypeAlias
 
@@ -11,18 +12,22 @@ from sqlalchemy import (
     Executable,
     Row,
     Select,
+    Text,
     delete,
     func,
     insert,
     or_,
     select,
+    type_coerce,
     update,
 )
 
+from autotuner.domain import wire
 from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import Event, Sweep, SweepState
+from autotuner.domain.sweep import Event, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
+from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
 from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials
 
@@ -36,9 +41,24 @@ _SWEEP_COLUMNS = [sweeps.c[field.name] for field in fields(Sweep)]
 SWEEPS: AnySelect = select(*_SWEEP_COLUMNS).select_from(sweeps)
 
 
+_REQUEST_TEXT = type_coerce(sweeps.c.request, Text).label("request")
+
+UNREAD_SWEEPS: AnySelect = select(
+    *(column for column in _SWEEP_COLUMNS if column.name != "request"), _REQUEST_TEXT
+).select_from(sweeps)
+"""Sweeps with what was asked as text, so that one that cannot be read does not keep the others from being read."""
+
+
 def read_sweep(row: AnyRow) -> Sweep:
     """The sweep in a row of ``SWEEPS``."""
     return Sweep(**row._mapping)
+
+
+def read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
+    """The sweeps in rows of ``UNREAD_SWEEPS`` but for those that another release wrote and this one cannot read."""
+    for row in rows:
+        with suppress(InvalidInput):
+            yield Sweep(**{**row._mapping, "request": wire.loads(SweepRequest, row.request)})
 
 
 def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -32,9 +31,9 @@ def counted(database_url: str) -> Iterator[tuple[Store, list[str]]]:
     store.close()
 
 
-def busy_sweep(store: Store, **changes: Any) -> Sweep:
+def busy_sweep(store: Store, *, name: str = "") -> Sweep:
     """One of each end, one running since 11 on two ranks, one queued, and a loss gate."""
-    create(store, **changes)
+    create(store, name=name)
     sweep = claim(store)
     measure(store, sweep, 0, mfu=0.2)
     best = measure(store, sweep, 1, mfu=0.4)

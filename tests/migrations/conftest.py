@@ -1,4 +1,4 @@
-"""Empty databases to migrate."""
+"""Databases to migrate: empty ones, and those that older revisions left."""
 
 from __future__ import annotations
 

@@ -10,14 +10,17 @@ import pytest
 from alembic.script import ScriptDirectory
 
 import migrations
+from autotuner.domain.loss_gate import GateOutcome
+from autotuner.domain.objective import Objective
 from autotuner.domain.sweep import StopReason, SweepState
-from autotuner.domain.trial import FailureKind, TrialState
+from autotuner.domain.trial import FailureKind, Stopped, TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import head_revision, migrate
 from autotuner.store.sql import open_store
+from tests.migrations.saved import REVISIONS, load
 
-SAVED = sorted((Path(__file__).parent / "revisions").glob("*.sql"))
+SAVED = sorted(REVISIONS.glob("*.sql"))
 
 
 @pytest.fixture(params=SAVED, ids=lambda path: path.stem)
@@ -25,8 +28,7 @@ def store(request: pytest.FixtureRequest, empty_url: str) -> Iterator[Store]:
     """The saved database, migrated."""
     engine = make_engine(empty_url)
     with writing(engine) as connection:
-        for statement in request.param.read_text().strip().split(";\n"):
-            connection.exec_driver_sql(statement)
+        load(connection, request.param.stem)
     engine.dispose()
     migrate(empty_url)
     migrated = open_store(empty_url)
@@ -44,8 +46,7 @@ def test_a_saved_database_reaches_the_newest_revision(store: Store) -> None:
 
 
 def test_saved_sweeps_are_read(store: Store) -> None:
-    (running, finished), total = store.list_sweeps()
-    assert total == 2
+    running, finished = (store.get_sweep(sweep_id) for sweep_id in ("sw-running000", "sw-finished00"))
     assert (running.id, running.state, running.owner) == ("sw-running000", SweepState.RUNNING, "worker-b")
     assert (finished.id, finished.state, finished.stop_reason) == (
         "sw-finished00",
@@ -58,8 +59,9 @@ def test_saved_sweeps_are_read(store: Store) -> None:
 
 def test_saved_trials_are_read_and_ranked(store: Store) -> None:
     ranked, _ = store.ranking("sw-finished00")
-    assert [trial.measurement.mfu for trial in ranked if trial.measurement] == [0.5, 0.25]
-    assert ranked[0].layout.tensor_parallel_degree == 2
+    # Equal tokens/s, so equal MFU: two ranks that claimed one rank's peak do as one rank at half of what it said.
+    assert [trial.measurement.mfu for trial in ranked if trial.measurement] == [0.25, 0.25]
+    assert [trial.layout.tensor_parallel_degree for trial in ranked] == [1, 2]
     failed = store.get_trial("sw-finished00-0002")
     assert failed.failure is not None
     assert (failed.state, failed.failure.kind, len(failed.steps)) == (TrialState.FAILED, FailureKind.OOM, 1)
@@ -73,6 +75,32 @@ def test_saved_events_and_descriptions_are_read(store: Store) -> None:
     assert (events[0].kind, events[-1].kind) == ("sweep.created", "sweep.finished")
     assert [model.name for model in store.list_models()] == ["tiny"]
     assert [cluster.name for cluster in store.list_clusters()] == ["cpu:2"]
+
+
+def test_saved_sweeps_are_listed_with_their_columns(store: Store) -> None:
+    found = {overview.id: overview for overview in store.list_overviews(now=300.0)[0]}
+    finished, running = found["sw-finished00"], found["sw-running000"]
+    assert (finished.name, finished.model, finished.cluster) == ("finished", "tiny", "cpu:2")
+    assert finished.budget == store.get_sweep("sw-finished00").request.budget
+    assert finished.objective == Objective()
+    assert finished.num_trials == {TrialState.COMPLETE: 2, TrialState.FAILED: 1}
+    assert (finished.best_value, finished.best_mfu) == (0.25, 0.25)
+    assert finished.accelerator_hours == pytest.approx((0.75 + 2 * 0.75 + 2 * 0.75) / 3600)  # 1, 2 and 2 ranks
+    assert running.num_trials == {TrialState.RUNNING: 1}
+
+
+def test_loss_gates_and_stopped_trials_are_read_where_the_revision_had_them(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.id < "0004":
+        assert not any(trial.gate or trial.stopped for trial in store.list_trials("sw-finished00")[0])
+        return
+    plain, gated, stopped = store.list_trials("sw-gated00000")[0]
+    assert (plain.gate, plain.stopped) == (None, None)
+    assert gated.gate is not None
+    assert (gated.gate.outcome, gated.gate.accelerator_hours) == (GateOutcome.PASSED, 0.25)
+    assert stopped.stopped == Stopped(reason="budget", detail="2 of 2 accelerator-hours are spent")
+    assert store.ranking("sw-gated00000") == ([gated, plain], 2)
 
 
 def test_a_saved_key_still_finds_its_sweep(store: Store) -> None:
