@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Request
 
-from api.dataclass_schema import MAX_INTEGER
+from api.documents import MAX_INTEGER
 from autotuner.bootstrap import App
 from autotuner.domain.sweep import Sweep
 from autotuner.domain.trial import TrialState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,35 +10,22 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from api.dashboard.render import page, wants_page
+from api.violations import Violation, violation, violations
+from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Reason
 from autotuner.domain.wire import to_dict
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
-__all__ = ["PROBLEM_MEDIA_TYPE", "IllegalLayout", "Problem", "Violation", "add_error_handlers", "internal_error"]
+__all__ = ["PROBLEM_MEDIA_TYPE", "IllegalLayout", "Problem", "add_error_handlers", "internal_error"]
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """One value that breaks one rule.
-
-    Attributes:
-        field: Path of the value in the body, or name of the parameter.
-        value: What was given.
-        rule: What it should have been.
-        nearest: The nearest legal value; null where none is known.
-    """
-
-    field: str
-    value: object
-    rule: str
-    nearest: object = None
+_MAX_SAID = 5
+"""Violations in the sentence for people; ``errors`` lists them for programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +39,7 @@ class Problem:
         detail: What was wrong this time.
         instance: Path of the request.
         field: Of the first of ``errors``, as are value, rule and nearest.
-        errors: Every rule that was broken; empty where the problem is no broken rule.
+        errors: Every rule that was broken, of many the first 50; empty where the problem is no broken rule.
     """
 
     type: str
@@ -69,12 +57,12 @@ class Problem:
 class IllegalLayout(AutotunerError):
     """A layout that cannot run, with every reason."""
 
-    def __init__(self, layout: dict[str, Any], reasons: Sequence[Reason]) -> None:
+    def __init__(self, layout: Layout, reasons: Sequence[Reason]) -> None:
         self.violations = tuple(
-            Violation(field=f"layout.{r.field}", value=layout[r.field], rule=r.message, nearest=r.nearest)
-            for r in reasons
+            violation(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
+            for reason in reasons
         )
-        super().__init__("; ".join(str(InvalidInput(v.field, v.value, v.rule, v.nearest)) for v in self.violations))
+        super().__init__(f"{layout} cannot run")
 
 
 def add_error_handlers(api: FastAPI) -> None:
@@ -94,10 +82,9 @@ def _on_autotuner_error(request: Request, error: Exception) -> Response:
     detail = str(error)
     match error:
         case InvalidInput():
-            violation = Violation(field=error.field, value=error.value, rule=error.rule, nearest=error.nearest)
-            return _invalid(request, detail, (violation,))
+            return _invalid(request, (violation(error.field, error.value, error.rule, error.nearest),))
         case IllegalLayout():
-            return _invalid(request, detail, error.violations)
+            return _invalid(request, error.violations)
         case NotFound():
             return _answer(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
         case Conflict():
@@ -114,16 +101,8 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
     if any(item["type"] == "json_invalid" for item in found):
         where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
         return _answer(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
-    violations = tuple(_violation(item) for item in found)
-    detail = "; ".join(f"{v.field}: {v.rule}" for v in violations)
-    return _invalid(request, detail, violations)
-
-
-def _violation(item: dict[str, Any]) -> Violation:
-    path = ".".join(str(part) for part in item["loc"][1:]) or str(item["loc"][0])
-    limits = item.get("ctx", {})
-    nearest = next((limits[name] for name in ("ge", "le") if name in limits), None)
-    return Violation(field=path, value=to_dict(item["input"]), rule=item["msg"], nearest=nearest)
+    body = getattr(request.scope["route"], "body_field", None)
+    return _invalid(request, violations(found, body.field_info.annotation if body else None), len(found))
 
 
 def _on_http_error(request: Request, error: Exception) -> Response:
@@ -147,9 +126,22 @@ def _allowed_methods(request: Request) -> list[str]:
     return []
 
 
-def _invalid(request: Request, detail: str, violations: tuple[Violation, ...]) -> Response:
-    first = to_dict(violations[0])
-    return _answer(request, "invalid-input", HTTPStatus.UNPROCESSABLE_ENTITY, detail, **first, errors=violations)
+def _invalid(request: Request, found: tuple[Violation, ...], num_found: int = 0) -> Response:
+    first = found[0]
+    said = [str(InvalidInput(v.field, v.value, v.rule, v.nearest)) for v in found[:_MAX_SAID]]
+    if (more := max(num_found, len(found)) - len(said)) > 0:
+        said.append(f"and {more} more")
+    return _answer(
+        request,
+        "invalid-input",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "; ".join(said),
+        field=first.field,
+        value=first.value,
+        rule=first.rule,
+        nearest=first.nearest,
+        errors=found,
+    )
 
 
 def _answer(
@@ -170,4 +162,7 @@ def _answer(
     )
     if wants_page(request):
         return page(request, "error.html", status=status.value, problem=problem)
-    return JSONResponse(to_dict(problem), status.value, headers, media_type=PROBLEM_MEDIA_TYPE)
+    content = json.dumps(
+        to_dict(problem), separators=(",", ":")
+    )  # in ASCII: what was sent may be no text that can be encoded
+    return Response(content, status.value, headers, media_type=PROBLEM_MEDIA_TYPE)

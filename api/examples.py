@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from api import views
 from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
     ClusterList,
+    Health,
     LayoutExplanation,
     ModelList,
+    PredictedLayout,
     PredictionTable,
     Progress,
     RankingPage,
+    Readiness,
     StackList,
     SweepDetail,
     SweepPage,
@@ -22,6 +25,7 @@ from api.schemas import (
     TrialCounts,
     TrialDetail,
     TrialPage,
+    TrialView,
 )
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.domain.cluster import Cluster
@@ -38,28 +42,7 @@ from autotuner.ports import Page
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.pairwise import Insight
 
-__all__ = [
-    "accelerator_detail",
-    "accelerator_list",
-    "cluster",
-    "cluster_bodies",
-    "cluster_list",
-    "explanation",
-    "explanation_bodies",
-    "model",
-    "model_bodies",
-    "model_list",
-    "prediction_bodies",
-    "prediction_table",
-    "ranking_page",
-    "stack_list",
-    "sweep_bodies",
-    "sweep_detail",
-    "sweep_page",
-    "sweep_rules",
-    "trial_detail",
-    "trial_page",
-]
+__all__ = ["ANSWERS", "BODIES", "explanation", "ranking_page", "sweep_detail", "trial_detail"]
 
 _SWEEP_ID = "sw-k3v7q2mxn5"
 _CREATED_AT = 1_760_000_000.0
@@ -67,43 +50,41 @@ _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 
 
 # ---------------------------------------------------------------- request bodies
-def sweep_bodies() -> dict[str, Any]:
+def _sweep_bodies() -> dict[str, Any]:
     """Bodies of ``POST /sweeps``."""
     workload = to_dict(_WORKLOAD)
     return {
-        "by name": {"value": {"model": "llama-3-8b", "cluster": "h100:8", "workload": workload}},
+        "by name": {"model": "llama-3-8b", "cluster": "h100:8", "workload": workload},
         "this machine": {
-            "value": {
-                "name": "nightly",
-                "model": _small_model(),
-                "cluster": "local",
-                "workload": {"seq_len": 128, "global_batch_size": 8},
-                "space": {"micro_batch_size": [1, 2], "recompute": ["none", "full"]},
-                "budget": {"num_trials": 8, "wall_clock_s": 600.0, "min_gain": 0.02},
-                "trial": {"measured_steps": 5, "timeout_s": 60.0},
-                "seed": 1,
-            }
+            "name": "nightly",
+            "model": _small_model(),
+            "cluster": "local",
+            "workload": {"seq_len": 128, "global_batch_size": 8},
+            "space": {"micro_batch_size": [1, 2], "recompute": ["none", "full"]},
+            "budget": {"num_trials": 8, "wall_clock_s": 600.0, "min_gain": 0.02},
+            "trial": {"measured_steps": 5, "timeout_s": 60.0},
+            "seed": 1,
         },
     }
 
 
-def prediction_bodies() -> dict[str, Any]:
+def _prediction_bodies() -> dict[str, Any]:
     """Bodies of ``POST /predictions``."""
     job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
     return {
-        "best of the space": {"value": job | {"limit": 5}},
-        "as Megatron-LM would run it": {"value": job | {"stack": "megatron"}},
-        "one layout": {"value": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}}},
+        "best of the space": job | {"limit": 5},
+        "as Megatron-LM would run it": job | {"stack": "megatron"},
+        "one layout": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}},
     }
 
 
-def explanation_bodies() -> dict[str, Any]:
+def _explanation_bodies() -> dict[str, Any]:
     """Bodies of ``POST /explanations``."""
     job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
-    return {"one layout": {"value": job | {"layout": {"tensor_parallel_degree": 8, "sequence_parallel": True}}}}
+    return {"one layout": job | {"layout": {"tensor_parallel_degree": 8, "sequence_parallel": True}}}
 
 
-def model_bodies() -> dict[str, Any]:
+def _model_bodies() -> dict[str, Any]:
     """Bodies of ``PUT /models/{name}``."""
     config = {
         "model_type": "llama",
@@ -115,12 +96,12 @@ def model_bodies() -> dict[str, Any]:
         "vocab_size": 128256,
         "tie_word_embeddings": False,
     }
-    return {"our fields": {"value": _small_model()}, "Hugging Face config.json": {"value": config}}
+    return {"our fields": _small_model(), "Hugging Face config.json": config}
 
 
-def cluster_bodies() -> dict[str, Any]:
+def _cluster_bodies() -> dict[str, Any]:
     """Bodies of ``PUT /clusters/{name}``."""
-    return {"eight H100": {"value": to_dict(cluster())}}
+    return {"eight H100": to_dict(_cluster())}
 
 
 def _small_model() -> dict[str, Any]:
@@ -129,45 +110,45 @@ def _small_model() -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- answers
-def model() -> TransformerSpec:
+def _model() -> TransformerSpec:
     """A model of the catalog."""
     return load_model("llama-3-8b")
 
 
-def cluster() -> Cluster:
+def _cluster() -> Cluster:
     """A cluster of catalog accelerators."""
     return load_cluster("h100:8")
 
 
-def model_list() -> ModelList:
+def _model_list() -> ModelList:
     """A list of models."""
-    return ModelList(items=(model(),))
+    return ModelList(items=(_model(),))
 
 
-def cluster_list() -> ClusterList:
+def _cluster_list() -> ClusterList:
     """A list of clusters."""
-    return ClusterList(items=(cluster(),))
+    return ClusterList(items=(_cluster(),))
 
 
-def accelerator_list() -> AcceleratorList:
+def _accelerator_list() -> AcceleratorList:
     """A list of accelerators."""
     return AcceleratorList(items=(load_accelerator("h100-sxm"),))
 
 
-def accelerator_detail() -> AcceleratorDetail:
+def _accelerator_detail() -> AcceleratorDetail:
     """An accelerator with the origin of a value."""
     facts = accelerator_facts("h100-sxm")
     name = "memory_bytes"
     return AcceleratorDetail(accelerator=load_accelerator("h100-sxm"), facts={name: facts[name]})
 
 
-def prediction_table() -> PredictionTable:
+def _prediction_table() -> PredictionTable:
     """A table with one prediction."""
-    row = views.predicted_layout(1, _layout(), _prediction())
+    row = PredictedLayout.of(1, _layout(), _prediction())
     return PredictionTable(items=(row,), num_legal=1234, num_fitting=321)
 
 
-def stack_list() -> StackList:
+def _stack_list() -> StackList:
     """A list of training software."""
     return StackList(items=(load_stack("torch"),))
 
@@ -183,7 +164,7 @@ def explanation() -> LayoutExplanation:
         prediction=prediction,
         saved_share=0.02,
         excess_bytes=0.0,
-        sentence="micro-batch 1 → 2 removes 2 % tensor communication: step 4.65 s → 4.56 s ± 12 %; fits, 98 %",
+        sentence="micro-batch 1 → 2 removes 2 % tensor communication: step 4.65 s → 4.56 s ± 12 %; fits, 98 % sure",
     )
     rule = Reason(
         rule="kv-heads-per-tensor-rank",
@@ -191,7 +172,7 @@ def explanation() -> LayoutExplanation:
         message="8 kv heads do not split over 16 tensor ranks",
         nearest=8,
     )
-    return views.explanation(
+    return LayoutExplanation.of(
         Explanation(
             layout=_layout(),
             prediction=prediction,
@@ -206,7 +187,7 @@ def explanation() -> LayoutExplanation:
     )
 
 
-def sweep_rules() -> SweepRules:
+def _sweep_rules() -> SweepRules:
     """One statement, as six sheets of arXiv 2311.05610 support it."""
     recompute = Insight(
         subject="recompute",
@@ -225,29 +206,36 @@ def sweep_rules() -> SweepRules:
 
 def trial_detail() -> TrialDetail:
     """A complete trial with one step."""
-    return views.trial_detail(_trial())
+    return TrialDetail.of(_trial())
 
 
-def trial_page() -> TrialPage:
+def _trial_page() -> TrialPage:
     """A page with one trial."""
-    return TrialPage(items=(views.trial_view(_trial()),), total=1, limit=50, offset=0)
+    return TrialPage.of([_trial()], 1, Page())
 
 
 def ranking_page() -> RankingPage:
     """A page with the best trial."""
-    return RankingPage(items=views.ranked([_trial()], Page()), total=1, limit=50, offset=0)
+    return RankingPage.of([_trial()], 1, Page())
 
 
-def sweep_page() -> SweepPage:
+def _event_stream() -> str:
+    """One event as it travels."""
+    return (
+        'event: trial.finished\nid: 17\ndata: {"at": 1760000042.5, "number": 3, "state": "complete", "mfu": 0.41}\n\n'
+    )
+
+
+def _sweep_page() -> SweepPage:
     """A page with one sweep."""
     return SweepPage(items=(SweepSummary(**_sweep()),), total=1, limit=50, offset=0)
 
 
 def sweep_detail() -> SweepDetail:
     """A finished sweep."""
-    job = Job(model=model(), cluster=cluster(), workload=_WORKLOAD)
+    job = Job(model=_model(), cluster=_cluster(), workload=_WORKLOAD)
     request = SweepRequest(job=job, space=default_space(job.cluster), budget=Budget(num_trials=1), name="nightly")
-    return SweepDetail(**_sweep(), request=request, best=views.trial_view(_trial()))
+    return SweepDetail(**_sweep(), request=request, best=TrialView.of(_trial()))
 
 
 def _sweep() -> dict[str, Any]:
@@ -365,3 +353,43 @@ def _trial() -> Trial:
         steps=(step,),
         measurement=measurement,
     )
+
+
+# ---------------------------------------------------------------- by operation
+BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "create_sweep": _sweep_bodies,
+    "predict": _prediction_bodies,
+    "explain_layout": _explanation_bodies,
+    "save_model": _model_bodies,
+    "save_cluster": _cluster_bodies,
+}
+"""Bodies that the operation takes, by what they show."""
+
+ANSWERS: Mapping[str, Callable[[], object]] = {
+    "create_sweep": sweep_detail,
+    "list_sweeps": _sweep_page,
+    "read_sweep": sweep_detail,
+    "cancel_sweep": sweep_detail,
+    "list_trials": _trial_page,
+    "rank_sweep": ranking_page,
+    "read_trial": trial_detail,
+    "rank_all": ranking_page,
+    "stream_events": _event_stream,
+    "predict": _prediction_table,
+    "explain_layout": explanation,
+    "explain_trial": explanation,
+    "read_rules": _sweep_rules,
+    "list_models": _model_list,
+    "read_model": _model,
+    "save_model": _model,
+    "list_clusters": _cluster_list,
+    "read_cluster": _cluster,
+    "save_cluster": _cluster,
+    "list_accelerators": _accelerator_list,
+    "read_accelerator": _accelerator_detail,
+    "list_catalog_models": _model_list,
+    "list_stacks": _stack_list,
+    "health": Health,
+    "ready": lambda: Readiness(schema_revision="0002"),
+}
+"""What a success of the operation answers."""

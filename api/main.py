@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from api.dashboard.pages import add_dashboard
 from api.errors import add_error_handlers
 from api.middleware import RequestLog
-from api.openapi import install_openapi
+from api.openapi import install_openapi, operation_id
 from api.routes import catalog, descriptions, events, explanations, health, predictions, sweeps, trials
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
@@ -51,6 +51,7 @@ def create_app(app: App | None = None) -> FastAPI:
         openapi_url=f"{_PREFIX}/openapi.json",
         docs_url=None,  # FastAPI's viewers load their scripts from another site
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
     for module in (sweeps, trials, predictions, explanations, events, descriptions, catalog, health):

@@ -1,19 +1,26 @@
-"""The OpenAPI document: an example for every operation, problem documents for every error."""
+"""The OpenAPI document: what docstrings say of every field, an example of every operation, a problem of every error."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from docstring_parser import DocstringStyle, parse
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 
-from api.dataclass_schema import schema_of
+from api import examples
+from api.documents import Document
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
+from api.violations import dataclasses_in
 from autotuner.domain.wire import to_dict
 
-__all__ = ["answers", "install_openapi", "stream_answers"]
+__all__ = ["install_openapi", "operation_id", "problems"]
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -26,19 +33,9 @@ _PROBLEMS = {
 }
 
 
-def answers(example: object, *problems: int, status: int = 200) -> Responses:
-    """The ``responses`` of a route: an example of success, and the problems it can answer with."""
-    # As text until the document is made: FastAPI drops what is null from examples.
-    content = {"application/json": {"example": json.dumps(to_dict(example))}}
-    return {status: {"content": content}, **{code: _problem(code) for code in (*problems, 503)}}
-
-
-def stream_answers() -> Responses:
-    """The ``responses`` of the event stream."""
-    lines = (
-        'event: trial.finished\nid: 17\ndata: {"at": 1760000042.5, "number": 3, "state": "complete", "mfu": 0.41}\n\n'
-    )
-    return {200: {"content": {"text/event-stream": {"example": lines}}}, **{c: _problem(c) for c in (404, 422, 503)}}
+def problems(*statuses: int) -> Responses:
+    """The ``responses`` of a route: the problems that it can answer with."""
+    return {status: _problem(status) for status in (*statuses, 503)}
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -46,8 +43,13 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": _PROBLEMS[status], "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}}}
 
 
+def operation_id(route: APIRoute) -> str:
+    """What generated clients call the operation: ``create_sweep``."""
+    return route.name
+
+
 def install_openapi(api: FastAPI) -> None:
-    """Give ``api`` an OpenAPI document that knows what a problem is."""
+    """Give ``api`` an OpenAPI document that is made when it is first asked for."""
 
     def document() -> dict[str, Any]:
         if api.openapi_schema is None:
@@ -65,17 +67,65 @@ def _document(api: FastAPI) -> dict[str, Any]:
         routes=api.routes,
         separate_input_output_schemas=False,
     )
-    problem = schema_of(Problem).model_json_schema(ref_template="#/components/schemas/{model}")
-    document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-    for content in _json_contents(document):
-        if "example" in content:
-            content["example"] = json.loads(content["example"])
+    schemas = document["components"]["schemas"]
+    problem = TypeAdapter(Document[Problem]).json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs") | {"Problem": problem}
+    for cls in _described(api):
+        _describe(schemas[cls.__name__], cls)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _exemplify(operation)
     return document
 
 
-def _json_contents(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What each operation can answer in JSON."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for answer in operation["responses"].values():
-                yield answer.get("content", {}).get("application/json", {})
+# ---------------------------------------------------------------- what docstrings say
+def _described(api: FastAPI) -> set[type[Any]]:
+    """Every dataclass that travels, and those in its fields."""
+    routes = [route for route in api.routes if isinstance(route, APIRoute)]
+    bodies = [route.body_field.field_info.annotation for route in routes if route.body_field]
+    found: set[type[Any]] = set()
+    waiting = [Problem, *bodies, *(route.response_model for route in routes)]
+    while waiting:
+        for cls in dataclasses_in(waiting.pop()):
+            if cls not in found:
+                found.add(cls)
+                waiting += inspect.get_annotations(cls, eval_str=True).values()
+    return found
+
+
+def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
+    texts = {param.arg_name: param.description for base in reversed(cls.__mro__) for param in _docstring(base).params}
+    schema["description"] = _docstring(cls).description or cls.__name__
+    for field in fields(cls):
+        shape = schema["properties"][field.name]
+        if text := texts.get(field.name):
+            shape["description"] = " ".join(text.split())
+        if (default := _default(field)) is not MISSING:
+            shape["default"] = to_dict(default)
+
+
+def _docstring(cls: type[Any]) -> Any:
+    return parse(inspect.cleandoc(cls.__dict__.get("__doc__") or ""), DocstringStyle.GOOGLE)
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+# ---------------------------------------------------------------- examples
+def _exemplify(operation: dict[str, Any]) -> None:
+    """Add an example of the body and of every success."""
+    name = operation["operationId"]
+    for content in _contents(operation.get("requestBody", {})):
+        content["examples"] = {title: {"value": body} for title, body in examples.BODIES[name]().items()}
+    for status, answer in operation["responses"].items():
+        for content in _contents(answer) if status < "400" else ():
+            content["example"] = _plain(examples.ANSWERS[name]())
+
+
+def _contents(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from part.get("content", {}).values()
+
+
+def _plain(example: object) -> object:
+    return json.loads(json.dumps(to_dict(example)))

@@ -18,21 +18,20 @@ from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, Rule, rea
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.profile import profiled
-from autotuner.domain.sweep import SearchSpace, Sweep, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Sweep, SweepRequest
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.launch.careful import CarefulLauncher
 from autotuner.launch.detect import detect_cluster, host_hash
-from autotuner.launch.forks import Forks
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
+from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
-from autotuner.logs import configure_logs
+from autotuner.launch.zygote import Forks
+from autotuner.logs import configure_logs, silence_optuna
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space import explain_empty, legal_layouts
-from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
-from autotuner.store.sql import open_store
 
 __all__ = ["App", "build"]
 
@@ -128,6 +127,9 @@ class App:
 
     def work(self) -> None:
         """Run sweeps on this thread until ``stop_workers`` is called."""
+        from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
+
+        silence_optuna()
         owner = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         worker = Worker(
             self.store,
@@ -164,7 +166,8 @@ def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> In
 
 def _local_launcher(settings: Settings) -> Launcher:
     starter = Torchrun() if settings.launch == "torchrun" else Forks()
-    return PatientLauncher(CarefulLauncher(LocalLauncher(settings.work_dir, starter)))
+    devices = DevicePool.of_this_machine()
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices)), devices)
 
 
 def build(
@@ -176,9 +179,13 @@ def build(
 ) -> App:
     """The application for these settings; what is passed in replaces the real thing."""
     configure_logs(settings.log_level)
+    if store is None:
+        from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
+
+        store = open_store(settings.database_url)
     return App(
         settings=settings,
-        store=store or open_store(settings.database_url),
+        store=store,
         launcher=launcher or _local_launcher(settings),
         clock=clock or SystemClock(),
     )

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-__all__ = ["AutotunerError", "Conflict", "InvalidInput", "LeaseLost", "NotFound", "StoreUnavailable"]
+from reprlib import Repr
+
+__all__ = ["AutotunerError", "Conflict", "InvalidInput", "LeaseLost", "NotFound", "StoreUnavailable", "quoted"]
+
+_LINE = 100
+"""Characters that a message quotes of a value."""
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LINE
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
+
+
+def quoted(value: object) -> str:
+    """The value as Python writes it, cut off in the middle or at its end where it is longer than a line."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 
 class AutotunerError(Exception):
     """Base of every error this project raises on purpose."""
 
 
-class InvalidInput(AutotunerError):
+class InvalidInput(AutotunerError, ValueError):
     """A value that a caller gave breaks a rule.
 
     Attributes:
@@ -25,7 +41,7 @@ class InvalidInput(AutotunerError):
         self.rule = rule
         self.nearest = nearest
         hint = "" if nearest is None else f"; nearest legal value: {nearest}"
-        super().__init__(f"{field} = {value!r}: {rule}{hint}")
+        super().__init__(f"{field} = {quoted(value)}: {rule}{hint}")
 
     def under(self, parent: str) -> InvalidInput:
         """The same complaint, seen from the object that holds the field."""
@@ -40,7 +56,7 @@ class NotFound(AutotunerError):
         self.key = key
         self.nearest = nearest
         hint = "" if nearest is None else f"; did you mean {nearest!r}?"
-        super().__init__(f"no {kind} {key!r}{hint}")
+        super().__init__(f"no {kind} {quoted(key)}{hint}")
 
 
 class Conflict(AutotunerError):

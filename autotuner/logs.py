@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 
-import optuna
 import structlog
 
-__all__ = ["configure_logs"]
+__all__ = ["configure_logs", "silence_optuna"]
 
 
 def configure_logs(level: str) -> None:
     """Log events of that level and above; for the whole process, so only the composition root calls it."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces every study; a sweep has its own events
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
@@ -26,3 +24,10 @@ def configure_logs(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # as it is when a line is written
     )
+
+
+def silence_optuna() -> None:
+    """Keep Optuna from announcing every study; a sweep has its own events."""
+    import optuna  # noqa: PLC0415  # a service that runs no sweep needs none
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -25,10 +25,10 @@ def format_rate(per_s: float, unit: str) -> str:
 def format_seconds(seconds: float) -> str:
     """Seconds, milliseconds or microseconds, whichever reads best."""
     if seconds >= 1.0 or seconds == 0.0:
-        return f"{seconds:.3g} s"
+        return f"{_three_digits(seconds)} s"
     if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} µs"
+        return f"{_three_digits(seconds * 1e3)} ms"
+    return f"{_three_digits(seconds * 1e6)} µs"
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:
@@ -39,4 +39,4 @@ def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:
 
 
 def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"

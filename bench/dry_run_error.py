@@ -27,9 +27,9 @@ from autotuner.domain.model import MixtureOfExperts, TransformerSpec
 from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.domain.workload import Workload
 from autotuner.errors import AutotunerError
-from autotuner.launch.dry_run import dry_run
+from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
+from autotuner.launch.torch_jobs import dry_run
 from autotuner.units import format_bytes
 
 __all__ = ["JOBS", "errors", "main"]
@@ -115,7 +115,7 @@ def errors(
 ) -> Iterator[tuple[TrialSpec, Measurement, list[float]]]:
     """Each job that ran, its trial, and how far the dry run of each rank is off, as a share; others say why."""
     with tempfile.TemporaryDirectory(prefix="autotuner-dry-run-") as folder:
-        launcher = PatientLauncher(LocalLauncher(Path(folder)))
+        launcher = LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())
         for model, layout in jobs:
             spec = TrialSpec(
                 trial_id="dry-run-error",

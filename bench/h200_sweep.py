@@ -33,12 +33,13 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.legality import RULES, Job, reasons
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.profile import profiled
-from autotuner.domain.sweep import Budget, SearchSpace, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Budget, SweepRequest
 from autotuner.domain.trial import Measurement, Trial, TrialSettings, TrialState
 from autotuner.domain.wire import dumps
 from autotuner.domain.workload import Workload
 from autotuner.launch.detect import detect_cluster
-from autotuner.launch.profile import profile_of
+from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page
 from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
@@ -61,7 +62,7 @@ ONE_B = TransformerSpec(
 """Shapes of Llama 3.2 1B (its config.json, 2024-09), with tables of its own at both ends."""
 
 THREE_B = replace(ONE_B, name="Llama-3.6B", num_layers=28, hidden_size=3072, num_heads=24, head_dim=128)
-"""The same for Llama 3.2 3B."""
+"""Shapes of Llama 3.2 3B, with tables of its own at both ends."""
 
 TINY = TransformerSpec(
     name="Llama-tiny",

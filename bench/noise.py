@@ -19,8 +19,8 @@ from autotuner.domain.choice import AttentionKernel, Precision, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.domain.workload import Workload
+from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
 from autotuner.search.text.measured import certainty
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds
@@ -39,7 +39,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
     num_runs = parser.parse_args().runs
     settings = TrialSettings(profiled_steps=0)
-    with tempfile.TemporaryDirectory() as folder, closing(PatientLauncher(LocalLauncher(Path(folder)))) as launcher:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())) as launcher,
+    ):
         for layout in _LAYOUTS:
             _say(f"{layout}: {_spread([_measured(launcher, _spec(layout, settings)) for _ in range(num_runs)])}")
 
@@ -57,7 +60,7 @@ def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
     )
 
 
-def _measured(launcher: PatientLauncher, spec: TrialSpec) -> Measurement:
+def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
     outcome = launcher.run(spec, _Patient())
     assert isinstance(outcome, Measurement), outcome
     step = f"{format_seconds(outcome.step_time_s)} {certainty(outcome)}"

@@ -25,7 +25,7 @@ from autotuner.costmodel.table import columns_of
 from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.workload import Workload
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts

@@ -19,10 +19,10 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.domain.workload import Workload
-from autotuner.launch.careful import CarefulLauncher
-from autotuner.launch.forks import Forks
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.zygote import Forks
 
 __all__ = ["LAYOUTS", "trial"]
 
@@ -83,7 +83,8 @@ def main() -> None:
     forks = Forks()
     errors = []
     with tempfile.TemporaryDirectory() as directory:
-        launcher = PatientLauncher(CarefulLauncher(LocalLauncher(Path(directory), forks)))
+        devices = DevicePool.of_this_machine()
+        launcher = ExclusiveLauncher(RepeatingLauncher(LocalLauncher(Path(directory), forks, devices)), devices)
         for layout, layers_per_stage in LAYOUTS.items():
             pairs = [
                 [_measured(launcher, trial(layout, layers)) for layers in ((), layers_per_stage)]
@@ -98,7 +99,7 @@ def main() -> None:
     )
 
 
-def _measured(launcher: PatientLauncher, spec: TrialSpec) -> Measurement:
+def _measured(launcher: ExclusiveLauncher, spec: TrialSpec) -> Measurement:
     outcome = launcher.run(spec, _Deaf())
     if not isinstance(outcome, Measurement):
         raise RuntimeError(str(outcome))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.pipeline.bubble import waiting_s
+from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
@@ -101,8 +101,8 @@ def predicted_s(case: Case, *, blocking_sends: bool) -> float:
     others = Passes(forward_s=rest[0], input_s=rest[1], weight_s=rest[2])
     m = np.full(2, case.num_micro_batches)
     send_s = np.full(2, 0.0 if blocking_sends else case.times.send_s[0])
-    waiting = waiting_s(LayoutColumns.from_layouts([layout, layout]), m, ranks, own, others, send_s)
-    return float((m * own.total_s + waiting).max())
+    bubble_s = rank_bubble_s(LayoutColumns.from_layouts([layout, layout]), m, ranks, own, others, send_s)
+    return float((m * own.total_s + bubble_s).max())
 
 
 def _passes_by_rank(case: Case, *, blocking_sends: bool) -> Floats:

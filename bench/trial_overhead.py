@@ -19,11 +19,11 @@ from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.domain.workload import Workload
-from autotuner.launch.forks import Forks
+from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.patient import PatientLauncher
 from autotuner.launch.ranks import Starter
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
 from autotuner.units import format_seconds
 
 __all__ = ["Launched", "launched", "trial"]
@@ -95,7 +95,7 @@ def launched(spec: TrialSpec, starter: Starter, work_dir: Path) -> Launched:
         RuntimeError: It was not measured.
     """
     steps, start_s = _Steps(), time.perf_counter()
-    outcome = PatientLauncher(LocalLauncher(work_dir, starter)).run(spec, steps)
+    outcome = LocalLauncher(work_dir, starter, DevicePool.of_this_machine()).run(spec, steps)
     wall_s = time.perf_counter() - start_s
     if not isinstance(outcome, Measurement):
         raise RuntimeError(str(outcome))

@@ -20,7 +20,8 @@ from autotuner.domain.profile import (
     TrafficPoint,
 )
 from autotuner.domain.profile_fit import fit_profile
-from autotuner.domain.sweep import Budget, SearchSpace, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Budget, SweepRequest
 from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
 from autotuner.domain.trial import FailureKind as Kind
 from autotuner.domain.workload import Workload
@@ -133,7 +134,7 @@ def tiny_space(**changes: Any) -> SearchSpace:
         attention_kernel=(AttentionKernel.MATH,),
         recompute=(Recompute.NONE, Recompute.FULL),
     )
-    return replace(space, **changes)
+    return space.with_axes(**changes)
 
 
 def sweep_request(**changes: Any) -> SweepRequest:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
 from tests.databases import postgres_server
+
+# before anything imports numpy: many BLAS threads on a few busy cores wait for each other for seconds per product
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # no test asserts a time, machines are busy; the same examples every time: a failure is of the change that was tested
 hypothesis.settings.register_profile("autotuner", deadline=None, derandomize=True, max_examples=50)

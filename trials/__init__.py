@@ -1,6 +1,6 @@
 """The torch.distributed job that a sweep launches to try one layout.
 
-One process per rank starts in ``__main__``, under torchrun, or is forked by the ``zygote`` and sent on an ``errand``.
+One process per rank starts in ``__main__``, under torchrun, or is forked by the ``zygote`` and sent on an ``context``.
 It hands a ``TrialSpec`` to ``job``. That asks ``admission`` whether the layout can run here and takes its ``place``
 among the ranks; ``run`` builds the step, repeats it and puts together what the ranks saw. ``report`` writes it down
 line by line; ``failure`` says what kind of death an exception was.

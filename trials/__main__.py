@@ -36,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _attempt(spec_text: str, reports_path: Path) -> int:
     # importing torch takes a second or two; a parent that ends meanwhile takes this process along already
     from trials.job.attempt import attempt  # noqa: PLC0415
-    from trials.runtime.rank import Place  # noqa: PLC0415
+    from trials.runtime.rank import RankInfo  # noqa: PLC0415
     from trials.runtime.report import Reporter  # noqa: PLC0415
 
-    place = Place.from_environment(os.environ)
-    return attempt(spec_text, Reporter(reports_path, rank=place.rank), place)
+    rank_info = RankInfo.from_environment(os.environ)
+    return attempt(spec_text, Reporter(reports_path, rank=rank_info.rank), rank_info)
 
 
 if __name__ == "__main__":

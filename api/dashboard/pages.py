@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from api import views
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf, TrialId
-from api.schemas import LayoutExplanation
+from api.documents import MAX_INTEGER
+from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
 from autotuner.domain.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page, Store
@@ -27,6 +27,9 @@ _RANKS_SHOWN = 100
 
 _UNRANKED = (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)
 
+_Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
+"""Further pages begin behind more sweeps than a database can count."""
+
 _Part = Annotated[Literal["live"] | None, Query()]
 
 
@@ -37,18 +40,17 @@ def add_dashboard(api: FastAPI) -> None:
 
 
 @_router.get("/")
-def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: Annotated[int, Query(ge=1)] = 1) -> Response:
+def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
     """All sweeps, newest first."""
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
-    sweeps, total = app.store.list_sweeps(page=window)
-    now = app.clock.now()
+    sweeps = SweepPage.of(app.store, None, window, app.clock.now())
     return page(
         request,
         "_sweeps.html" if part else "sweeps.html",
-        sweeps=[views.sweep_summary(app.store, sweep, now) for sweep in sweeps],
-        total=total,
+        sweeps=sweeps.items,
+        total=sweeps.total,
         number=number,
-        is_last=window.offset + window.limit >= total,
+        is_last=window.offset + window.limit >= sweeps.total,
         service=str(request.base_url).rstrip("/"),
     )
 
@@ -59,22 +61,20 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
     window = Page(limit=_RANKS_SHOWN)
     ranking, num_ranked = app.store.ranking(sweep.id, page=window)
     stored = list(all_trials(app.store, sweep.id))
-    trials = [views.trial_view(trial) for trial in stored]
-    running = [
-        views.trial_detail(app.store.get_trial(trial.id)) for trial in trials if trial.state is TrialState.RUNNING
-    ]
+    trials = [TrialView.of(trial) for trial in stored]
+    running = [TrialDetail.of(app.store.get_trial(t.id)) for t in trials if t.state is TrialState.RUNNING]
     return page(
         request,
         "_sweep.html" if part else "sweep.html",
-        sweep=views.sweep_detail(app.store, sweep, app.clock.now()),
-        ranking=views.ranked(ranking, window),
+        sweep=SweepDetail.of(app.store, sweep, app.clock.now()),
+        ranking=RankingPage.of(ranking, num_ranked, window).items,
         num_ranked=num_ranked,
         running=running,
         emulated=EMULATED,
         queued=[trial for trial in trials if trial.state is TrialState.QUEUED],
         ended=[t for t in trials if t.state in _UNRANKED or (t.layout.is_emulated and t.measured)],
         scatter=scatter([t for t in trials if not t.layout.is_emulated]),
-        rules=[rule for rule in views.sweep_rules(stored).items if rule.num_pairs],
+        rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
     )
 
 
@@ -86,7 +86,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         request,
         "_trial.html" if part else "trial.html",
         sweep=app.store.get_sweep(trial.sweep_id),
-        trial=views.trial_view(trial),
+        trial=TrialView.of(trial),
         emulated=EMULATED if trial.layout.is_emulated else "",
         explanation=_explanation(app.store, trial),
     )
@@ -95,6 +95,6 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
 def _explanation(store: Store, trial: Trial) -> LayoutExplanation | None:
     """None where a rule that is younger than the trial forbids its layout."""
     try:
-        return views.trial_explanation(store, trial)
+        return LayoutExplanation.of_trial(store, trial)
     except InvalidInput:
         return None

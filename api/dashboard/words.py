@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TypeGuard
 
 from api.schemas import Predicted
-from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Recompute, ShardLevel
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.layout import OPTIONS, Layout
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words
@@ -44,6 +44,20 @@ _SHARDING = {
     ShardLevel.GRADIENTS: "gradient-sharded",
     ShardLevel.PARAMETERS: "fully sharded",
 }
+
+
+_FIRST = ("pipeline_schedule", "micro_batch_size")
+_LAST = ("precision", "attention_kernel")
+_PHRASED = (
+    *_FIRST,
+    *(
+        name
+        for name in sorted(OPTIONS, key=lambda name: OPTIONS[name].topic)
+        if OPTIONS[name].phrase and not OPTIONS[name].qualifies and name not in (*_FIRST, *_LAST)
+    ),
+    *_LAST,
+)
+"""Fields beside the degrees, in the order in which a page says them."""
 
 
 def percent(share: float | None) -> str:
@@ -83,7 +97,7 @@ def predicted_mfu(predicted: Predicted) -> str:
 
 
 def fit(predicted: Predicted) -> str:
-    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     return fit_in_words(predicted.fits, predicted.fit_probability)
 
 
@@ -117,41 +131,18 @@ def gain(share: float) -> str:
 
 def in_words(layout: Layout) -> str:
     """The layout as a person would say it."""
-    parts = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]
-    if layout.pipeline_parallel_degree > 1:
-        parts.append(f"schedule {plain(layout.pipeline_schedule)}")
-    parts.append(f"micro-batch {layout.micro_batch_size}")
-    parts += [words for words, is_said in _choices(layout) if is_said]
+    degrees = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]
+    choices = [_phrase(name, layout) for name in _PHRASED if layout.says(name)]
     prefix = "one rank · " if layout.world_size == 1 else ""
-    return prefix + " · ".join([*parts, _precision(layout), f"{plain(layout.attention_kernel)} attention"])
+    return prefix + " · ".join([*degrees, *choices])
 
 
-def _choices(layout: Layout) -> tuple[tuple[str, bool], ...]:
-    """Words of choices, and whether the layout differs from plain in them."""
-    first, last, every = layout.first_stage_less_layers, layout.last_stage_less_layers, layout.recompute_every
-    recompute = f"recompute {layout.recompute}" + (f" every {every} layers" if every > 1 else "")
-    bucket = layout.gradient_bucket_bytes
-    return (
-        (f"{first} layers fewer on the first stage", first > 0),
-        (f"{last} layers fewer on the last stage", last > 0),
-        ("sequence parallel", layout.sequence_parallel),
-        ("async tensor parallel", layout.async_tensor_parallel),
-        ("gathered logits", not layout.loss_parallel),
-        (f"context by {plain(layout.context_exchange)}", layout.context_exchange != ContextExchange.RING),
-        ("reshard after forward", layout.reshard_after_forward),
-        (f"buckets of {format_bytes(bucket)}", bucket != DEFAULT_BUCKET_BYTES),
-        ("gradients summed in fp32", layout.fp32_gradient_reduce),
-        (recompute, layout.recompute != Recompute.NONE),
-        ("activations offloaded", layout.offload_activations),
-        ("unfused norm", not layout.fused_norm),
-        ("compiled", layout.compiled),
-        (f"{layout.optimizer_kernel} optimizer", layout.optimizer_kernel != OptimizerKernel.FUSED),
-    )
-
-
-def _precision(layout: Layout) -> str:
-    recipe = "" if layout.fp8_recipe == Fp8Recipe.TENSORWISE else f" {layout.fp8_recipe}"
-    return f"{plain(layout.precision)}{recipe}"
+def _phrase(name: str, layout: Layout) -> str:
+    """A field's value and what other fields say more of it: ``recompute full every 2 layers``."""
+    one, value = OPTIONS[name], getattr(layout, name)
+    text = one.phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
+    more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.says(other))
+    return " ".join([text, *(_phrase(other, layout) for other in more)])
 
 
 def _degrees(layout: Layout) -> tuple[tuple[str, int], ...]:

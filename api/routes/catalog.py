@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 
-from api import examples
-from api.dataclass_schema import schema_of
 from api.dependencies import Name
-from api.openapi import answers
+from api.documents import Document
+from api.openapi import problems
 from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
 from autotuner.catalog.load import (
     accelerator_facts,
@@ -20,36 +17,31 @@ from autotuner.catalog.load import (
     models,
     stacks,
 )
-from autotuner.domain.wire import to_dict
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 
-@router.get("/accelerators", response_model=schema_of(AcceleratorList), responses=answers(examples.accelerator_list()))
-def list_accelerators() -> Any:
+@router.get("/accelerators", responses=problems())
+def list_accelerators() -> Document[AcceleratorList]:
     """List the accelerators that a cluster can be named after (`h100-sxm:64`)."""
-    return to_dict(AcceleratorList(items=tuple(load_accelerator(name) for name in accelerators())))
+    return AcceleratorList(items=tuple(load_accelerator(name) for name in accelerators()))
 
 
-@router.get(
-    "/accelerators/{name}",
-    response_model=schema_of(AcceleratorDetail),
-    responses=answers(examples.accelerator_detail(), 404, 422),
-)
-def read_accelerator(name: Name) -> Any:
+@router.get("/accelerators/{name}", responses=problems(404, 422))
+def read_accelerator(name: Name) -> Document[AcceleratorDetail]:
     """Read an accelerator by name or alias, with the source and date of every value."""
-    return to_dict(AcceleratorDetail(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name))))
+    return AcceleratorDetail(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name)))
 
 
-@router.get("/models", response_model=schema_of(ModelList), responses=answers(examples.model_list()))
-def list_catalog_models() -> Any:
+@router.get("/models", responses=problems())
+def list_catalog_models() -> Document[ModelList]:
     """List the built-in models."""
-    return to_dict(ModelList(items=tuple(load_model(name) for name in models())))
+    return ModelList(items=tuple(load_model(name) for name in models()))
 
 
-@router.get("/stacks", response_model=schema_of(StackList), responses=answers(examples.stack_list()))
-def list_stacks() -> Any:
+@router.get("/stacks", responses=problems())
+def list_stacks() -> Document[StackList]:
     """List the training software that a layout can be predicted for (`stack` of a prediction)."""
-    return to_dict(StackList(items=tuple(load_stack(name) for name in stacks())))
+    return StackList(items=tuple(load_stack(name) for name in stacks()))

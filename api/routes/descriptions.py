@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 
-from api import examples
-from api.body import CodecBody, DocumentBody
-from api.dataclass_schema import schema_of
 from api.dependencies import AppOf, Name
-from api.openapi import answers
-from api.requests import as_described
-from api.schemas import ClusterList, ModelList
+from api.documents import CONFIG, OBJECT, Document
+from api.openapi import problems
+from api.schemas import ClusterList, ModelList, as_described
 from autotuner.catalog.huggingface import from_config
 from autotuner.domain.cluster import Cluster
 from autotuner.domain.model import TransformerSpec
-from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 
 __all__ = ["router"]
+
+router = APIRouter(tags=["models and clusters"])
 
 
 class HuggingFaceConfig(BaseModel, extra="allow"):
@@ -29,68 +29,70 @@ class HuggingFaceConfig(BaseModel, extra="allow"):
     model_type: str
 
 
+def _kind(document: object) -> str:
+    return CONFIG if isinstance(document, dict) and "model_type" in document else OBJECT
+
+
 _ModelBody = Annotated[
-    dict[str, Any],
-    DocumentBody(schema_of(TransformerSpec), HuggingFaceConfig),
-    Body(title="Model", openapi_examples=examples.model_bodies()),
+    Annotated[Document[TransformerSpec], Tag(OBJECT)] | Annotated[HuggingFaceConfig, Tag(CONFIG)], Discriminator(_kind)
 ]
-_ClusterBody = Annotated[Cluster, CodecBody(Cluster), Body(openapi_examples=examples.cluster_bodies())]
 
-router = APIRouter(tags=["models and clusters"])
+_MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 
 
-@router.get("/models", response_model=schema_of(ModelList), responses=answers(examples.model_list()))
-def list_models(app: AppOf) -> Any:
+@router.get("/models", responses=problems())
+def list_models(app: AppOf) -> Document[ModelList]:
     """List the stored models by name; the built-in ones are in the catalog."""
-    return to_dict(ModelList(items=tuple(app.store.list_models())))
+    return ModelList(items=tuple(app.store.list_models()))
 
 
-@router.get("/models/{name}", response_model=schema_of(TransformerSpec), responses=answers(examples.model(), 404, 422))
-def read_model(app: AppOf, name: Name) -> Any:
+@router.get("/models/{name}", responses=problems(404, 422))
+def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
     """Read a model by name: a stored one, else one of the catalog."""
-    return to_dict(app.model(name))
+    return app.model(name)
 
 
-@router.put(
-    "/models/{name}",
-    response_model=schema_of(TransformerSpec),
-    responses=answers(examples.model(), 400, 409, 422),
-)
-def save_model(app: AppOf, name: Name, body: _ModelBody) -> Any:
+@router.put("/models/{name}", responses=problems(400, 409, 422))
+def save_model(app: AppOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]) -> Document[TransformerSpec]:
     """Store a model: our own fields, or a Hugging Face `config.json` as it is (told by its `model_type`).
 
     Sending an equal model again changes nothing; another model under a stored name is refused with 409, because
     sweeps refer to it.
     """
-    model = from_config(body, name) if "model_type" in body else from_dict(TransformerSpec, body)
+    model = body if isinstance(body, TransformerSpec) else _published(body, name)
     _check_name(model.name, name)
     app.store.save_model(model)
-    return to_dict(model)
+    return model
 
 
-@router.get("/clusters", response_model=schema_of(ClusterList), responses=answers(examples.cluster_list()))
-def list_clusters(app: AppOf) -> Any:
+@router.get("/clusters", responses=problems())
+def list_clusters(app: AppOf) -> Document[ClusterList]:
     """List the stored clusters by name."""
-    return to_dict(ClusterList(items=tuple(app.store.list_clusters())))
+    return ClusterList(items=tuple(app.store.list_clusters()))
 
 
-@router.get("/clusters/{name}", response_model=schema_of(Cluster), responses=answers(examples.cluster(), 404, 422))
-def read_cluster(app: AppOf, name: Name) -> Any:
+@router.get("/clusters/{name}", responses=problems(404, 422))
+def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
     """Read a cluster: a stored name, `local`, or an accelerator of the catalog with a count (`h100:64`)."""
-    return to_dict(app.cluster(name))
+    return app.cluster(name)
 
 
-@router.put(
-    "/clusters/{name}",
-    response_model=schema_of(Cluster),
-    responses=answers(examples.cluster(), 400, 409, 422),
-)
-def save_cluster(app: AppOf, name: Name, body: _ClusterBody) -> Any:
+@router.put("/clusters/{name}", responses=problems(400, 409, 422))
+def save_cluster(app: AppOf, name: Name, body: Document[Cluster]) -> Document[Cluster]:
     """Store a cluster; what holds for models holds here."""
     _check_name(body.name, name)
     cluster = as_described(body)
     app.store.save_cluster(cluster)
-    return to_dict(cluster)
+    return cluster
+
+
+def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:
+    """The model of a ``config.json``, held to the bounds of our own fields."""
+    model = from_config(config.model_dump(), name)
+    try:
+        return _MODEL.validate_python(asdict(model))
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
 
 
 def _check_name(in_body: str, in_path: str) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.dataclass_schema import MAX_INTEGER
 from api.dependencies import AppOf, SweepOf
-from api.openapi import stream_answers
+from api.documents import MAX_INTEGER
+from api.openapi import problems
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["events"])
+
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
 
 _POLL_S = 0.3
 """Slow enough to cost a database nothing, fast enough to look live."""
@@ -25,7 +27,9 @@ _LastEventId = Annotated[
 ]
 
 
-@router.get("/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses=stream_answers())
+@router.get(
+    "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
+)
 async def stream_events(app: AppOf, sweep: SweepOf, last_event_id: _LastEventId = 0) -> AsyncIterator[ServerSentEvent]:
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 
-from api.dataclass_schema import schema_of
 from api.dependencies import AppOf
-from api.openapi import answers
+from api.documents import Document
+from api.openapi import problems
 from api.schemas import Health, Readiness
-from autotuner.domain.wire import to_dict
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/health", response_model=schema_of(Health), responses=answers(Health()))
-async def health() -> Any:
+@router.get("/health", responses=problems())
+async def health() -> Document[Health]:
     """Say that the process answers; asks nothing of the database. Restart it when this fails."""
-    return to_dict(Health())
+    return Health()
 
 
-@router.get("/ready", response_model=schema_of(Readiness), responses=answers(Readiness(schema_revision="0002")))
-def ready(app: AppOf) -> Any:
+@router.get("/ready", responses=problems())
+def ready(app: AppOf) -> Document[Readiness]:
     """Say that the database answers and is migrated. Send no requests while this fails."""
-    return to_dict(Readiness(schema_revision=app.store.check()))
+    return Readiness(schema_revision=app.store.check())

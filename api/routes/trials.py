@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 
-from api import examples, views
-from api.dataclass_schema import schema_of
 from api.dependencies import AppOf, PageOf, TrialFilterOf, TrialId
-from api.openapi import answers
+from api.documents import Document
+from api.openapi import problems
 from api.schemas import RankingPage, TrialDetail
-from autotuner.domain.wire import to_dict
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["trials"])
 
 
-@router.get(
-    "/trials/{trial_id}",
-    response_model=schema_of(TrialDetail),
-    responses=answers(examples.trial_detail(), 404, 422),
-)
-def read_trial(app: AppOf, trial_id: TrialId) -> Any:
+@router.get("/trials/{trial_id}", responses=problems(404, 422))
+def read_trial(app: AppOf, trial_id: TrialId) -> Document[TrialDetail]:
     """Read a trial: layout, prediction, measurement or failure, and every step."""
-    return to_dict(views.trial_detail(app.store.get_trial(trial_id)))
+    return TrialDetail.of(app.store.get_trial(trial_id))
 
 
-@router.get("/ranking", response_model=schema_of(RankingPage), responses=answers(examples.ranking_page(), 422))
-def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Any:
+@router.get("/ranking", responses=problems(422))
+def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
     """Rank the complete trials of all sweeps by measured MFU, highest first."""
-    trials, total = app.store.ranking(where=where, page=page)
-    return to_dict(RankingPage(items=views.ranked(trials, page), total=total, limit=page.limit, offset=page.offset))
+    return RankingPage.of(*app.store.ranking(where=where, page=page), page)

@@ -1,4 +1,4 @@
-"""What travels over REST, as dataclasses; ``dataclass_schema`` and the codec turn them into OpenAPI and JSON.
+"""What travels over REST, as dataclasses that ``documents`` reads, writes and describes.
 
 A number that the cost model predicts stands under ``predicted``, one that a trial measured under ``measured``;
 no object mixes the two.
@@ -15,7 +15,7 @@ from api.schemas.descriptions import (
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
 from api.schemas.predictions import Predicted, PredictedLayout, PredictionTable
-from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate
+from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate, as_described
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
 
@@ -46,4 +46,5 @@ __all__ = [
     "TrialDetail",
     "TrialPage",
     "TrialView",
+    "as_described",
 ]

@@ -1,4 +1,4 @@
-"""Catalog, models, clusters, and the service"s own state."""
+"""Catalog, models, clusters, and the service's own state."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Readiness:
     """The database answers and is migrated.
 
     Attributes:
-        schema_revision: Of the database.
+        schema_revision: The migration that the database is at.
     """
 
     schema_revision: str

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
 
 from api.schemas.predictions import Predicted
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.layout import Layout
-from autotuner.search.explain.explanation import MemoryPart, Refusal, TimePart
-from autotuner.search.explain.pairwise import Insight
+from autotuner.domain.trial import Trial
+from autotuner.ports import Store
+from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
+from autotuner.search.explain.pairwise import Insight, insights
 
 __all__ = ["LayoutChange", "LayoutExplanation", "SweepRules"]
 
@@ -31,6 +39,19 @@ class LayoutChange:
     saved_share: float
     excess_bytes: float
     sentence: str
+
+    @classmethod
+    def of(cls, change: Change) -> Self:
+        """The change with its layout in short."""
+        return cls(
+            change=change.change,
+            label=str(change.layout),
+            layout=change.layout,
+            predicted=Predicted.of(change.prediction),
+            saved_share=change.saved_share,
+            excess_bytes=change.excess_bytes,
+            sentence=change.sentence,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +81,31 @@ class LayoutExplanation:
     too_large: tuple[LayoutChange, ...]
     illegal: tuple[Refusal, ...]
 
+    @classmethod
+    def of(cls, explanation: Explanation) -> Self:
+        """The explanation with totals beside parts and layouts in short."""
+        return cls(
+            label=str(explanation.layout),
+            layout=explanation.layout,
+            predicted=Predicted.of(explanation.prediction),
+            time=explanation.time,
+            memory=explanation.memory,
+            limit_bytes=explanation.limit_bytes,
+            margin_bytes=explanation.margin_bytes,
+            helpful=tuple(LayoutChange.of(change) for change in explanation.helpful),
+            too_large=tuple(LayoutChange.of(change) for change in explanation.too_large),
+            illegal=explanation.illegal,
+        )
+
+    @classmethod
+    def of_trial(cls, store: Store, trial: Trial) -> Self:
+        """What today's cost model says of a trial's layout, within the memory that the trial had.
+
+        Raises:
+            InvalidInput: A rule that is younger than the trial forbids its layout.
+        """
+        return cls.of(explain(trial.layout, store.get_sweep(trial.sweep_id).request.trial_job))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRules:
@@ -72,3 +118,16 @@ class SweepRules:
 
     num_measured: int
     items: tuple[Insight, ...]
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial]) -> Self:
+        """What the measured ones among the trials say."""
+        measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in trials if trial.measurement)
+        return cls(num_measured=len(measured), items=_insights(measured))
+
+
+@lru_cache(maxsize=32)
+def _insights(measured: tuple[tuple[Layout, float], ...]) -> tuple[Insight, ...]:
+    """What measured step times say; kept, because a page asks again each time that anything happens to its sweep."""
+    layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
+    return insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])

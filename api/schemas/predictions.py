@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from api.documents import extended
 from autotuner.domain.layout import Layout
-from autotuner.domain.prediction import Memory, StepTime
+from autotuner.domain.prediction import Prediction
 
 __all__ = ["Predicted", "PredictedLayout", "PredictionTable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
-    """What the cost model answers for one layout. Nothing here was measured.
+class Predicted(Prediction):
+    """What the cost model answers for one layout, totals beside their parts. Nothing here was measured.
 
     Attributes:
         step_time_s: Sum of the parts of ``step_time``.
         peak_bytes: Sum of the parts of ``memory``: one rank, worst stage.
-        tokens_per_s: Whole job.
-        mfu: Model FLOP over what the dense peak could do, 0..1.
-        hfu: The same with recomputed FLOP counted.
-        fits: The peak is within the accelerator's memory.
-        fit_probability: How likely the measured peak is to be within it, 0..1.
+        fit_probability: How likely the measured peak is to be within the memory, 0..1.
         relative_error: Half-width e of the 80 % interval: the measured step time lies between step_time_s / (1 + e) and
             step_time_s * (1 + e) in 80 of 100 cases, and throughput, MFU and HFU as far from theirs; null in records
             older than this field.
-        validated: The error was measured on published runs on this kind of device, not assumed.
     """
 
     step_time_s: float
     peak_bytes: float
-    tokens_per_s: float
-    mfu: float
-    hfu: float
-    fits: bool
-    fit_probability: float | None
-    relative_error: float | None
-    validated: bool
-    step_time: StepTime
-    memory: Memory
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Self:
+        """The prediction with its totals."""
+        return extended(
+            cls, prediction, step_time_s=prediction.step_time.total_s, peak_bytes=prediction.memory.total_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +49,11 @@ class PredictedLayout:
     label: str
     layout: Layout
     predicted: Predicted
+
+    @classmethod
+    def of(cls, rank: int, layout: Layout, prediction: Prediction) -> Self:
+        """A row of a table."""
+        return cls(rank=rank, label=str(layout), layout=layout, predicted=Predicted.of(prediction))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

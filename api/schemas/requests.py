@@ -1,84 +1,139 @@
-"""What callers send."""
+"""What callers send, with names resolved and defaults filled in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
-from api.dataclass_schema import DescribedBy
+from pydantic import Field
+
+from api.documents import GivenFields, NameOrObject
+from autotuner.bootstrap import App
+from autotuner.catalog.load import load_stack
 from autotuner.domain.cluster import Cluster
+from autotuner.domain.defaults import default_space
 from autotuner.domain.layout import Layout
+from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
-from autotuner.domain.sweep import Budget, SearchSpace
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.stack import Stack
+from autotuner.domain.sweep import Budget, SweepRequest
 from autotuner.domain.trial import TrialSettings
 from autotuner.domain.workload import Workload
+from autotuner.errors import InvalidInput
 
-__all__ = ["ExplanationRequest", "PredictionRequest", "SweepCreate"]
+__all__ = ["ExplanationRequest", "PredictionRequest", "SweepCreate", "as_described"]
 
+MAX_WORLD_SIZE = 2**20
+"""Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 
-ModelReference = Annotated[object, DescribedBy(str | TransformerSpec)]
-ClusterReference = Annotated[object, DescribedBy(str | Cluster)]
-PartialSpace = Annotated[dict[str, object], DescribedBy(SearchSpace)]
+_GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCreate:
-    """A sweep to start.
+class _JobRequest:
+    """Model, cluster and workload.
 
     Attributes:
         model: Name of a stored or catalog model, or the model itself.
         cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
             machine the service runs on, or the cluster itself.
+    """
+
+    model: NameOrObject[TransformerSpec]
+    cluster: NameOrObject[Cluster]
+    workload: Workload
+
+    def job(self, app: App, stack: Stack) -> Job:
+        """The job with its names resolved.
+
+        Raises:
+            InvalidInput: A description breaks a rule.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        model = app.model(self.model) if isinstance(self.model, str) else self.model
+        cluster = app.cluster(self.cluster) if isinstance(self.cluster, str) else as_described(self.cluster)
+        if cluster.world_size > MAX_WORLD_SIZE:
+            raise InvalidInput("cluster", cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
+        return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCreate(_JobRequest):
+    """A sweep to start.
+
+    Attributes:
         space: Values each axis may take; an axis left out takes the default that suits the cluster.
         seed: Same seed, same sequence of trials.
         name: For people; need not be unique.
     """
 
-    model: ModelReference
-    cluster: ClusterReference
-    workload: Workload
-    space: PartialSpace = field(default_factory=dict)
+    space: _GivenAxes = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     trial: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     name: str = ""
 
+    def resolved(self, app: App) -> SweepRequest:
+        """The sweep that is asked for; its trials run PyTorch itself."""
+        job = self.job(app, Stack())
+        return SweepRequest(
+            job=job,
+            space=_space(self.space, job.cluster),
+            budget=self.budget,
+            trial=self.trial,
+            seed=self.seed,
+            name=self.name,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionRequest:
+class PredictionRequest(_JobRequest):
     """A layout to predict, or a space to predict the best layouts of.
 
     Attributes:
-        model: As in a sweep.
-        cluster: As in a sweep.
         layout: Predict this one only; a field left out takes its default.
         space: Without a layout: values each axis may take, as in a sweep.
         limit: Without a layout: rows of the table, 1..1000.
         stack: Name of the software that would run it, from the catalog.
     """
 
-    model: ModelReference
-    cluster: ClusterReference
-    workload: Workload
     layout: Layout | None = None
-    space: PartialSpace = field(default_factory=dict)
-    limit: int = 10
+    space: _GivenAxes = field(default_factory=dict)
+    limit: Annotated[int, Field(ge=1, le=1000)] = 10
     stack: str = "torch"
+
+    def __post_init__(self) -> None:
+        if self.layout is not None and self.space:
+            raise InvalidInput("space", self.space, "must be left out when a layout is given")
+
+    def resolved(self, app: App) -> tuple[Job, SearchSpace]:
+        """The job, and the space with every axis."""
+        job = self.job(app, load_stack(self.stack))
+        return job, _space(self.space, job.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplanationRequest:
+class ExplanationRequest(_JobRequest):
     """A layout to explain.
 
     Attributes:
-        model: As in a sweep.
-        cluster: As in a sweep.
         layout: A field left out takes its default.
-        stack: As in a prediction.
+        stack: Name of the software that would run it, from the catalog.
     """
 
-    model: ModelReference
-    cluster: ClusterReference
-    workload: Workload
     layout: Layout
     stack: str = "torch"
+
+    def resolved(self, app: App) -> Job:
+        """The job that the layout is explained for."""
+        return self.job(app, load_stack(self.stack))
+
+
+def _space(given: dict[str, Any], cluster: Cluster) -> SearchSpace:
+    return default_space(cluster).with_axes(**given)
+
+
+def as_described(cluster: Cluster) -> Cluster:
+    """A cluster that a caller wrote down: whatever its peaks are, nobody measured them on this machine just now."""
+    return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))

@@ -10,7 +10,7 @@ from autotuner.backtest.replay import Replay
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.uncertainty import Z80, time_error
 from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
-from autotuner.search.sampler.time_prior import learn_times, time_prior, widening
+from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 
 __all__ = ["Calibrated", "calibrated"]
 
@@ -48,7 +48,7 @@ def _times(replay: Replay) -> tuple[Floats, Floats]:
     }
     belief = learn_times(time_prior(replay.layouts, replay.predictions, time_error(replay.job)), timed)
     estimate = belief.at(np.arange(len(replay)))
-    return np.exp(estimate.mean), np.exp(Z80 * widening(belief) * np.sqrt(estimate.variance)) - 1
+    return np.exp(estimate.mean), np.exp(Z80 * scale_inflation(belief) * np.sqrt(estimate.variance)) - 1
 
 
 def _fits(replay: Replay) -> Booleans:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotuner.cli.client import Client
-from autotuner.cli.render import sweep_view
+from autotuner.cli.views.sweeps import sweep_view
 from autotuner.errors import StoreUnavailable
 from autotuner.search.text.sentences import expected_mfu
 
@@ -38,7 +38,8 @@ def _live(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
 
 
 def _lines(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
-    console.print(f"{sweep_id}: watch it at {client.url}/sweeps/{sweep_id}", highlight=False, soft_wrap=True)
+    at = f"at {client.url}/sweeps/{sweep_id}" if client.url else "with `autotuner serve`, in a browser"
+    console.print(f"{sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
     told: set[str] = set()
     while True:
         sweep, trials, _ = _state(client, sweep_id)
@@ -57,7 +58,7 @@ def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str
     while True:
         try:
             ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=10)["items"]
-            return client.get(f"/sweeps/{sweep_id}"), client.pages(f"/sweeps/{sweep_id}/trials"), ranking
+            return client.get(f"/sweeps/{sweep_id}"), client.all(f"/sweeps/{sweep_id}/trials")["items"], ranking
         except StoreUnavailable:
             if time.monotonic() >= give_up_at:
                 raise

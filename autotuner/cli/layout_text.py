@@ -9,56 +9,29 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.choice import (
-    AttentionKernel,
-    ContextExchange,
-    Fp8Recipe,
-    OptimizerKernel,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-)
-from autotuner.domain.layout import Layout
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.layout import OPTIONS, Layout
+from autotuner.domain.option import Kind
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 
 __all__ = ["read_layout"]
 
-_DEGREES: Mapping[str, Mapping[str, Any]] = {
-    "dp": {"data_parallel_replicate_degree": int},
-    "zero": {"data_parallel_shard_degree": int, "shard_level": "optimizer"},
-    "fsdp": {"data_parallel_shard_degree": int, "shard_level": "parameters"},
-    "tp": {"tensor_parallel_degree": int},
-    "cp": {"context_parallel_degree": int},
-    "ep": {"expert_parallel_degree": int},
-    "pp": {"pipeline_parallel_degree": int},
-    "v": {"virtual_stages_per_rank": int},
-    "mb": {"micro_batch_size": int},
-    "lessfirst": {"first_stage_less_layers": int},
-    "lesslast": {"last_stage_less_layers": int},
-    "every": {"recompute_every": int},
-    "bucket": {"gradient_bucket_bytes": int},
-}
-"""Words with a number: the fields they set, ``int`` standing for the number."""
+_SHARDED: Mapping[str, ShardLevel] = {"zero": ShardLevel.OPTIMIZER, "fsdp": ShardLevel.PARAMETERS}
+"""Words of the shard degree, which say what is sharded too."""
 
-_SWITCHES: Mapping[str, Mapping[str, Any]] = {
-    "sp": {"sequence_parallel": True},
-    "reshard": {"reshard_after_forward": True},
-    "unfused-norm": {"fused_norm": False},
-    "async-tp": {"async_tensor_parallel": True},
-    "gathered-logits": {"loss_parallel": False},
-    "fp32-reduce": {"fp32_gradient_reduce": True},
-    "offload": {"offload_activations": True},
-    "compiled": {"compiled": True},
-    **{f"cp-{choice.label}": {"context_exchange": choice.label} for choice in ContextExchange},
-    **{f"recompute-{choice}": {"recompute": choice.label} for choice in Recompute},
-    **{choice.label: {"pipeline_schedule": choice.label} for choice in PipelineSchedule},
-    **{choice.label: {"attention_kernel": choice.label} for choice in AttentionKernel},
-    **{choice.label: {"precision": choice.label} for choice in Precision},
-    **{choice.label: {"fp8_recipe": choice.label} for choice in Fp8Recipe},
-    **{choice.label: {"optimizer_kernel": choice.label} for choice in OptimizerKernel},
+_NUMBERS: Mapping[str, str] = {
+    one.word.removesuffix("{}"): name for name, one in OPTIONS.items() if one.is_number
+} | dict.fromkeys(_SHARDED, "data_parallel_shard_degree")
+"""Fields by the word before their number."""
+
+_WORDS: Mapping[str, Mapping[str, Any]] = {
+    one.said(value): {name: one.plain(value)}
+    for name, one in OPTIONS.items()
+    for value in (one.values if one.kind == Kind.CHOICE else (not one.default,))
+    if one.word and not one.is_number
 }
-"""Words without one."""
+"""Words without a number, and what they set; a switch has one for what it is not by default."""
 
 
 def read_layout(text: str) -> dict[str, Any]:
@@ -82,21 +55,25 @@ def read_layout(text: str) -> dict[str, Any]:
     return fields
 
 
-def _fields(word: str) -> dict[str, Any]:
-    if word in _SWITCHES:
-        return dict(_SWITCHES[word])
+def _fields(word: str) -> Mapping[str, Any]:
+    if word in _WORDS:
+        return _WORDS[word]
     found = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,11})", word)
-    if found is None or found[1] not in _DEGREES:
-        known = ", ".join((*(f"{name}N" for name in _DEGREES), *_SWITCHES))
-        raise InvalidInput("layout", word, f"is no word of a layout; it has {known}", _nearest(word))
-    return {name: int(found[2]) if value is int else value for name, value in _DEGREES[found[1]].items()}
+    if found is None or found[1] not in _NUMBERS:
+        rule = "is no word of a layout; the tables of predict print layouts in them, and docs/layouts.md lists all"
+        raise InvalidInput("layout", word, rule, _nearest(word))
+    level = {"shard_level": _SHARDED[found[1]].label} if found[1] in _SHARDED else {}
+    return {_NUMBERS[found[1]]: int(found[2]), **level}
 
 
-def _nearest(word: str) -> str | None:
-    """The closest word there is, with the number that was given."""
-    number = "".join(re.findall("[1-9][0-9]*$", word)) or "1"
-    near = get_close_matches(word, (*_SWITCHES, *(f"{name}{number}" for name in _DEGREES)), 1)
-    return near[0] if near else None
+def _nearest(word: str) -> str:
+    """The closest word there is, however far; with the number that was given, if one was."""
+    number = "".join(re.findall("[1-9][0-9]*$", word))
+    numbered = [f"{name}{number or 1}" for name in _NUMBERS]
+    near = get_close_matches(word, (*_WORDS, *numbered), 1) or get_close_matches(
+        word, numbered if number else (*_WORDS,), 1, 0.0
+    )
+    return near[0]
 
 
 def _document(text: str) -> dict[str, Any]:

@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+
+from autotuner.errors import InvalidInput
 
 __all__ = [
     "ClusterArgument",
     "GlobalBatch",
     "Json",
+    "LayoutText",
     "Model",
     "OptionalCluster",
     "OptionalGlobalBatch",
+    "OptionalLayoutText",
     "OptionalModel",
     "OptionalSeqLen",
     "OptionalStack",
+    "OptionalTrialId",
     "SeqLen",
     "Server",
     "Space",
     "StackName",
     "SweepId",
     "TrialOption",
+    "stored_id",
 ]
+
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
+    """The text, if it can be the id of something stored.
+
+    Raises:
+        InvalidInput: It cannot: a path, for example.
+    """
+    if _ID.fullmatch(text):
+        return text
+    raise InvalidInput(kind, text, f"must be the id of a {kind}, as `autotuner sweep` prints it{otherwise}")
+
+
+def _sweep_id(text: str) -> str:
+    return stored_id(text, "sweep")
+
+
+def _trial_id(text: str | None) -> str | None:
+    return None if text is None else stored_id(text, "trial")
+
 
 _MODEL = typer.Option("--model", help="Catalog name, or a JSON file: ours or a config.json.")
 _CLUSTER = typer.Option("--cluster", help="'local', accelerator and count ('h100:64'), or a JSON file.")
 _GLOBAL_BATCH = typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")
 _SEQ_LEN = typer.Option("--seq-len", help="Tokens per sequence.")
 _STACK = typer.Option("--stack", help="Software that would run it; `catalog` lists them.")
+_LAYOUT = typer.Option("--layout", help="As tables print it ('fsdp8 tp4 mb1 sp'), or JSON.")
 
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[str | None, _MODEL]
@@ -38,6 +68,10 @@ GlobalBatch = Annotated[int, _GLOBAL_BATCH]
 OptionalGlobalBatch = Annotated[int | None, _GLOBAL_BATCH]
 SeqLen = Annotated[int, _SEQ_LEN]
 OptionalSeqLen = Annotated[int | None, _SEQ_LEN]
+StackName = Annotated[str, _STACK]
+OptionalStack = Annotated[str | None, _STACK]
+LayoutText = Annotated[str, _LAYOUT]
+OptionalLayoutText = Annotated[str | None, _LAYOUT]
 
 Space = Annotated[
     str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
@@ -45,9 +79,14 @@ Space = Annotated[
 TrialOption = Annotated[
     str | None, typer.Option("--trial", help='Further settings of trials, as JSON or a file: {"num_runs": 2}.')
 ]
-StackName = Annotated[str, _STACK]
-OptionalStack = Annotated[str | None, _STACK]
-SweepId = Annotated[str, typer.Argument(help="The sweep's id, as `sweep` printed it.")]
+SweepId = Annotated[str, typer.Argument(callback=_sweep_id, help="The sweep's id, as `sweep` printed it.")]
+OptionalTrialId = Annotated[
+    str | None,
+    typer.Argument(
+        callback=_trial_id,
+        help="A trial's id: its sweep's, a dash and its number, four digits. Or describe a layout by options.",
+    ),
+]
 Server = Annotated[
     str | None,
     typer.Option("--server", envvar="AUTOTUNER_SERVER", help="URL of a running service; else one in this process."),

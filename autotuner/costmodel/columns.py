@@ -7,17 +7,19 @@ million of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, TypeAlias, get_type_hints
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, Never, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.domain.choice import Choice, Precision
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.choice import Precision
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.legality import Job, Rule, illegal
+from autotuner.domain.option import Kind
 
-__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns"]
+__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns", "broken_rows", "is_one_of"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Choices: TypeAlias = npt.NDArray[np.int8]
@@ -70,23 +72,32 @@ class LayoutColumns:
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
         """Columns from one sequence per field, all equally long; converted to each field's type."""
-        return cls(**{name: np.asarray(values[name], dtype=_DTYPES[name]) for name in LAYOUT_FIELDS})
+        return cls(**{name: np.asarray(values[name], dtype=_DTYPES[one.kind]) for name, one in OPTIONS.items()})
 
     def __len__(self) -> int:
         return len(self.tensor_parallel_degree)
 
     def row(self, index: int) -> Layout:
         """The layout of one row."""
-        return Layout(**{name: _READERS[name](getattr(self, name)[index]) for name in LAYOUT_FIELDS})
+        values = {name: one.value_of(int(getattr(self, name)[index])) for name, one in OPTIONS.items()}
+        return Layout(**values)  # type: ignore[arg-type]  # each field has its own type
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         """The rows that an index array, a mask or a slice picks."""
         return LayoutColumns(**{name: getattr(self, name)[index] for name in LAYOUT_FIELDS})
 
-    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
-        """One row for each combination of the named fields that occurs, and for every row the number of its own.
+    def only(self, *names: str, **changed: npt.NDArray[Any]) -> LayoutColumns:
+        """These layouts with the named columns alone, derived ones among them; reading another raises.
 
-        The other fields of those rows are the ones of some row that has the combination.
+        What is computed once for all rows that agree in some columns is handed these, so that it reads no other.
+        Columns given by keyword stand in the place of the layouts' own.
+        """
+        return _SomeColumns({name: getattr(self, name) for name in names} | changed)
+
+    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
+        """One row for each combination of the named columns that occurs, and for every row the number of its own.
+
+        Those rows have the named columns only.
         """
         num_codes, code = 1, np.zeros(len(self), dtype=np.int64)
         for name in names:
@@ -99,7 +110,7 @@ class LayoutColumns:
         num_different, which = _ranks(code)
         first = np.zeros(num_different, dtype=np.int64)
         first[which[::-1]] = np.arange(len(self) - 1, -1, -1)
-        return self.take(first), which
+        return self.only(*names).take(first), which
 
     # ------------------------------------------------------------ derived, as in Layout
     @cached_property
@@ -128,12 +139,39 @@ class LayoutColumns:
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank
 
 
+class _SomeColumns(LayoutColumns):
+    """Layouts of which only some columns are known."""
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.__dict__.update(columns)
+
+    def __getattr__(self, name: str) -> Never:
+        raise AttributeError(f"{name} is not among {', '.join(self.__dict__)}, on which this computation may depend")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.__dict__.values()), ()))
+
+    def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
+        return _SomeColumns({name: column[index] for name, column in self.__dict__.items()})
+
+
+def broken_rows(x: LayoutColumns, job: Job, rules: Iterable[Rule]) -> Booleans:
+    """Which rows break any of the rules, each of which is written for one layout with operators that columns have."""
+    verdict = illegal(cast("Layout", x), job, rules)
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (len(x),))  # a rule of the job alone gives one answer
+
+
+def is_one_of(column: Choices, members: Iterable[int]) -> Booleans:
+    """Where a field has one of the values."""
+    return reduce(np.logical_or, (column == member for member in members))
+
+
 _MAX_COUNTED = 1 << 24
 """Values below this are told apart by counting, which is faster than sorting."""
 
 
 def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
-    """How many different values there are, none below zero, and the place of each value among them."""
+    """How many different values there are, none below zero, and the number of each value among them."""
     if len(values) and (values == values[0]).all():  # most fields of a table never vary
         return 1, np.zeros(len(values), dtype=np.int64)
     highest = int(values.max(initial=0))
@@ -143,16 +181,13 @@ def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
     index = values.astype(np.intp, copy=False)
     occurs = np.zeros(highest + 1, dtype=np.bool_)
     occurs[index] = True
-    place = np.cumsum(occurs) - 1
-    return int(place[-1]) + 1, place[index]
+    number = np.cumsum(occurs) - 1
+    return int(number[-1]) + 1, number[index]
 
 
-def _dtype(annotation: Any) -> type[np.generic]:
-    if annotation is bool:
-        return np.bool_
-    return np.int8 if issubclass(annotation, Choice) else np.int64
-
-
-_TYPES = {name: hint for name, hint in get_type_hints(Layout).items() if name in {f.name for f in fields(Layout)}}
-_DTYPES = {name: _dtype(hint) for name, hint in _TYPES.items()}
-_READERS = {name: (lambda value, hint=hint: hint(int(value))) for name, hint in _TYPES.items()}
+_DTYPES: Mapping[Kind, type[np.generic]] = {
+    Kind.DEGREE: np.int64,
+    Kind.COUNT: np.int64,
+    Kind.SWITCH: np.bool_,
+    Kind.CHOICE: np.int8,
+}

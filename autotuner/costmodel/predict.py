@@ -78,7 +78,7 @@ def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
 
 
 def predict_chunks(x: LayoutColumns, job: Job) -> Iterator[tuple[slice, PredictionColumns]]:
-    """The same chunk by chunk, each with its rows of the table, for who needs little of a table of millions."""
+    """Time and memory chunk by chunk, each with its rows of the table, for who needs little of a table of millions."""
     for start in range(0, max(1, len(x)), CHUNK):
         rows = slice(start, start + CHUNK)
         yield rows, _predict(x.take(rows), job)

@@ -15,7 +15,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.rule import Job
+from autotuner.domain.job import Job
 
 __all__ = [
     "COMMON",
@@ -43,10 +43,10 @@ class TimeError:
     """Standard deviations of log(measured / predicted).
 
     Attributes:
-        parts: Of the efficiency behind each part of ``StepTime``, by field name; shared by all layouts of a job.
-        residual: Of what is left, a layout's own.
-        common: Of a factor on all step times of a job: clocks, versions, a cluster that is slower as a whole. It says
-            nothing of which layout is better, so that a search does not blame its first measurement on parts alone.
+        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job.
+        residual: Deviation of what is left, a layout's own.
+        common: Deviation of a factor on all step times of a job: clocks, versions, a cluster that is slower as a whole.
+            It does not say which layout is better, so that a search does not blame its first measurement on parts.
     """
 
     parts: Mapping[str, float]
@@ -83,7 +83,7 @@ KNOWN = 0.2
 """Factor on ``PARTS`` where the stack's constants were fitted to published runs; the rest is its ``scatter``."""
 
 SEARCHED = 0.4
-"""The same factor for a search, which must be able to learn that this job differs; of 1, 0.4 and 0.2 it takes the
+"""Factor on ``PARTS`` for a search, which must be able to learn that this job differs; of 1, 0.4 and 0.2 it takes the
 fewest trials in replays of the published sheets."""
 
 COMMON = 0.15

@@ -6,7 +6,6 @@ A choice that would change nothing beside the others must stay at its default, s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from autotuner.domain.choice import (
     FP8_PRECISIONS,
@@ -17,10 +16,11 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
-from autotuner.domain.rule import Job, Layouts, Rule, any_of
+from autotuner.domain.job import Job
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.rule import Rule, any_of
 
-__all__ = ["CHOICE_RULES", "IDLE_RULES"]
+__all__ = ["CHOICE_RULES", "HARDWARE_RULES", "IDLE_RULES"]
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
 """Kernels that a GPU has in half precision only."""
@@ -32,7 +32,7 @@ _FP8_BLOCK = 16
 """Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``)."""
 
 
-def _splits_fp8_blocks(x: Layouts, job: Job) -> Any:
+def _splits_fp8_blocks(x: Layout, job: Job) -> bool:
     """Whether a tensor rank's share of a matrix is no whole number of blocks."""
     model, block = job.model, _FP8_BLOCK * x.tensor_parallel_degree
     return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
@@ -46,7 +46,7 @@ def _labels(members: Iterable[object]) -> str:
     return ", ".join(str(m) for m in members)
 
 
-def _num_gradients(x: Layouts) -> Any:
+def _num_gradients(x: Layout) -> int:
     """Ranks with a gradient of their own for the same parameter: replicas, sharded or not, and parts of a sequence."""
     return x.data_parallel_degree * x.context_parallel_degree
 
@@ -75,6 +75,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
             f"not {x.attention_kernel}"
         ),
         lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
+        is_of_hardware=True,
     ),
     Rule(
         "flash-needs-half-precision",
@@ -127,6 +128,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.fp8_recipe != Fp8Recipe.TENSORWISE) & (any_of(x.precision, FP8_PRECISIONS) == 0),
         lambda x, j: f"{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
         lambda x, j: Fp8Recipe.TENSORWISE.label,
+        is_idle=True,
     ),
     Rule(
         "gathered-logits-need-tensor-ranks",
@@ -134,6 +136,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.loss_parallel == 0) & (x.tensor_parallel_degree == 1),
         lambda x, j: "one tensor rank holds all logits; there is nothing to gather",
         lambda x, j: True,
+        is_idle=True,
     ),
     Rule(
         "async-tensor-parallel-needs",
@@ -144,6 +147,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks",
         lambda x, j: False,
+        is_idle=True,
     ),
     Rule(
         "async-tensor-parallel-on-hardware",
@@ -151,6 +155,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.async_tensor_parallel != 0) & (j.cluster.accelerator.kind != "cuda"),
         lambda x, j: f"{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
         lambda x, j: False,
+        is_of_hardware=True,
     ),
     Rule(
         "context-exchange-needs-context-ranks",
@@ -158,6 +163,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.context_exchange != ContextExchange.RING) & (x.context_parallel_degree == 1),
         lambda x, j: "one context rank holds the whole sequence; there is nothing to exchange",
         lambda x, j: ContextExchange.RING.label,
+        is_idle=True,
     ),
     Rule(
         "heads-per-context-rank",
@@ -178,6 +184,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.recompute_every > 1) & (x.recompute == Recompute.NONE),
         lambda x, j: "no layer recomputes, so there is no every n-th",
         lambda x, j: 1,
+        is_idle=True,
     ),
     Rule(
         "recompute-interval-within-stage",
@@ -199,6 +206,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
             else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
         ),
         lambda x, j: DEFAULT_BUCKET_BYTES,
+        is_idle=True,
     ),
     Rule(
         "fp32-reduce-needs-half-precision",
@@ -206,6 +214,7 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (_num_gradients(x) == 1)),
         lambda x, j: "gradients in fp32, or of one replica, are summed in fp32 already",
         lambda x, j: False,
+        is_idle=True,
     ),
     Rule(
         "offload-on-hardware",
@@ -213,18 +222,12 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.offload_activations != 0) & (j.cluster.accelerator.kind == "cpu"),
         lambda x, j: "the activations of a CPU lie in the host's memory already",
         lambda x, j: False,
+        is_of_hardware=True,
     ),
 )
 
-_IDLE = (
-    "recipe-needs-fp8",
-    "gathered-logits-need-tensor-ranks",
-    "async-tensor-parallel-needs",
-    "context-exchange-needs-context-ranks",
-    "recompute-interval-needs-recompute",
-    "buckets-need-replicas",
-    "fp32-reduce-needs-half-precision",
-)
-
-IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.name in _IDLE)
+IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_idle)
 """Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
+
+HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_of_hardware)
+"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.domain.choice import AttentionKernel, Precision
 from autotuner.domain.cluster import Cluster
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 
 __all__ = ["default_space"]
 

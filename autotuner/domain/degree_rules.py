@@ -5,12 +5,11 @@ A rule whose field is a degree reads degrees and the schedule only: the space ju
 
 from __future__ import annotations
 
-from typing import Any
-
 from autotuner.domain.check import nearest_divisor
 from autotuner.domain.choice import PipelineSchedule
+from autotuner.domain.job import Job
 from autotuner.domain.layout import Layout
-from autotuner.domain.rule import Job, Layouts, Rule, any_of, maximum
+from autotuner.domain.rule import Rule, any_of, maximum
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES, layers_per_stage
 
 __all__ = ["DEGREE_RULES"]
@@ -25,11 +24,11 @@ def _expert_ffn_size(job: Job) -> int:
     return job.model.experts.expert_ffn_size if job.model.experts else 0
 
 
-def _batch_remainder(x: Layouts, job: Job) -> Any:
+def _batch_remainder(x: Layout, job: Job) -> int:
     return job.workload.global_batch_size % (x.data_parallel_degree * x.micro_batch_size)
 
 
-def _fewest_micro_batches(x: Layouts) -> Any:
+def _fewest_micro_batches(x: Layout) -> int:
     """One per pipeline rank; DualPipeV runs two at once, one from each end (github.com/deepseek-ai/DualPipe)."""
     return x.pipeline_parallel_degree * (1 + (x.pipeline_schedule == PipelineSchedule.DUALPIPEV))
 
@@ -43,7 +42,7 @@ _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank; zero_bubble runs with any number."""
 
 
-def _smallest_stage(x: Layouts, job: Job) -> Any:
+def _smallest_stage(x: Layout, job: Job) -> int:
     """Layers of the smaller one of the two end stages, or of an even split's last stage."""
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)

@@ -19,7 +19,7 @@ from autotuner.domain.choice import (
 )
 from autotuner.domain.option import CostPart, Kind, Option, Topic, degree, option, options_of
 
-__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout"]
+__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout", "fields_entering"]
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's ``bucket_cap_mb`` (PyTorch's documentation, 2.13)."""
@@ -331,6 +331,13 @@ class Layout:
             values |= {"precision": Precision.FP32, "fp32_gradient_reduce": False}  # gradients are fp32 already
         return replace(self, **values)  # type: ignore[arg-type]  # each field has its own type
 
+    def says(self, name: str) -> bool:
+        """Whether the layout's name holds the value of a field: it differs from plain, or is always of interest."""
+        one = OPTIONS[name]
+        if one.said_beside:
+            return bool(getattr(self, one.said_beside) > 1)
+        return bool(one.always_said or getattr(self, name) != one.default)
+
     def __str__(self) -> str:
         """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 full``."""
         return " ".join(self._words())
@@ -338,17 +345,12 @@ class Layout:
     def _words(self) -> Iterator[str]:
         for name, one in _IN_ORDER_OF_NAME:
             value = getattr(self, name)
-            if not self._is_said(value, one):
+            if not self.says(name):
                 continue
             if name == "data_parallel_shard_degree" and self.shard_level == ShardLevel.PARAMETERS:
                 yield f"fsdp{value}"
             elif one.word:
                 yield one.said(value)
-
-    def _is_said(self, value: int, one: Option) -> bool:
-        if one.said_beside:
-            return bool(getattr(self, one.said_beside) > 1)
-        return one.always_said or value != one.default
 
 
 OPTIONS: dict[str, Option] = options_of(Layout)
@@ -364,6 +366,12 @@ RANK_DEGREES = (
     "data_parallel_replicate_degree",
 )
 """Degrees whose product is the number of ranks, in the order in which sentences name them."""
+
+
+def fields_entering(part: CostPart) -> tuple[str, ...]:
+    """Every field that a part of the cost model depends on, those of the parts inside it included."""
+    return tuple(name for name, one in OPTIONS.items() if one.enters <= part)
+
 
 _FROM_ONE = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 1)
 _FROM_ZERO = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 0)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from autotuner.domain.choice_rules import CHOICE_RULES
 from autotuner.domain.degree_rules import DEGREE_RULES
+from autotuner.domain.job import Job
 from autotuner.domain.layout import Layout
-from autotuner.domain.rule import Job, Layouts, Reason, Rule
+from autotuner.domain.rule import Reason, Rule
 from autotuner.domain.trial_rules import TRIAL_RULES
+from autotuner.domain.wire import to_dict
+from autotuner.errors import InvalidInput
 
-__all__ = ["RULES", "TRIAL_RULES", "Job", "Reason", "Rule", "illegal", "reasons"]
+__all__ = ["RULES", "TRIAL_RULES", "Job", "Reason", "Rule", "illegal", "reasons", "require_legal"]
 
 RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES)
 """Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
@@ -26,9 +28,19 @@ def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tu
     )
 
 
-def illegal(layouts: Layouts, job: Job, rules: Iterable[Rule]) -> Any:
-    """Whether any of the rules is broken: a bool for one layout, a bool column for columns."""
-    verdict: Any = False
+def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
+    """Return if the layout keeps all rules.
+
+    Raises:
+        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+    """
+    for reason in reasons(layout, job, rules):
+        raise InvalidInput(reason.path, to_dict(reason.value(layout, job)), reason.message, reason.nearest)
+
+
+def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:
+    """Whether any of the rules is broken."""
+    verdict = False
     for rule in rules:
-        verdict = verdict | rule.broken(layouts, job)
+        verdict = verdict | rule.broken(layout, job)
     return verdict

@@ -54,6 +54,11 @@ class Objective:
         measured = [(trial, trial.measurement) for trial in trials if trial.measurement and trial.is_ranked]
         return [trial for trial, found in sorted(measured, key=lambda pair: (-self.value(pair[1]), pair[0].number))]
 
+    @property
+    def noun(self) -> str:
+        """What the value is called in a sentence."""
+        return {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}[self.metric]
+
     def in_words(self, value: float) -> str:
         """The value as people read it: ``41.0 % MFU``, ``104 ktoken/s``."""
         match self.metric:

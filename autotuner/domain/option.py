@@ -113,6 +113,20 @@ class Option:
         """An integer of a column as the field's own type: a number, a bool or a member of its ``Choice``."""
         return type(self.default)(number)
 
+    def plain(self, value: int) -> int | str:
+        """A value as JSON and Optuna hold it: a choice by its word."""
+        return value.label if isinstance(value, Choice) else value
+
+    def from_plain(self, value: int | str, name: str) -> int:
+        """What ``plain`` was made of.
+
+        Raises:
+            InvalidInput: No member of the choice has that word; with the nearest.
+        """
+        if isinstance(self.default, Choice):
+            return type(self.default).from_label(value, name)
+        return self.value_of(int(value))
+
     def said(self, value: int) -> str:
         """The word for a value."""
         return self.word.format(value)

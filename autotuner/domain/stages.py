@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from autotuner.domain.model import TransformerSpec
-from autotuner.domain.rule import Layouts
 
 __all__ = [
     "ONE_STAGE_SCHEDULES",
@@ -37,7 +35,7 @@ def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
     return range(start, start + sizes[stage])
 
 
-def layers_per_stage(x: Layouts, num_layers: int) -> Any:
+def layers_per_stage(x: Layout, num_layers: int) -> int:
     """Layers of a stage in the middle, of one layout or of columns; the ends may have fewer, the earliest one more."""
     return (num_layers + x.first_stage_less_layers + x.last_stage_less_layers) // x.num_stages
 

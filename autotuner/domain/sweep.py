@@ -2,81 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autotuner.domain import check
-from autotuner.domain.choice import (
-    AttentionKernel,
-    Choice,
-    ContextExchange,
-    Fp8Recipe,
-    OptimizerKernel,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.legality import Job
 from autotuner.domain.loss_gate import LossGate
 from autotuner.domain.objective import Objective
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.trial import TrialSettings, TrialState
-from autotuner.errors import InvalidInput
 
-__all__ = ["Budget", "Event", "SearchSpace", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpace:
-    """Values that each axis may take; None: every value that is legal.
-
-    Axes that a default leaves narrow (schedules, kernels, precision) hold what is widely run; a caller widens
-    them by name.
-    """
-
-    tensor_parallel_degree: tuple[int, ...] | None = None
-    pipeline_parallel_degree: tuple[int, ...] | None = None
-    context_parallel_degree: tuple[int, ...] | None = (1,)
-    expert_parallel_degree: tuple[int, ...] | None = None
-    data_parallel_shard_degree: tuple[int, ...] | None = None
-    virtual_stages_per_rank: tuple[int, ...] | None = None
-    micro_batch_size: tuple[int, ...] | None = None
-    pipeline_schedule: tuple[PipelineSchedule, ...] = (
-        PipelineSchedule.ONE_F_ONE_B,
-        PipelineSchedule.INTERLEAVED_1F1B,
-    )
-    sequence_parallel: tuple[bool, ...] = (False, True)
-    shard_level: tuple[ShardLevel, ...] = (ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS)
-    reshard_after_forward: tuple[bool, ...] = (False, True)
-    recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-    attention_kernel: tuple[AttentionKernel, ...] = (AttentionKernel.FLASH,)
-    precision: tuple[Precision, ...] = (Precision.BF16,)
-    fused_norm: tuple[bool, ...] = (True,)
-    first_stage_less_layers: tuple[int, ...] = (0,)
-    last_stage_less_layers: tuple[int, ...] = (0,)
-    loss_parallel: tuple[bool, ...] = (True,)
-    async_tensor_parallel: tuple[bool, ...] = (False,)
-    context_exchange: tuple[ContextExchange, ...] = (ContextExchange.RING,)
-    recompute_every: tuple[int, ...] = (1,)
-    gradient_bucket_bytes: tuple[int, ...] = (DEFAULT_BUCKET_BYTES,)
-    fp32_gradient_reduce: tuple[bool, ...] = (False,)
-    fp8_recipe: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE,)
-    compiled: tuple[bool, ...] = (False,)
-    optimizer_kernel: tuple[OptimizerKernel, ...] = (OptimizerKernel.FUSED,)
-    offload_activations: tuple[bool, ...] = (False,)
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            values = getattr(self, name)
-            if values is not None and not values:
-                raise InvalidInput(name, [], "must name at least one value, or be left out")
-            if values is not None and len(set(values)) != len(values):
-                raise InvalidInput(name, list(values), "must name each value once")
-            lowest = 0 if values is not None and (isinstance(values[0], bool | Choice) or "_less_" in name) else 1
-            if values is not None and min(values) < lowest:
-                raise InvalidInput(name, list(values), f"must hold values of {lowest} or more", lowest)
+__all__ = ["Budget", "Event", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +99,14 @@ class SweepRequest:
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
         check.positive(self, "max_parallel_trials")
+
+    @property
+    def trial_job(self) -> Job:
+        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        cluster = self.job.cluster
+        memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
+        accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
+        return replace(self.job, cluster=replace(cluster, accelerator=accelerator))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

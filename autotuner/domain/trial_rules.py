@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from autotuner.domain.choice import (
     FP8_PRECISIONS,
@@ -14,7 +13,9 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.rule import Job, Layouts, Rule, any_of, maximum
+from autotuner.domain.job import Job
+from autotuner.domain.layout import Layout
+from autotuner.domain.rule import Rule, any_of, job_rule, maximum
 
 __all__ = ["TRIAL_RULES"]
 
@@ -44,23 +45,23 @@ def _shared_ffn_size(job: Job) -> int:
     return experts.num_shared_experts * experts.expert_ffn_size if experts else 0
 
 
-def _ranks_of_all_experts(x: Layouts) -> Any:
+def _ranks_of_all_experts(x: Layout) -> int:
     """Ranks that hold each element of a layer's experts once."""
     return x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree
 
 
-def _shards_experts_alone(x: Layouts) -> Any:
+def _shards_experts_alone(x: Layout) -> bool:
     """Whether a layer's experts are sharded by themselves: they have ranks of their own, several of which hold each."""
     several = (x.data_parallel_replicate_degree > 1) | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
     return (x.expert_parallel_degree > 1) & several
 
 
-def _attends_by_blocks(x: Layouts) -> Any:
+def _attends_by_blocks(x: Layout) -> bool:
     """Whether context ranks merge their attention block by block."""
     return (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
 
 
-def _left_of_rounds(x: Layouts, j: Job) -> Any:
+def _left_of_rounds(x: Layout, j: Job) -> int:
     """Micro-batches left over by the rounds that ``ScheduleInterleavedZeroBubble`` makes of them."""
     num_micro_batches = j.workload.num_micro_batches(x)
     return num_micro_batches % maximum(1, num_micro_batches // x.pipeline_parallel_degree)
@@ -140,11 +141,12 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: f"the trial job attends by PyTorch's own kernels, and {x.attention_kernel} is none of them",
         lambda x, j: AttentionKernel.FLASH.label,
     ),
-    Rule(
+    job_rule(
         "trial-runs-torch",
-        "precision",
-        lambda x, j: (x.world_size > 0) & (j.stack.name != "torch"),
-        lambda x, j: f"the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
+        "stack.name",
+        lambda j: j.stack.name != "torch",
+        lambda j: f"the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
+        "torch",
     ),
     Rule(
         "trial-merges-blocks",
@@ -242,11 +244,11 @@ TRIAL_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: False,
     ),
-    Rule(
+    job_rule(
         "trial-attends-without-latents",
-        "attention_kernel",
-        lambda x, j: (x.world_size > 0) & (j.model.latent_attention is not None),
-        lambda x, j: "the trial job has no multi-head latent attention yet",
+        "model.latent_attention",
+        lambda j: j.model.latent_attention is not None,
+        lambda j: "the trial job has no multi-head latent attention yet",
     ),
     Rule(
         "trial-efficient-attention-has-equal-heads",
@@ -294,18 +296,17 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: f"torch compiles FlexAttention for heads of 16 or more, and not for heads of {j.model.head_dim}",
         lambda x, j: AttentionKernel.FLASH.label,
     ),
-    Rule(
+    job_rule(
         "trial-rotates-pairs",
-        "attention_kernel",
-        lambda x, j: (x.world_size > 0) & (j.model.num_learned_positions == 0) & (j.model.head_dim % 2 != 0),
-        lambda x, j: f"rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
+        "model.head_dim",
+        lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
+        lambda j: f"rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
     ),
-    Rule(
+    job_rule(
         "trial-keeps-fp32-moments",
-        "precision",
-        lambda x, j: (x.world_size > 0) & (j.workload.optimizer_state_precision != "fp32"),
-        lambda x, j: (
-            "the trial job keeps AdamW's moments in fp32; set the workload's optimizer_state_precision to fp32"
-        ),
+        "workload.optimizer_state_precision",
+        lambda j: j.workload.optimizer_state_precision != "fp32",
+        lambda j: "the trial job keeps AdamW's moments in fp32",
+        "fp32",
     ),
 )

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import socket
 import subprocess
-import sys
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
+from itertools import takewhile
 
 import psutil
 
 from autotuner.catalog.load import load_accelerator, load_cluster
 from autotuner.domain.cluster import Cluster
-from autotuner.errors import InvalidInput
+from autotuner.errors import AutotunerError, InvalidInput
+from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = ["detect_cluster", "gpu_names", "host_hash"]
+__all__ = ["detect_cluster", "gpu_names", "host_hash", "visible_gpus"]
 
 _LOCAL = "local"
-_GEMM_TIMEOUT_S = 45.0
 _DRIVER_TIMEOUT_S = 10.0
-
 
 _BY_DRIVER_NAME = {
     "Tesla V100-SXM2-32GB": "v100",
@@ -49,44 +47,33 @@ def detect_cluster() -> Cluster:
     Raises:
         InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
     """
-    names = gpu_names()
-    return _gpus(names) if names else _cores()
+    num_gpus = len(visible_gpus())
+    return _gpus(gpu_names(), num_gpus) if num_gpus else _cores()
 
 
-def _gpus(names: list[str]) -> Cluster:
+def _gpus(names: list[str], num_gpus: int) -> Cluster:
     found = _BY_DRIVER_NAME.get(names[0])
     if found is None:
         near = get_close_matches(names[0], _BY_DRIVER_NAME, 1)
         raise InvalidInput("cluster", names[0], "is a GPU that the catalog does not know", near[0] if near else None)
-    return replace(load_cluster(f"{found}:1x{len(names)}"), name=_LOCAL)
+    return replace(load_cluster(f"{found}:1x{num_gpus}"), name=_LOCAL)
 
 
 def _cores() -> Cluster:
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    rates = _gemm_rates()
+    try:
+        fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
+    except AutotunerError as error:
+        raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {error}") from error
     core = replace(
         load_accelerator("cpu"),
         memory_bytes=psutil.virtual_memory().total // num_cores,
-        fp32_flop_per_s=rates["fp32_flop_per_s"],
-        bf16_flop_per_s=rates["bf16_flop_per_s"],
+        fp32_flop_per_s=fp32_flop_per_s,
+        bf16_flop_per_s=bf16_flop_per_s,
         peak_source=f"measured GEMM rate of {num_cores} busy cores",
         peak_is_measured=True,
     )
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
-
-
-def _gemm_rates() -> dict[str, float]:
-    """FLOP/s of one core by precision, while all cores multiply; measured by the trial job's own code."""
-    command = [sys.executable, "-m", "trials.benchmarks.gemm"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GEMM_TIMEOUT_S, check=True)
-        rates = json.loads(done.stdout.splitlines()[-1])
-        return {name: float(rates[name]) for name in ("fp32_flop_per_s", "bf16_flop_per_s")}
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().splitlines()[-1:] or ["no output"]
-        raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {last[0]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise InvalidInput("cluster", _LOCAL, "cannot measure this machine's cores: they are too busy") from error
 
 
 def gpu_names() -> list[str]:
@@ -99,6 +86,20 @@ def gpu_names() -> list[str]:
     except subprocess.TimeoutExpired:
         return []  # a driver that hangs runs no trial either
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that trials may use: those of ``CUDA_VISIBLE_DEVICES`` where it is set, else the driver's, by number."""
+    all_gpus = tuple(map(str, range(len(gpu_names()))))
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None or not all_gpus:
+        return all_gpus
+    return tuple(takewhile(_is_device, map(str.strip, wanted.split(","))))
+
+
+def _is_device(name: str) -> bool:
+    """CUDA reads the variable up to the first name that is none; ``-1`` is the usual one."""
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def host_hash() -> str:

@@ -56,12 +56,12 @@ class FakeLauncher:
         self.specs: list[TrialSpec] = []
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Nothing: every cluster can be pretended."""
+        """Never a reason: every cluster can be pretended."""
         del cluster
         return None
 
     def capacity(self, cluster: Cluster) -> int:
-        """As many as the constructor was told."""
+        """The number that the constructor was told."""
         del cluster
         return self._capacity
 
@@ -77,7 +77,7 @@ class FakeLauncher:
         return watcher.stop_requested() or outcome
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Release nothing: nothing is kept."""
 
 
 def _report(spec: TrialSpec, measurement: Measurement, step: int, loss: float) -> StepReport:

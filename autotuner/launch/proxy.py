@@ -105,7 +105,7 @@ def _required(found: tuple[TrialSpec, TrialSpec] | None) -> tuple[TrialSpec, Tri
 
 
 def _hardware_flop(measurement: Measurement) -> float:
-    """Per step, recomputed ones included."""
+    """FLOP of a step, recomputed ones included."""
     return measurement.hfu * measurement.peak_flop_per_s * measurement.step_time_s
 
 
@@ -121,7 +121,7 @@ def _out_of_memory(spec: TrialSpec, line: _Line, peak_bytes: tuple[int, ...]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """Through the figures of two numbers of layers, to a third.
+    """A straight line through the figures of two numbers of layers, to a third.
 
     A deeper model never takes less: where noise has the line fall, the deeper figure stands.
     """
@@ -146,15 +146,15 @@ class _Line:
         return math.hypot((1.0 + self._steps) * deep, self._steps * shallow)
 
     def all_bytes(self, shallow: Sequence[int], deep: Sequence[int]) -> tuple[int, ...]:
-        """Rank by rank."""
+        """The bytes of each rank of the whole model."""
         return tuple(round(self.at(few, many)) for few, many in zip(shallow, deep, strict=True))
 
     def phases(self, shallow: PhaseTimes, deep: PhaseTimes) -> PhaseTimes:
-        """Phase by phase."""
+        """The time of each phase of the whole model's step."""
         return PhaseTimes(**{f.name: self.at(getattr(shallow, f.name), getattr(deep, f.name)) for f in fields(deep)})
 
     def breakdown(self, shallow: Breakdown | None, deep: Breakdown | None) -> Breakdown | None:
-        """Part by part, for the rank that computes longest at the deeper of the two."""
+        """The parts of the whole model's step, for the rank that computes longest at the deeper of the two."""
         if shallow is None or deep is None:
             return None
         times = [f.name for f in fields(deep) if f.name != "rank"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from autotuner.domain.trial import TrialSpec
-from autotuner.launch.files import TrialFiles
-from autotuner.launch.processes import MARK
+from autotuner.errors import AutotunerError
+from autotuner.launch.processes import ATTEMPT_ID
+from autotuner.launch.reports import TrialFiles
 
-__all__ = ["Death", "Ranks", "Starter", "environment"]
+__all__ = ["CannotRun", "Death", "Ranks", "Starter", "environment", "launcher_work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class Ranks(Protocol):
         ...
 
     def deaths(self) -> Sequence[Death]:
-        """Those that died of themselves, in the order they were found."""
+        """Ranks that died of themselves, in the order they were found."""
         ...
 
     def log(self) -> str:
@@ -38,7 +40,7 @@ class Ranks(Protocol):
         ...
 
     def end(self, *, grace_s: float) -> tuple[int, ...]:
-        """End those that are left, and return when none is that can be ended.
+        """End the ranks that are left, and return when none is that can be ended.
 
         Args:
             grace_s: What they may take to leave after SIGTERM; those that could use it get it.
@@ -50,10 +52,16 @@ class Ranks(Protocol):
 
 
 class Starter(Protocol):
-    """Starts the ranks of trials on this machine; every process of a trial carries its mark."""
+    """Starts the ranks of trials on this machine, of several at once if asked from several threads."""
 
-    def start(self, spec: TrialSpec, files: TrialFiles, mark: str) -> Ranks:
-        """Start ranks that read ``files.spec`` and append to ``files.reports``; returns before they run."""
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        """Start ranks that read ``files.spec`` and append to ``files.reports``; returns before they run.
+
+        Args:
+            spec: The trial, of which only the number of ranks counts here.
+            files: The same trial in files.
+            environment: All variables of the ranks' processes; ``ATTEMPT_ID`` is one of them.
+        """
         ...
 
     def close(self) -> None:
@@ -61,9 +69,27 @@ class Starter(Protocol):
         ...
 
 
-def environment(spec: TrialSpec, mark: str) -> dict[str, str]:
-    """The caller's environment, with one thread per rank and gloo on the loopback of this one machine."""
-    variables = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+class CannotRun(AutotunerError):
+    """A launcher's own trouble: a disk that is full, a work directory that is gone, a process that cannot start."""
+
+
+@contextmanager
+def launcher_work() -> Iterator[None]:
+    """Files and processes of the launcher's own: an ``OSError`` in here is ``CannotRun``, and no watcher is asked."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotRun(str(error)) from error
+
+
+def environment(spec: TrialSpec, attempt_id: str, devices: Sequence[str]) -> dict[str, str]:
+    """The caller's environment, with one thread per rank, its devices, and gloo on the loopback of this one machine.
+
+    Local ranks count from 0 within the devices.
+    """
+    variables = {**os.environ, ATTEMPT_ID: attempt_id, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if spec.device == "cpu":
         variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    else:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return variables

@@ -1,4 +1,4 @@
-"""What the ranks of a trial wrote so far, read from their JSON-lines file while it grows."""
+"""The files of one attempt at a trial, and what its ranks write into them, read while it grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,44 @@ from typing import Any
 from autotuner.domain.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
-__all__ = ["RankFailure", "Reports"]
+__all__ = ["RankFailure", "Reports", "TrialFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFiles:
+    """The directory of an attempt, and what lies in it."""
+
+    directory: Path
+
+    @property
+    def spec(self) -> Path:
+        """What to run; written before any rank is started."""
+        return self.directory / "spec.json"
+
+    @property
+    def reports(self) -> Path:
+        """What the ranks append to."""
+        return self.directory / "reports.jsonl"
+
+    @property
+    def agent_log(self) -> Path:
+        """What torchrun itself prints."""
+        return self.directory / "torchrun.log"
+
+    @property
+    def deaths(self) -> Path:
+        """The ranks that torchrun found dead, written when it ends."""
+        return self.directory / "deaths.json"
+
+    @property
+    def rank_logs(self) -> Path:
+        """Holds, at some depth, a directory per rank with what it printed; its name is the rank."""
+        return self.directory / "ranks"
+
+    def read_rank_logs(self) -> dict[int, str]:
+        """Each rank's standard error, by rank; torchrun nests it as ``<run>/attempt_0/<rank>/stderr.log``."""
+        paths = sorted(self.rank_logs.rglob("stderr.log"))
+        return {int(path.parent.name): path.read_text(errors="replace") for path in paths}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +76,13 @@ class Reports:
         self.measurement: Measurement | None = None
         self.failures: list[RankFailure] = []
 
-    def new_steps(self) -> Iterator[StepReport]:
+    def new_steps(self) -> list[StepReport]:
         """Read what was added; the steps come back, everything else is kept."""
+        steps = []
         for document in self._new_lines():
             match document.pop("type"):
                 case "step":
-                    yield from_dict(StepReport, document)
+                    steps.append(from_dict(StepReport, document))
                 case "measurement":
                     self.measurement = from_dict(Measurement, document)
                 case "breakdown" if self.measurement is not None:
@@ -53,6 +91,7 @@ class Reports:
                     self.failures.append(from_dict(RankFailure, document))
                 case _:
                     pass  # "started" only shows a reader of the file how far a trial came
+        return steps
 
     def _new_lines(self) -> Iterator[dict[str, Any]]:
         """Complete lines only; a line still being written is left for the next call."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.ranks import Death, Ranks
@@ -28,7 +27,7 @@ def is_complete(spec: TrialSpec, reports: Reports) -> bool:
 
 
 def verdict(
-    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Path, timed_out: bool, oom_killed: bool
+    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Mapping[int, str], timed_out: bool, oom_killed: bool
 ) -> Measurement | TrialFailure:
     """How the trial ended, judged by what its ranks reported and what whoever started them saw of them.
 
@@ -37,7 +36,14 @@ def verdict(
     One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
     rank reported anything else and none was killed.
 
-    The kernel's out-of-memory killer counts per machine: ``oom_killed`` says that it struck while the trial ran.
+    Args:
+        spec: The trial.
+        reports: What its ranks wrote, read to the end.
+        ranks: As whoever started them saw them.
+        rank_logs: Each rank's standard error, as far as there is one.
+        timed_out: The trial ran past its limit.
+        oom_killed: An out-of-memory killer struck where the ranks ran, while they did; so a rank that SIGKILL ended ran
+            out of memory.
     """
     measured = reports.measurement
     if measured is not None and is_complete(spec, reports):
@@ -47,30 +53,29 @@ def verdict(
 
 
 def _failure(
-    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Path, timed_out: bool, oom_killed: bool
+    spec: TrialSpec, reports: Reports, ranks: Ranks, *, rank_logs: Mapping[int, str], timed_out: bool, oom_killed: bool
 ) -> TrialFailure:
-    logs = dict(_rank_logs(rank_logs))
     own = [failure for failure in reports.failures if failure.kind != FailureKind.COMMUNICATION]
     if own:
-        return _reported(own[0], logs)
+        return _reported(own[0], rank_logs)
     if timed_out:
-        return _timed_out(spec, logs)
+        return _timed_out(spec, rank_logs)
     reported = {failure.rank for failure in reports.failures}
     if silent := next((death for death in ranks.deaths() if death.rank not in reported), None):
-        return _killed(silent, logs, oom_killed=oom_killed)
+        return _killed(silent, rank_logs, oom_killed=oom_killed)
     if reports.failures:
-        return _reported(reports.failures[0], logs)
+        return _reported(reports.failures[0], rank_logs)
     message = "the ranks ended, or never started, without a report"
     return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(ranks.log()))
 
 
-def _reported(failure: RankFailure, logs: dict[int, str]) -> TrialFailure:
+def _reported(failure: RankFailure, logs: Mapping[int, str]) -> TrialFailure:
     log = logs.get(failure.rank, "")
     tail = _tail(log if failure.traceback in log else log + failure.traceback)
     return TrialFailure(kind=failure.kind, message=failure.message, rank=failure.rank, log_tail=tail)
 
 
-def _timed_out(spec: TrialSpec, logs: dict[int, str]) -> TrialFailure:
+def _timed_out(spec: TrialSpec, logs: Mapping[int, str]) -> TrialFailure:
     rank = _stuck_rank(logs)
     message = f"no result within {format_seconds(spec.settings.timeout_s)}"
     if rank is not None:
@@ -79,7 +84,7 @@ def _timed_out(spec: TrialSpec, logs: dict[int, str]) -> TrialFailure:
     return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
 
 
-def _killed(death: Death, logs: dict[int, str], *, oom_killed: bool) -> TrialFailure:
+def _killed(death: Death, logs: Mapping[int, str], *, oom_killed: bool) -> TrialFailure:
     rank, exit_code = death.rank, death.exit_code
     cause = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
     by_kernel = oom_killed and exit_code == -signal.SIGKILL
@@ -88,7 +93,7 @@ def _killed(death: Death, logs: dict[int, str], *, oom_killed: bool) -> TrialFai
     return TrialFailure(kind=kind, message=message, rank=rank, log_tail=_tail(logs.get(rank, "")))
 
 
-def _stuck_rank(logs: dict[int, str]) -> int | None:
+def _stuck_rank(logs: Mapping[int, str]) -> int | None:
     """The rank that the others wait for: it answers with no stack at all, or else with one outside torch.distributed.
 
     In this order, since a rank may wait where Python does not see it: for DDP, in the backward pass.
@@ -103,12 +108,6 @@ def _stuck_rank(logs: dict[int, str]) -> int | None:
 
 def _innermost_frames(stack: str) -> str:
     return "\n".join(stack.splitlines()[:3])
-
-
-def _rank_logs(directory: Path) -> Iterator[tuple[int, str]]:
-    """Each rank's standard error, by rank; torchrun nests it as <run>/attempt_0/<rank>/stderr.log."""
-    for path in sorted(directory.rglob("stderr.log")):
-        yield int(path.parent.name), path.read_text(errors="replace")
 
 
 def _tail(text: str) -> str:

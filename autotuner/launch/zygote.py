@@ -1,4 +1,8 @@
-"""``trials.process.zygote`` seen from a launcher: a process with torch in it, which forks ranks when asked."""
+"""Ranks forked from processes that have imported torch and are kept from trial to trial: milliseconds to start.
+
+``Forks`` keeps such processes, ``Zygote`` is one of them (``python -m trials.process.zygote``), and ``ForkedRanks`` are
+the ranks of one trial.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,23 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.launch.processes import MARK, end_all
-from autotuner.launch.ranks import Death
+from autotuner.domain.trial import TrialSpec
+from autotuner.launch.processes import ATTEMPT_ID, end_all
+from autotuner.launch.ranks import Death, Ranks
+from autotuner.launch.reports import TrialFiles
 
-__all__ = ["ForkedRanks", "Zygote"]
+__all__ = ["ForkedRanks", "Forks", "Zygote"]
 
-_MARK_WIDTH = 200
-"""Characters that the process keeps free for a mark: a trial's id and a few more."""
+_ID_WIDTH = 200
+"""Characters that the process keeps free for the id of an attempt: a trial's id and a few more."""
+
+_TASK = "trials.process.task:run_trial"
 
 _REAPING_S = 2.0
 """A process that is well tells of its children's end within milliseconds."""
@@ -28,17 +37,51 @@ _CHUNK_BYTES = 1 << 16
 _LOG_BYTES = 1 << 16
 
 
+class Forks:
+    """Starts ranks by zygotes: one per trial that runs, so that whatever ends one trial's spares the others'.
+
+    The first trial waits for torch to be imported; later ones find an idle zygote, unless more run at once than before.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._zygotes: list[Zygote] = []
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        """Start ranks as ``Starter`` says."""
+        with self._mutex:
+            zygote = self._idle_zygote()
+            return zygote.start(_TASK, files.directory, spec.layout.world_size, environment)
+
+    def close(self) -> None:
+        """End the zygotes, and with them whatever they forked."""
+        with self._mutex:
+            for zygote in self._zygotes:
+                zygote.close()
+            self._zygotes.clear()
+
+    def _idle_zygote(self) -> Zygote:
+        for dead in [zygote for zygote in self._zygotes if zygote.is_idle and not zygote.is_alive]:
+            dead.close()
+            self._zygotes.remove(dead)
+        idle = next((zygote for zygote in self._zygotes if zygote.is_idle), None)
+        if idle is None:
+            idle = Zygote()
+            self._zygotes.append(idle)
+        return idle
+
+
 class Zygote:
-    """The process; it dies when the thread that made this object ends."""
+    """A process that forks ranks; it ends when nobody can write to it any more, so it does not outlive its launcher."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trials.process.zygote", str(os.getpid()), MARK],
+            [sys.executable, "-m", "trials.process.zygote", ATTEMPT_ID],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, MARK: " " * _MARK_WIDTH, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, ATTEMPT_ID: " " * _ID_WIDTH, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -51,8 +94,13 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process's id."""
         return self._process.pid
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no launcher follows ranks that it has forked."""
+        return not self._served
 
     @property
     def is_alive(self) -> bool:
@@ -66,13 +114,13 @@ class Zygote:
             task: ``module:function``, a ``trials.process.task.Task``.
             folder: Of this request alone; gets what the ranks print, below ``ranks``.
             num_ranks: All on this host.
-            environment: Variables that the ranks get; ``MARK`` among them, with a value of this request alone.
+            environment: Variables that the ranks get; ``ATTEMPT_ID`` is one, with a value of this request alone.
         """
-        mark = environment[MARK]
+        attempt_id = environment[ATTEMPT_ID]
         orders = {"task": task, "folder": str(folder), "num_ranks": num_ranks, "environment": dict(environment)}
-        ranks = ForkedRanks(self, mark, num_ranks)
-        self._served[mark] = ranks
-        self._requests.write(json.dumps({"id": mark, **orders}).encode() + b"\n")
+        ranks = ForkedRanks(self, attempt_id, num_ranks)
+        self._served[attempt_id] = ranks
+        self._requests.write(json.dumps({"id": attempt_id, **orders}).encode() + b"\n")
         self._requests.flush()
         return ranks
 
@@ -85,8 +133,8 @@ class Zygote:
                     ranks.heard(event)
 
     def forget(self, ranks: ForkedRanks) -> None:
-        """Nobody asks about these any more."""
-        self._served.pop(ranks.mark, None)
+        """Pass nothing on to these any more."""
+        self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
         """The last of what it wrote to its standard error."""
@@ -114,22 +162,22 @@ class Zygote:
 
 
 class ForkedRanks:
-    """Ranks that a zygote was asked for; see ``Ranks``.
+    """The ``Ranks`` that a zygote was asked for.
 
     Attributes:
-        mark: By which their processes are found.
+        attempt_id: Found in the environment of their processes.
         has_started: All are forked.
         exit_codes: Of the ranks that are gone, however they ended; below zero is the signal.
     """
 
-    def __init__(self, zygote: Zygote, mark: str, num_ranks: int) -> None:
+    def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int) -> None:
         self._zygote = zygote
         self._num_ranks = num_ranks
         self._deaths: list[Death] = []
         self._refusal = ""
         self.has_started = False
         self._is_ending = False
-        self.mark = mark
+        self.attempt_id = attempt_id
         self.exit_codes: dict[int, int] = {}
 
     def heard(self, event: Mapping[str, Any]) -> None:
@@ -145,12 +193,12 @@ class ForkedRanks:
                     self._deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
     def ended(self) -> bool:
-        """All are gone, or there never will be one."""
+        """Whether all are gone, or there never will be one."""
         self._zygote.listen()
         return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
 
     def deaths(self) -> Sequence[Death]:
-        """In the order in which the zygote saw them."""
+        """Ranks that died of themselves, in the order in which the zygote saw them."""
         return self._deaths
 
     def log(self) -> str:
@@ -167,7 +215,7 @@ class ForkedRanks:
         self._is_ending = True
         if not (self.has_started or is_over):
             self._zygote.close()  # it would fork them later
-        stuck = end_all(self.mark, grace_s=grace_s)
+        stuck = end_all(self.attempt_id, grace_s=grace_s)
         deadline = time.monotonic() + (0.0 if stuck else _REAPING_S)
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(_POLL_S)

@@ -11,7 +11,7 @@ from autotuner.costmodel.predict import predict, predict_chunks
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, Job, Rule
 from autotuner.domain.prediction import Prediction
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.search.space import legal_layouts
 
 __all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]

@@ -13,42 +13,24 @@ from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.columns import LayoutColumns, broken_rows
 from autotuner.domain.check import divisors
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.choice_rules import IDLE_RULES
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, Job, Reason, Rule, illegal
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.legality import RULES, Job, Reason, Rule
+from autotuner.domain.rule import fields_read
+from autotuner.domain.search_space import SearchSpace
 
 __all__ = ["explain_empty", "legal_layouts"]
 
-_CHOICE_FIELDS = (
-    "sequence_parallel",
-    "shard_level",
-    "reshard_after_forward",
-    "recompute",
-    "attention_kernel",
-    "precision",
-    "fused_norm",
-    "loss_parallel",
-    "async_tensor_parallel",
-    "context_exchange",
-    "recompute_every",
-    "gradient_bucket_bytes",
-    "fp32_gradient_reduce",
-    "fp8_recipe",
-    "compiled",
-    "optimizer_kernel",
-    "offload_activations",
-)
-_DEGREE_FIELDS = tuple(name for name in LAYOUT_FIELDS if name not in _CHOICE_FIELDS)
-
+_CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
+_DEGREE_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
 
 _DEFAULT = Layout()
 
@@ -105,7 +87,7 @@ def _reason(rule: Rule, broken: npt.NDArray[np.bool_], layouts: LayoutColumns, j
 
 def _verdict(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> npt.NDArray[np.bool_]:
     """Which rows break a rule, as a column even where the rules only look at the job."""
-    return np.broadcast_to(np.asarray(illegal(layouts, job, rules), dtype=np.bool_), (len(layouts),))
+    return broken_rows(layouts, job, rules)
 
 
 _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -114,7 +96,7 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 
 def _choices(job: Job, space: SearchSpace) -> _Choices:
     """Every combination that the space names; what means nothing beside the other choices has its default."""
-    combinations = zip(*product(*(getattr(space, name) for name in _CHOICE_FIELDS)), strict=True)
+    combinations = zip(*product(*(_named(space, name) for name in _CHOICE_FIELDS)), strict=True)
     choices = {name: np.asarray(values) for name, values in zip(_CHOICE_FIELDS, combinations, strict=True)}
     for rule in _named_without_default(space):
         idle = _broken_alone(rule, choices, job)
@@ -135,10 +117,9 @@ def _possible(choices: _Choices, job: Job, rules: Sequence[Rule]) -> _Choices:
 
 def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
     """Which combinations break the rule; None where it reads a degree, which they do not have."""
-    try:
-        verdict = rule.broken(SimpleNamespace(**choices), job)
-    except AttributeError:
+    if not fields_read(rule, job) <= choices.keys():
         return None
+    verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
     return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (_length(choices),))
 
 
@@ -153,15 +134,20 @@ def _settled(layouts: LayoutColumns, job: Job, space: SearchSpace) -> LayoutColu
 
 def _named_without_default(space: SearchSpace) -> list[Rule]:
     """Rules of what means nothing, for fields whose default the space does not name; if named, it is there anyway."""
-    return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in getattr(space, rule.field)]
+    return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 
 
 def _defaulted(
     column: npt.NDArray[Any], idle: npt.NDArray[np.bool_], name: str, space: SearchSpace
 ) -> npt.NDArray[Any]:
     """The default in place of the first value named; of the others it would be the same layout again."""
-    first, *_ = getattr(space, name)
+    first, *_ = _named(space, name)
     return np.where(idle & (column == first), getattr(_DEFAULT, name), column)
+
+
+def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
+    """The values of an axis that always names some."""
+    return space.values(name) or ()
 
 
 def _length(choices: _Choices) -> int:
@@ -188,11 +174,12 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
     world_size = job.cluster.world_size
     for tensor, pipeline, context in _model_splits(world_size, space):
         data = max(1, world_size // (tensor * pipeline * context))
-        batches = space.micro_batch_size or _powers_of_two_dividing(job.workload.global_batch_size // data)
-        experts = space.expert_parallel_degree or divisors(job.model.experts.num_experts if job.model.experts else 1)
-        shards = space.data_parallel_shard_degree or _shard_degrees(data, tensor * context, job)
+        batches = space.values("micro_batch_size") or _powers_of_two_dividing(job.workload.global_batch_size // data)
+        num_experts = job.model.experts.num_experts if job.model.experts else 1
+        experts = space.values("expert_parallel_degree") or divisors(num_experts)
+        shards = space.values("data_parallel_shard_degree") or _shard_degrees(data, tensor * context, job)
         schedules = tuple(_schedules(pipeline, job, space))
-        first, last = space.first_stage_less_layers, space.last_stage_less_layers
+        first, last = _named(space, "first_stage_less_layers"), _named(space, "last_stage_less_layers")
         ends = tuple(product(first, last)) if pipeline > 1 else ((0, 0),)
         for shard, expert, (schedule, virtual), batch, less in product(shards, experts, schedules, batches, ends):
             yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
@@ -203,9 +190,9 @@ def _model_splits(world_size: int, space: SearchSpace) -> list[tuple[int, int, i
     every = divisors(world_size)
     splits = list(
         product(
-            space.tensor_parallel_degree or every,
-            space.pipeline_parallel_degree or every,
-            space.context_parallel_degree or every,
+            space.values("tensor_parallel_degree") or every,
+            space.values("pipeline_parallel_degree") or every,
+            space.values("context_parallel_degree") or every,
         )
     )
     return [split for split in splits if world_size % prod(split) == 0] or splits
@@ -221,8 +208,8 @@ def _schedules(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[Pi
     if pipeline == 1:
         yield PipelineSchedule.ONE_F_ONE_B, 1
         return
-    for schedule in space.pipeline_schedule:
-        for virtual in space.virtual_stages_per_rank or _virtual_stages(schedule, pipeline, job):
+    for schedule in cast("tuple[PipelineSchedule, ...]", _named(space, "pipeline_schedule")):
+        for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, pipeline, job):
             yield schedule, virtual
 
 

@@ -11,6 +11,7 @@ from jsonschema_rs import Draft202012Validator
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.main import create_app
+from autotuner.launch.detect import detect_cluster
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 
@@ -74,6 +75,12 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(memory_store())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def measured_machine() -> None:
+    """`local` is measured once per process, which takes a busy machine longer than the client waits for an answer."""
+    detect_cluster()
 
 
 @schema.parametrize()

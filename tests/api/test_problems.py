@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import httpx
@@ -14,6 +15,8 @@ from autotuner.store.sql import SqlStore
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import tiny_model
+
+UNKNOWN_IN_A_MODEL = "is unknown here; known are " + ", ".join(field.name for field in fields(TransformerSpec))
 
 JSON = {"Content-Type": "application/json"}
 
@@ -67,14 +70,77 @@ def test_an_axis_that_does_not_exist_is_refused(client: httpx.Client) -> None:
         ('{"seed": 9223372036854775808}', "seed"),
         ('{"name": "a\\u0000b"}', "name"),
         ('{"name": "\\ud800"}', "name"),
-        ('{"space": ' + "[" * 900 + "]" * 900 + "}", "space" + ".0" * 17 + "."),
+        ('{"space": ' + "[" * 900 + "]" * 900 + "}", "space"),
+        ('{"\\ud800": 1}', "body"),
         ("[]", "body"),
         ("null", "body"),
         ("7", "body"),
     ],
 )
 def test_what_json_carries_and_a_database_does_not_is_refused(client: httpx.Client, body: str, field: str) -> None:
-    assert problem(client.post("/sweeps", content=body, headers=JSON), 422, "invalid-input")["field"] == field
+    found = problem(client.post("/sweeps", content=body, headers=JSON), 422, "invalid-input")
+    assert field in {error["field"] for error in found["errors"]}
+
+
+def test_every_rule_that_a_body_breaks_is_told_at_once(client: httpx.Client) -> None:
+    model = BODY["model"] | {"num_kv_heads": 3, "nrom": "rmsnorm"}
+    wrong = {
+        "model": model,
+        "cluster": 7,
+        "workload": {"seq_len": True},
+        "space": {"recompute": ["ful"]},
+        "seed": 2**40,
+    }
+    found = problem(client.post("/sweeps", json=wrong), 422, "invalid-input")
+    assert {(error["field"], error["rule"], error["nearest"]) for error in found["errors"]} == {
+        ("model.nrom", UNKNOWN_IN_A_MODEL, "norm"),
+        ("cluster", "must be a name or an object", None),
+        ("workload.seq_len", "must be a whole number", None),
+        ("workload.global_batch_size", "is required", None),
+        ("space.recompute.0", "must be one of none, selective, full", "full"),
+        ("seed", "must be 2147483647 or less", 2**31 - 1),
+    }
+    assert (found["field"], found["value"]) == ("model.nrom", "rmsnorm")
+    assert "and 1 more" in found["detail"]
+
+
+def test_a_description_is_held_to_its_own_rules_beside_the_others(client: httpx.Client) -> None:
+    wrong = BODY | {"model": BODY["model"] | {"num_kv_heads": 3}, "seed": -1.5, "budget": {"prune_below": 2.0}}
+    found = problem(client.post("/sweeps", json=wrong), 422, "invalid-input")
+    assert {(error["field"], error["value"], error["nearest"]) for error in found["errors"]} == {
+        ("model.num_kv_heads", 3, 2),
+        ("seed", -1.5, None),
+        ("budget.prune_below", 2.0, 1.0),
+    }
+
+
+def test_an_error_quotes_at_most_a_line_of_what_was_sent(client: httpx.Client) -> None:
+    wrong = {"name": "a\0" + "x" * 10**6, "space": {"micro_batch_size": ["y" * 1000] * 10**4}, "z" * 10**5: 1}
+    answer = client.post("/sweeps", json=BODY | wrong)
+    found = problem(answer, 422, "invalid-input")
+    assert len(found["errors"]) == 50
+    assert len(found["detail"]) < 2000
+    for error in found["errors"]:
+        assert max(len(error["field"]), len(str(error["value"]))) <= 100
+
+
+def test_a_name_that_does_not_exist_is_quoted_in_a_line(client: httpx.Client) -> None:
+    found = problem(client.post("/sweeps", json=BODY | {"model": "x" * 10**5}), 404, "not-found")
+    assert len(found["detail"]) < 200
+
+
+def test_a_config_is_held_to_the_bounds_of_our_own_fields(client: httpx.Client) -> None:
+    sizes = {"num_hidden_layers": 10**12, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
+    found = problem(
+        client.put("/models/huge", json={"model_type": "llama", "vocab_size": 256, **sizes}), 422, "invalid-input"
+    )
+    assert (found["field"], found["nearest"]) == ("num_layers", 2**31 - 1)
+
+
+@pytest.mark.parametrize("number", ["0", "1e18", "1000000000000000000", "one"])
+def test_a_page_number_has_bounds(address: str, number: str) -> None:
+    answer = httpx.get(f"{address}/", params={"number": number})
+    assert problem(answer, 422, "invalid-input")["field"] == "number"
 
 
 def test_a_body_without_its_content_type_says_which_header_to_send(client: httpx.Client) -> None:

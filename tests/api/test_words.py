@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from api import views
 from api.dashboard import words
 from api.dashboard.scatter import scatter
-from api.views import trial_view
+from api.schemas import Predicted, TrialView
 from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.store.sql import memory_store
@@ -78,14 +77,14 @@ def test_what_is_unknown_is_a_dash(value: float | None) -> None:
 
 
 def test_a_prediction_is_said_with_its_interval_and_how_likely_it_fits() -> None:
-    predicted = views.predicted(prediction(relative_error=0.124, fit_probability=0.97))
+    predicted = Predicted.of(prediction(relative_error=0.124, fit_probability=0.97))
     assert words.predicted_seconds(predicted) == "1.36 s ± 12 %"
     assert words.predicted_mfu(predicted) == "40.0 ± 5.0 %"
-    assert words.fit(predicted) == "fits, 97 %"
+    assert words.fit(predicted) == "fits, 97 % sure"
 
 
 def test_a_prediction_of_unknown_error_has_none() -> None:
-    predicted = views.predicted(prediction(relative_error=None, fit_probability=None))
+    predicted = Predicted.of(prediction(relative_error=None, fit_probability=None))
     assert (words.predicted_seconds(predicted), words.fit(predicted)) == ("1.36 s", "fits")
 
 
@@ -98,7 +97,7 @@ def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
     trials = [driver.ended(sweep, 0, measurement(mfu=0.4)), driver.ended(sweep, 1, measurement(mfu=0.2))]
-    picture = scatter([trial_view(trial) for trial in trials])
+    picture = scatter([TrialView.of(trial) for trial in trials])
     assert picture is not None
     right, slow = picture.points  # both predicted at 0.4
     assert right.x == 100 - right.y
@@ -111,7 +110,7 @@ def test_the_interval_of_a_prediction_spans_its_point_and_ends_at_the_edge() -> 
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
     sure, unsure = (driver.end(driver.start(sweep, n, relative_error=e)) for n, e in enumerate((0.25, 9.0)))
-    picture = scatter([trial_view(trial) for trial in (sure, unsure)])
+    picture = scatter([TrialView.of(trial) for trial in (sure, unsure)])
     assert picture is not None
     near, far = picture.points
     assert near.low == pytest.approx(near.x / 1.25)
@@ -123,4 +122,4 @@ def test_without_a_measurement_there_is_no_picture() -> None:
     driver = StoreDriver(store=memory_store())
     failed = driver.ended(driver.sweep(), 0, failure())
     assert scatter([]) is None
-    assert scatter([trial_view(failed)]) is None
+    assert scatter([TrialView.of(failed)]) is None

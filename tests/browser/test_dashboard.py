@@ -46,7 +46,7 @@ def test_every_predicted_number_of_the_ranking_has_its_interval(page: Page, driv
     driver.end(driver.start(sweep, 0, relative_error=0.12, fit_probability=0.97, validated=True))
     page.goto(f"/sweeps/{sweep.id}")
     cells = page.locator(".ranking tbody tr").first.locator("td.predicted")
-    expect(cells).to_have_text(["40.0 ± 4.8 %", "1.36 s ± 12 %", "5.2 MBfits, 97 %"])
+    expect(cells).to_have_text(["40.0 ± 4.8 %", "1.36 s ± 12 %", "5.2 MBfits, 97 % sure"])
     expect(page.locator("#live")).not_to_contain_text("not validated")
     expect(page.locator("line.interval")).to_have_count(1)
 

@@ -31,10 +31,10 @@ class Training:
     """What a training was seen to do.
 
     Attributes:
-        norm: Of the whole model's first gradient: AdamW forgets its scale, so the parameters would not tell.
+        norm: Norm of the whole model's first gradient: AdamW forgets its scale, so the parameters would not tell.
         losses: By step.
         first: Whole parameters before the first step, by name.
-        last: The same after the last one.
+        last: Whole parameters after the last step, by name.
     """
 
     norm: float

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layout import Layout
+from autotuner.costmodel.columns import LayoutColumns, broken_rows
+from autotuner.domain.layout import OPTIONS, Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.rule import fields_read
 from tests.properties.strategies import jobs, layouts
 
 
@@ -16,8 +18,15 @@ from tests.properties.strategies import jobs, layouts
 def test_every_rule_judges_a_column_as_it_judges_each_layout(rows: list[Layout], job: Job) -> None:
     columns = LayoutColumns.from_layouts(rows)
     for rule in (*RULES, *TRIAL_RULES):
-        verdict = np.broadcast_to(rule.broken(columns, job), (len(rows),))
-        assert [bool(v) for v in verdict] == [bool(rule.broken(row, job)) for row in rows], rule.name
+        verdict = broken_rows(columns, job, [rule])
+        assert verdict.tolist() == [bool(rule.broken(row, job)) for row in rows], rule.name
+
+
+@given(layouts, jobs)
+def test_a_rule_reads_the_same_fields_of_every_layout(layout: Layout, job: Job) -> None:
+    for rule in (*RULES, *TRIAL_RULES):
+        others = {name: one.default for name, one in OPTIONS.items() if name not in fields_read(rule, job)}
+        assert rule.broken(replace(layout, **others), job) == rule.broken(layout, job), rule.name  # type: ignore[arg-type]
 
 
 @given(st.lists(layouts, max_size=20))

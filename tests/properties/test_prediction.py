@@ -30,7 +30,7 @@ from autotuner.domain.choice import (
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
 from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory, StepTime
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.workload import Workload
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs
@@ -72,7 +72,7 @@ def some_rows(job: Job, data: st.DataObject, *further: str, **only: tuple[Any, .
     for name in CHOSEN:
         values = st.lists(st.sampled_from(getattr(WIDE, name)), min_size=1, max_size=2, unique=True)
         drawn[name] = tuple(data.draw(values))
-    layouts = legal_layouts(job, replace(WIDE, **(drawn | only)))
+    layouts = legal_layouts(job, WIDE.with_axes(**(drawn | only)))
     assume(len(layouts) > 0)
     picks = st.lists(st.integers(0, len(layouts) - 1), min_size=1, max_size=50, unique=True)
     return layouts.take(np.array(data.draw(picks)))
@@ -208,7 +208,7 @@ def test_gathered_logits_and_wider_sums_and_more_passes_never_save_time_or_memor
 
 
 @given(jobs, st.data())
-def test_layers_that_are_spared_take_no_more_time_and_keep_no_less(job: Job, data: st.DataObject) -> None:
+def test_layers_that_do_not_recompute_take_no_more_time_and_keep_no_less(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data, "recompute_every")
     every, some = both(rows, job, "recompute_every", 1, 2)
     lone = rows.pipeline_parallel_degree == 1  # stages that recompute unequal shares wait for one another

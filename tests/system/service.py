@@ -82,8 +82,13 @@ class Service:
         return httpx.post(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
 
     @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def _url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/api/v1"
+        return f"{self.address}/api/v1"
 
     def _is_ready(self) -> bool:
         assert self._process is not None

@@ -33,8 +33,8 @@ class Training:
 
     Attributes:
         losses: By step.
-        gradients: Of the first step; whole tensors, by their names in the whole model.
-        gradient_norms: Of the whole model's first gradient, by the rank that computed it.
+        gradients: Gradients of the first step; whole tensors, by their names in the whole model.
+        gradient_norms: Norm of the whole model's first gradient, by the rank that computed it.
     """
 
     losses: tuple[float, ...]
@@ -47,9 +47,9 @@ class Tolerance:
     """How far two trainings may be apart.
 
     Attributes:
-        loss: Of a step, relative.
-        gradients: Of a tensor, relative to its norm.
-        norm: Of the whole model's gradient, relative.
+        loss: Difference of a step's loss, relative.
+        gradients: Distance of a tensor, relative to its norm.
+        norm: Difference of the norm of the whole model's gradient, relative.
     """
 
     loss: float

@@ -1,4 +1,4 @@
-"""One zygote for all trials of the suite, and the trainings that others are compared with."""
+"""One zygote for all trials of the suite, the trainings that others are compared with, and one thread for torch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
 from tests.trials.agreement import Trainer
 from tests.trials.zygote import Zygote
+
+torch.set_num_threads(1)  # as in a rank: models this small are slower on several, much slower on cores that are shared
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from autotuner.domain.trial import StepReport, Stopped, TrialSettings, TrialSpec
-from autotuner.launch.processes import MARK
+from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 
 __all__ = ["ENDLESS", "SHORT", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
@@ -29,9 +29,12 @@ SHORT = TrialSettings(
 
 
 def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -> TrialSpec:
-    """Two replicas of the tiny model, with a peak given so that none is measured."""
+    """Two replicas of the tiny model, with a peak given so that none is measured.
+
+    Its id begins with this process's, so that tests beside this one never take its ranks for theirs.
+    """
     base = TrialSpec(
-        trial_id=trial_id,
+        trial_id=f"{os.getpid()}-{trial_id}",
         model=tiny_model(),
         workload=tiny_job().workload,
         layout=cpu_layout(data_parallel_replicate_degree=2),
@@ -72,11 +75,12 @@ class Watcher:
 
 
 def left_over(trial_id: str) -> list[psutil.Process]:
-    """Live processes of the trial, whoever started them."""
+    """Live processes of a trial of this process, by the name it was given or the id it has, whoever started them."""
+    ids = (trial_id, f"{os.getpid()}-{trial_id}")
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK, "").startswith(trial_id) and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(ATTEMPT_ID, "").startswith(ids) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue

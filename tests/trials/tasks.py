@@ -20,8 +20,8 @@ from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
 from trials.job.attempt import attempt
 from trials.measurement.stopwatch import Stopwatch
-from trials.process.task import Errand
-from trials.runtime.rank import Place, device_of, join
+from trials.process.task import TaskContext
+from trials.runtime.rank import RankInfo, device_of, join_process_group
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
@@ -33,7 +33,7 @@ __all__ = ["TASKS", "perform"]
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The trial itself, as ``python -m trials`` runs it."""
     reporter = Reporter(folder / "reports.jsonl", rank=rank)
-    return attempt(wire.dumps(spec), reporter, _place(rank, world_size), store=_store(folder, world_size))
+    return attempt(wire.dumps(spec), reporter, _rank_info(rank, world_size), store=_store(folder, world_size))
 
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -58,8 +58,8 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """A trial whose last rank joins the others and is gone without a word."""
     if rank < world_size - 1:
         return run_trial(spec, folder, rank, world_size)
-    place = _place(rank, world_size)
-    join(device_of(spec.device, place), place, timeout_s=60.0, store=_store(folder, world_size))
+    rank_info = _rank_info(rank, world_size)
+    join_process_group(device_of(spec.device, rank_info), rank_info, timeout_s=60.0, store=_store(folder, world_size))
     Grid(spec.layout, torch.device("cpu"))
     os._exit(0)
 
@@ -71,11 +71,11 @@ TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
 }
 
 
-def perform(errand: Errand) -> int:
+def perform(context: TaskContext) -> int:
     """The task that the file ``task`` names, on the trial of ``spec.json``."""
-    spec = wire.loads(TrialSpec, (errand.folder / "spec.json").read_text())
-    task = TASKS[(errand.folder / "task").read_text()]
-    return task(spec, errand.folder, errand.place.rank, errand.place.world_size)
+    spec = wire.loads(TrialSpec, (context.folder / "spec.json").read_text())
+    task = TASKS[(context.folder / "task").read_text()]
+    return task(spec, context.folder, context.rank_info.rank, context.rank_info.world_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +90,9 @@ class _Rank:
     @classmethod
     def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
         torch.set_num_threads(1)
-        place = _place(rank, world_size)
-        device = device_of(spec.device, place)
-        join(device, place, timeout_s=60.0, store=_store(folder, world_size))
+        rank_info = _rank_info(rank, world_size)
+        device = device_of(spec.device, rank_info)
+        join_process_group(device, rank_info, timeout_s=60.0, store=_store(folder, world_size))
         grid = Grid(spec.layout, device)
         stages = parallel_stages(spec, grid, device)
         return cls(
@@ -109,8 +109,8 @@ class _Rank:
             vocab_size=self.spec.model.vocab_size,
             seed=self.spec.seed,
             step=number,
-            replica=self.grid.replica,
-            num_replicas=self.spec.layout.data_parallel_degree,
+            data_parallel_rank=self.grid.data_parallel_rank,
+            data_parallel_degree=self.spec.layout.data_parallel_degree,
             part=context_part(self.grid),
             device=torch.device("cpu"),
         )
@@ -123,12 +123,12 @@ class _Rank:
         """
         self.step.gradients(self.batch(0))
         optimizer = self.step.optimizer
-        values = [share.values().clone() for share in optimizer.shares]
-        for share, gradient in zip(optimizer.shares, optimizer.gradients, strict=True):
-            share.write(gradient)
+        values = [shard.values().clone() for shard in optimizer.shards]
+        for shard, gradient in zip(optimizer.shards, optimizer.gradients, strict=True):
+            shard.write(gradient)
         gradients = self.whole_parameters()
-        for share, value in zip(optimizer.shares, values, strict=True):
-            share.write(value)
+        for shard, value in zip(optimizer.shards, values, strict=True):
+            shard.write(value)
         return float(optimizer.gradient_norm()), gradients
 
     def whole_parameters(self) -> dict[str, Tensor]:
@@ -136,8 +136,8 @@ class _Rank:
         return {name: _whole(parameter).clone() for name, parameter in self.parameters.items()}
 
 
-def _place(rank: int, world_size: int) -> Place:
-    return Place(rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size)
+def _rank_info(rank: int, world_size: int) -> RankInfo:
+    return RankInfo(rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size)
 
 
 def _store(folder: Path, world_size: int) -> Any:

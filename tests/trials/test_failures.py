@@ -18,9 +18,9 @@ from autotuner.clock import SystemClock
 from autotuner.domain.sweep import Budget, SweepState
 from autotuner.domain.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps
-from autotuner.launch.careful import CarefulLauncher
-from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
@@ -37,8 +37,8 @@ def died(launcher: LocalLauncher, trial: TrialSpec, watcher: Watcher | None = No
     return outcome
 
 
-def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(launcher: LocalLauncher) -> None:
-    failure = died(launcher, too_large("oom"))
+def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(tmp_path: Path, forks: Forks) -> None:
+    failure = died(LocalLauncher(tmp_path, forks), too_large("oom"))
     assert failure.kind == FailureKind.OOM
     assert failure.rank in (0, 1)
     assert "allocate" in failure.log_tail
@@ -240,7 +240,7 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
     job = tiny_job(2, cluster=cpu_cluster(2, accelerator=core))
     request = sweep_request(job=job, budget=budget, trial=replace(SHORT, max_repeats=0))
     sweep, _ = store.create_sweep(request, now=0.0)
-    launcher = CarefulLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
+    launcher = RepeatingLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
     Worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()
     trials, _ = store.list_trials(sweep.id)
     assert [trial.failure.kind for trial in trials if trial.failure] == list(mishaps)

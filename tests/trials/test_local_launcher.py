@@ -6,27 +6,28 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import Measurement
+from autotuner.domain.trial import Measurement, Stopped
 from autotuner.domain.wire import dumps
-from autotuner.launch.forks import Forks
+from autotuner.launch.detect import host_hash
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 
 
-def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(
-    launcher: LocalLauncher, tmp_path: Path
-) -> None:
+def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(tmp_path: Path, forks: Forks) -> None:
     watcher = Watcher()
-    outcome = launcher.run(spec("measured"), watcher)
+    outcome = LocalLauncher(tmp_path / "work", forks).run(spec("measured"), watcher)
     assert isinstance(outcome, Measurement), outcome
     assert [step.step for step in watcher.steps] == [0, 1, 2]
     assert outcome.losses == tuple(step.loss for step in watcher.steps)
     assert len(outcome.peak_bytes) == 2
+    assert outcome.environment["host"] == host_hash()  # as a profile of this machine names it
     assert left_over("measured") == []
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -37,23 +38,23 @@ def test_forked_ranks_compute_what_those_of_torchrun_compute(tmp_path: Path, for
     assert forked == fresh
 
 
-def test_a_trial_that_is_stopped_leaves_nothing(launcher: LocalLauncher) -> None:
-    watcher = Watcher(stop_after=1)
-    outcome = launcher.run(spec("stopped", ENDLESS), watcher)
-    assert outcome == watcher.stop_requested()
-    assert left_over("stopped") == []
+def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_one_beside_it(tmp_path: Path) -> None:
+    """They have forks in common but no devices; the thread that starts both ends before a third trial runs."""
+    forks = Forks()
 
+    def stop_another() -> None:
+        assert LocalLauncher(tmp_path, forks).run(spec("early"), Watcher(stop_after=0)) == Stopped(reason="cancelled")
 
-def test_a_trial_that_is_stopped_before_its_ranks_have_started_leaves_nothing(tmp_path: Path) -> None:
-    launcher = LocalLauncher(tmp_path)
-    watcher = Watcher(stop_after=0)
-    assert launcher.run(spec("early", ENDLESS), watcher) == watcher.stop_requested()
+    with ThreadPoolExecutor(1) as thread:
+        watcher = Watcher(at_first_step=stop_another)
+        outcome = thread.submit(LocalLauncher(tmp_path, forks).run, spec("beside"), watcher).result()
+    assert isinstance(outcome, Measurement), outcome
     assert left_over("early") == []
-    assert isinstance(launcher.run(spec("after"), Watcher()), Measurement)
-    launcher.close()
+    assert isinstance(LocalLauncher(tmp_path, forks).run(spec("after"), Watcher()), Measurement)
+    forks.close()
 
 
-@pytest.mark.parametrize("starter", ["forks.Forks", "torchrun.Torchrun"])
+@pytest.mark.parametrize("starter", ["zygote.Forks", "torchrun.Torchrun"])
 def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
     module, name = starter.split(".")

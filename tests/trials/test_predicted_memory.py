@@ -12,7 +12,7 @@ from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory
 from autotuner.domain.trial import TrialSpec
 from autotuner.domain.workload import Workload
-from autotuner.launch.dry_run import dry_run
+from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 
 MODEL = llama_70b(name="llama-3-8b", num_layers=32, hidden_size=4096, num_heads=32, ffn_size=14336)
@@ -30,7 +30,7 @@ RECOMPUTING = Layout(tensor_parallel_degree=8, sequence_parallel=True, recompute
 LAYOUTS = (SHARDED, *(pytest.param(layout, marks=pytest.mark.oracle) for layout in (SPLIT, RECOMPUTING)))
 
 TOLERANCE = 0.2
-"""Of all that is neither weight nor optimizer: the formulas count what a layer keeps, not when which of it is freed."""
+"""Activations and gradients alone: the formulas count what a layer keeps, not when which of it is freed."""
 
 
 def both(layout: Layout) -> tuple[Memory, RankDryRun]:

@@ -10,9 +10,9 @@ import pytest
 from autotuner.domain.choice import Recompute, ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.trial import FailureKind, Measurement, Outcome, TrialFailure
-from autotuner.launch.careful import CarefulLauncher
-from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.zygote import Forks
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.launching import Watcher, spec
 from tests.trials.specs import ONE_STEP
@@ -33,23 +33,23 @@ LAYOUTS = (
 
 
 @pytest.fixture
-def careful(tmp_path: Path, forks: Forks) -> CarefulLauncher:
-    return CarefulLauncher(LocalLauncher(tmp_path, forks))
+def launcher(tmp_path: Path, forks: Forks) -> RepeatingLauncher:
+    return RepeatingLauncher(LocalLauncher(tmp_path, forks))
 
 
 def run(
-    careful: CarefulLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
+    launcher: RepeatingLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
 ) -> Outcome:
     settings = replace(ONE_STEP, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
     trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), reference_flop_per_s=1e11)
-    return careful.run(trial, Watcher())
+    return launcher.run(trial, Watcher())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
-    careful: CarefulLauncher, layout: Layout
+    launcher: RepeatingLauncher, layout: Layout
 ) -> None:
-    whole, found = run(careful, layout, layers=()), run(careful, layout, layers=PROXY)
+    whole, found = run(launcher, layout, layers=()), run(launcher, layout, layers=PROXY)
     assert isinstance(whole, Measurement), whole
     assert isinstance(found, Measurement), found
     assert len(found.extrapolated_from) == 2
@@ -61,11 +61,11 @@ def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
         assert next(flop) == pytest.approx(next(flop))
 
 
-def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fit(careful: CarefulLauncher) -> None:
+def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fit(launcher: RepeatingLauncher) -> None:
     plain = cpu_layout(micro_batch_size=8)
-    small, whole = (run(careful, plain, layers=layers) for layers in (PROXY, ()))
+    small, whole = (run(launcher, plain, layers=layers) for layers in (PROXY, ()))
     assert isinstance(small, Measurement)
     assert isinstance(whole, Measurement)
-    outcome = run(careful, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10)
+    outcome = run(launcher, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10)
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.OOM

@@ -12,7 +12,7 @@ from typing import Any
 
 from autotuner.domain import wire
 from autotuner.domain.trial import Breakdown, Measurement, StepReport, TrialSpec
-from autotuner.launch.processes import MARK
+from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process
 
@@ -65,8 +65,10 @@ class Zygote:
         (folder / "spec.json").write_text(wire.dumps(spec))
         (folder / "task").write_text(task)
         num_ranks = spec.layout.world_size if world_size is None else world_size
-        mark = f"test-{os.getpid()}-{next(self._numbers)}"
-        ranks = self._process.start("tests.trials.tasks:perform", folder, num_ranks, {**os.environ, MARK: mark})
+        attempt_id = f"test-{os.getpid()}-{next(self._numbers)}"
+        ranks = self._process.start(
+            "tests.trials.tasks:perform", folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id}
+        )
         _wait(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))

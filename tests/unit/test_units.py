@@ -26,7 +26,15 @@ def test_a_rate_carries_its_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 s"), (12.345, "12.3 s"), (0.0123, "12.3 ms"), (4.2e-6, "4.2 µs")]
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (12.345, "12.3 s"),
+        (8072.4, "8,072 s"),
+        (0.9998, "1,000 ms"),
+        (0.0123, "12.3 ms"),
+        (4.2e-6, "4.2 µs"),
+    ],
 )
 def test_seconds_change_to_the_unit_that_reads_best(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

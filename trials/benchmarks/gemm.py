@@ -1,4 +1,4 @@
-"""The GEMM rate of the cores or devices that the ranks really have: what an MFU is a share of without a data sheet.
+"""The GEMM rate of the cores or devices that the ranks really have: the peak of an MFU without a data sheet.
 
 ``python -m trials.benchmarks.gemm`` measures every allowed core at once and prints one JSON line: ``num_cores``, and
 the mean rate of a core in each precision, ``fp32_flop_per_s`` and ``bf16_flop_per_s``.

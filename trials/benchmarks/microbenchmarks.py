@@ -32,8 +32,8 @@ class Sizes:
     Attributes:
         gemm: Rows, columns and inner size of each product.
         attention: Batch, heads, head dim and sequence of each core.
-        traffic_bytes: Of one operand.
-        message_bytes: Of the whole tensor of a collective; least and most tell latency and bandwidth.
+        traffic_bytes: Size of one operand.
+        message_bytes: Size of the whole tensor of a collective; least and most tell latency and bandwidth.
     """
 
     gemm: tuple[tuple[int, int, int], ...]
@@ -78,7 +78,7 @@ class Bench:
         self._budget_s = budget_s
 
     def seconds(self, call: Callable[[], object], *, together: bool = False) -> float:
-        """Of one call.
+        """Seconds of one call.
 
         Args:
             call: What to time.
@@ -200,9 +200,9 @@ def _attention_s(
 
 def _collectives(num_bytes: int, device: torch.device) -> Iterator[tuple[CollectiveKind, Callable[[], object]]]:
     num_ranks, rank = dist.get_world_size(), dist.get_rank()
-    share = num_bytes // 4 // num_ranks
-    whole, other = torch.zeros(2, share * num_ranks, device=device)
-    part = torch.zeros(share, device=device)
+    num_elements = num_bytes // 4 // num_ranks
+    whole, other = torch.zeros(2, num_elements * num_ranks, device=device)
+    part = torch.zeros(num_elements, device=device)
 
     def pass_on() -> None:
         """Every rank sends to the next."""

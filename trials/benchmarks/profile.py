@@ -29,14 +29,14 @@ from trials.benchmarks.microbenchmarks import (
 from trials.measurement.cores import cpu_name, own_core, pin
 from trials.measurement.environment import hashed
 from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import Place, device_of, host_name, join, meet
-from trials.runtime.serve_one import answer_one
+from trials.runtime.rank import RankInfo, barrier, device_of, host_name, join_process_group
+from trials.runtime.stdio import serve_one
 
 __all__ = ["measure"]
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.1
-"""Of one point: enough for dozens of calls of what takes a millisecond."""
+"""Time for one point: enough for dozens of calls of what takes a millisecond."""
 _QUICK_BUDGET_S = 0.005
 
 
@@ -49,11 +49,13 @@ def measure(request: ProfileRequest) -> Measurements:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="autotuner-profile-") as folder:
-        places = [
-            Place(rank=rank, world_size=request.num_ranks, local_rank=rank, local_world_size=request.num_ranks)
+        rank_infos = [
+            RankInfo(rank=rank, world_size=request.num_ranks, local_rank=rank, local_world_size=request.num_ranks)
             for rank in range(request.num_ranks)
         ]
-        ranks = [context.Process(target=_rank, args=(request, place, Path(folder), sender)) for place in places]
+        ranks = [
+            context.Process(target=_rank, args=(request, rank_info, Path(folder), sender)) for rank_info in rank_infos
+        ]
         for rank in ranks:
             rank.start()
         sender.close()  # so that ranks that die leave nobody who could still write
@@ -67,26 +69,28 @@ def measure(request: ProfileRequest) -> Measurements:
     return answer
 
 
-def _rank(request: ProfileRequest, place: Place, folder: Path, sender: Connection) -> None:
+def _rank(request: ProfileRequest, rank_info: RankInfo, folder: Path, sender: Connection) -> None:
     die_with_parent()
     try:
-        measured = _measured(request, place, folder)
+        measured = _measured(request, rank_info, folder)
     except Exception:
         traceback.print_exc()
         return
-    if place.rank == 0:
+    if rank_info.rank == 0:
         sender.send(measured)
 
 
-def _measured(request: ProfileRequest, place: Place, folder: Path) -> Measurements:
-    device = device_of(request.device, place)
+def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Measurements:
+    device = device_of(request.device, rank_info)
     if device.type == "cpu":
-        pin(own_core(place))
+        pin(own_core(rank_info))
         torch.set_num_threads(1)
-    join(device, place, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), place.world_size))
+    join_process_group(
+        device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), rank_info.world_size)
+    )
     bench = Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
     sizes = Sizes.of(device, quick=request.quick)
-    meet(device)
+    barrier(device)
     return Measurements(
         launch_s=launch_s(bench),
         gemm=tuple(gemm_points(bench, sizes)),
@@ -112,7 +116,7 @@ def _environment(device: torch.device) -> dict[str, str]:
 def main() -> int:
     """Answer the request on standard input; 2 where it cannot be read."""
     torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
-    return answer_one(ProfileRequest, measure)
+    return serve_one(ProfileRequest, measure)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from autotuner.domain.layout import Layout
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "local_part"]
 
 
 class Grid:
@@ -25,12 +27,12 @@ class Grid:
         stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
         self._mesh = _mesh(device, pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
-        self._context = self._copies = self._experts = None
+        self._context = self._replicas = self._experts = None
         if layout.context_parallel_degree > 1:
             outside = stages * layout.data_parallel_degree
             cp, tp = layout.context_parallel_degree, layout.tensor_parallel_degree
             self._context = _mesh(device, outside=outside, cp=cp, inside=tp)
-            self._copies = _mesh(device, outside=stages, copies=replicas * shards, inside=tp)
+            self._replicas = _mesh(device, outside=stages, replicas=replicas * shards, inside=tp)
 
         if (num_expert_ranks := layout.expert_parallel_degree) > 1:
             same = shards * layout.tensor_parallel_degree // num_expert_ranks
@@ -55,10 +57,10 @@ class Grid:
         return self._context["cp"]
 
     @property
-    def copies(self) -> DeviceMesh:
+    def replicas(self) -> DeviceMesh:
         """The ranks that hold the same parameters and see other tokens, where nothing is sharded."""
         assert self.layout.data_parallel_shard_degree == 1
-        return self._mesh["dp_replicate"] if self._copies is None else self._copies["copies"]
+        return self._mesh["dp_replicate"] if self._replicas is None else self._replicas["replicas"]
 
     def position(self, name: str) -> int:
         """Index of this rank on an axis."""
@@ -70,7 +72,7 @@ class Grid:
         return self.position("shard") % self.layout.context_parallel_degree
 
     @property
-    def replica(self) -> int:
+    def data_parallel_rank(self) -> int:
         """Index of the batch slice this rank works on; the replicate axis is the outer one."""
         data_shard = self.position("shard") // self.layout.context_parallel_degree
         return self.position("dp_replicate") * self.layout.data_parallel_shard_degree + data_shard
@@ -79,6 +81,11 @@ class Grid:
     def num_losses(self) -> int:
         """Ranks that see different tokens through the same stage: replicas times the parts of a sequence."""
         return self.layout.data_parallel_degree * self.layout.context_parallel_degree
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _mesh(device: torch.device, **degrees: int) -> DeviceMesh:

@@ -15,7 +15,7 @@ from autotuner.domain.stages import stage_layers, stages_of_rank
 from autotuner.domain.trial import TrialSpec
 from trials.distributed.context.plan import context_core, context_part
 from trials.distributed.data.fsdp_ddp import replicated_or_sharded, shard, shard_experts
-from trials.distributed.expert_ranks import expert_share, spread_experts
+from trials.distributed.expert import local_experts, spread_experts
 from trials.distributed.mesh import Grid
 from trials.distributed.tensor import split_ends, split_layer
 from trials.model.attention import attention_core
@@ -44,9 +44,9 @@ def first_layer(stage: nn.Module) -> nn.Module:
 def _parallel_stage(spec: TrialSpec, grid: Grid, device: torch.device, stage: int) -> nn.Module:
     decoder = _meta_decoder(spec, grid, device, stage)
     fill = partial(materialise, seed=spec.seed, device=device, dtype=parameter_dtype(spec.layout.precision))
-    for place, (index, layer) in enumerate(list(decoder.layers.items())):
+    for index_in_stage, (index, layer) in enumerate(list(decoder.layers.items())):
         fill(layer, f"layers.{index}")
-        decoder.layers[index] = _parallel_layer(layer, spec, grid, device, place=place)
+        decoder.layers[index] = _parallel_layer(layer, spec, grid, device, index_in_stage=index_in_stage)
     for name in ("embedding", "positions", "norm", "output"):
         if (module := getattr(decoder, name)) is not None:
             # a tied table that is not on this stage as an embedding has an embedding's values all the same
@@ -61,26 +61,29 @@ def _meta_decoder(spec: TrialSpec, grid: Grid, device: torch.device, stage: int)
     """The layers of a stage, without memory."""
     layout, seq_len = spec.layout, spec.workload.seq_len
     core = context_core(attention_core(layout.attention_kernel, seq_len=seq_len, device=device), grid, device)
-    part, experts = context_part(grid), expert_share(grid)
+    positions, experts = context_part(grid).positions, local_experts(grid)
     with torch.device("meta"):
         return Decoder(
             spec.model,
             seq_len=seq_len,
             layers=stage_layers(layout, spec.model.num_layers, stage),
-            part=part,
+            token_positions=positions,
             core=core,
             experts=experts,
             fused_norm=layout.fused_norm,
         )
 
 
-def _parallel_layer(layer: nn.Module, spec: TrialSpec, grid: Grid, device: torch.device, *, place: int) -> nn.Module:
-    """A layer with its values, split, wrapped and sharded; ``place`` counts the layers of its stage from 0."""
+def _parallel_layer(
+    layer: nn.Module, spec: TrialSpec, grid: Grid, device: torch.device, *, index_in_stage: int
+) -> nn.Module:
+    """A layer with its values, split, wrapped and sharded."""
     layout = spec.layout
     use_fp8(layer, layout)
     spread_experts(layer, grid)
     split_layer(layer, spec, grid)
-    wrapped = offloaded(compiled(recomputed(layer, layout, place=place), grid), layout, device)
-    shard_experts(wrapped, grid)
-    shard(wrapped, grid)
-    return wrapped
+    layer = recomputed(layer, layout, index_in_stage=index_in_stage)
+    layer = offloaded(compiled(layer, layout, grid.axis("tp")), layout, device)
+    shard_experts(layer, grid)
+    shard(layer, grid)
+    return layer

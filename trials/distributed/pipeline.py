@@ -1,82 +1,126 @@
-"""A pipeline rank's stages, and the schedule that runs them."""
+"""A pipeline rank's stages under the one of torch's schedules that runs them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
+from torch.distributed.pipelining.schedules import (
+    REDUCE_GRAD,
+    PipelineScheduleMulti,
+    PipelineScheduleSingle,
+)
 
+from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.stages import stages_of_rank
 from autotuner.domain.trial import TrialSpec
+from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
-from trials.distributed.schedule import scheduled
-from trials.model.loss import Loss, logits_per_token
+from trials.model.loss import Loss
 from trials.model.weights import parameter_dtype
-from trials.training.data import Batch
 
-__all__ = ["PipelinePasses"]
+if TYPE_CHECKING:  # private names, of which no more than the annotations need
+    from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+
+__all__ = ["Schedule", "pipeline_schedule"]
+
+Schedule = PipelineScheduleSingle | PipelineScheduleMulti
+
+_ONE_STAGE = {
+    PipelineSchedule.GPIPE: ScheduleGPipe,
+    PipelineSchedule.ONE_F_ONE_B: Schedule1F1B,
+}
+_ANY_STAGES = {
+    PipelineSchedule.INTERLEAVED_1F1B: ScheduleInterleaved1F1B,
+    PipelineSchedule.ZERO_BUBBLE: ScheduleInterleavedZeroBubble,
+    PipelineSchedule.ZBV: ScheduleZBVZeroBubble,
+    PipelineSchedule.DUALPIPEV: ScheduleDualPipeV,
+}
 
 
-class PipelinePasses:
-    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches.
+def pipeline_schedule(
+    modules: Sequence[nn.Module],
+    spec: TrialSpec,
+    grid: Grid,
+    device: torch.device,
+    *,
+    loss: Loss,
+    start_reduction: Callable[[int], None],
+) -> Schedule:
+    """The layout's schedule over this rank's stages; the losses of the micro-batches sum to that of the step.
 
-    ``reduce`` is told the place among this rank's stages of each whose last backward pass is done.
+    ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
+    within the step where the schedule is a list of actions, between which others' passes run.
     """
+    layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
+    stages = _stages(modules, spec, grid, device)
 
-    def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        spec: TrialSpec,
-        grid: Grid,
-        device: torch.device,
-        *,
-        loss: Loss,
-        reduce: Callable[[int], None],
-    ) -> None:
-        indices = stages_of_rank(spec.layout, grid.position("pp"))
-        last = spec.layout.num_stages - 1
-        self._begins, self._ends = 0 in indices, last in indices
-        stages = [
-            PipelineStage(
-                module,
-                index,
-                spec.layout.num_stages,
-                device,
-                input_args=_boundary(spec, grid, begins=index == 0, ends=False),
-                output_args=_boundary(spec, grid, begins=False, ends=index == last),
-                group=grid.axis("pp").get_group(),
-            )
-            for index, module in zip(indices, modules, strict=True)
-        ]
-        num_micro_batches = spec.workload.num_micro_batches(spec.layout)
-        self._schedule = scheduled(
-            stages,
-            spec.layout,
-            num_micro_batches,
-            loss=lambda logits, labels: loss(logits, labels) / num_micro_batches,
-            reduce=reduce,
+    def micro_batch_loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return loss(logits, labels) / num_micro_batches
+
+    # when a stage fails, the schedule logs its whole plan before it raises
+    logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
+    # scale_grads=False: the loss is divided already, as it is without a pipeline
+    if layout.pipeline_schedule in _ONE_STAGE:
+        (stage,) = stages
+        kind = _ONE_STAGE[layout.pipeline_schedule]
+        return kind(stage, num_micro_batches, loss_fn=micro_batch_loss, scale_grads=False)
+    schedule = _ANY_STAGES[layout.pipeline_schedule](
+        stages, num_micro_batches, loss_fn=micro_batch_loss, scale_grads=False
+    )
+    _reduce_after_last_backward(schedule, stages, start_reduction)
+    return schedule
+
+
+def _stages(
+    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device
+) -> list[_PipelineStageBase]:
+    last = spec.layout.num_stages - 1
+    return [
+        PipelineStage(
+            module,
+            index,
+            spec.layout.num_stages,
+            device,
+            input_args=_boundary(spec, grid, begins=index == 0, ends=False),
+            output_args=_boundary(spec, grid, begins=False, ends=index == last),
+            group=grid.axis("pp").get_group(),
         )
-        # when a stage fails, the schedule logs its whole plan before it raises
-        logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
+        for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
+    ]
 
-    def __call__(self, batch: Batch) -> Tensor:
-        """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
-        inputs = (batch.tokens_BS,) if self._begins else ()
-        losses: list[Tensor] = []
-        target = batch.labels_BS if self._ends else None
-        self._schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
-        if not losses:
-            return torch.zeros((), device=batch.tokens_BS.device)
-        return torch.stack([loss.detach() for loss in losses]).sum()
+
+def _reduce_after_last_backward(
+    schedule: _PipelineScheduleRuntime, stages: Sequence[_PipelineStageBase], start_reduction: Callable[[int], None]
+) -> None:
+    local_index = {stage.stage_index: local for local, stage in enumerate(stages)}
+
+    def on_last_backward(action: _Action, ctx: _PipelineContext) -> None:
+        del ctx
+        index = local_index[action.stage_index]
+        stages[index].perform_reduce_grad(1)  # FSDP's part of it
+        start_reduction(index)
+
+    schedule.register_custom_function(REDUCE_GRAD, on_last_backward)
 
 
 def _boundary(spec: TrialSpec, grid: Grid, *, begins: bool, ends: bool) -> Tensor:
     """Shape and dtype of what enters or leaves a stage, per micro-batch, context and tensor rank, without data.
 
-    Giving it to the stage spares the exchange of shapes, which costs an extra forward and backward.
+    A stage that is given it need not exchange shapes, which costs an extra forward and backward.
     """
     layout, model = spec.layout, spec.model
     rows, tokens = layout.micro_batch_size, spec.workload.seq_len // layout.context_parallel_degree

@@ -14,11 +14,11 @@ from torch.distributed.tensor.parallel import (
 )
 
 from autotuner.domain.trial import TrialSpec
-from trials.distributed.expert_plan import routed_plan
+from trials.distributed.expert import routed_plan
+from trials.distributed.loss import splits_logits
 from trials.distributed.mesh import Grid
 from trials.model.decoder import Decoder
 from trials.model.experts import SparseFeedForward
-from trials.model.loss import splits_logits
 
 __all__ = ["split_ends", "split_layer"]
 
@@ -36,7 +36,7 @@ def split_layer(layer: nn.Module, spec: TrialSpec, grid: Grid) -> None:
 
 
 def split_ends(decoder: Decoder, spec: TrialSpec, grid: Grid) -> None:
-    """The same for the embedding and the output, where this part of the model has them."""
+    """Split the embedding and the output over the tensor ranks, where this part of the model has them."""
     _split(decoder, _ends_plan(spec), grid)
     if grid.layout.compiled and grid.layout.tensor_parallel_degree > 1 and decoder.embedding is not None:
         # a compiled layer takes the embedding for a view of a DTensor and loses its gradient (torch 2.13); not a copy

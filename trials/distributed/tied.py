@@ -1,4 +1,4 @@
-"""A tied vocabulary table that lies on two pipeline stages: the gradients of its two places are one sum."""
+"""A tied vocabulary table that lies on two pipeline stages: the gradients of its two copies are one sum."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class TiedTables:
 
     Both begin with the same values and get the same gradients, so they stay equal and are never compared. The two
     ranks that hold the same part of the table lie at the ends of one pipeline; a schedule that runs in a V has both
-    places on the first of them.
+    copies on the first of them.
     """
 
-    def __init__(self, places: Sequence[int], pipeline: DeviceMesh) -> None:
-        """``places``: which of this rank's shares are the table, one or two."""
-        self._places = places
+    def __init__(self, tied: Sequence[int], pipeline: DeviceMesh) -> None:
+        """Take the indices of the tables among this rank's optimizer shards, one or two (``tied``)."""
+        self._tied = tied
         self._group = pipeline.get_group()
         self._last = pipeline.size() - 1
 
     def sum(self, gradients: Sequence[Tensor]) -> None:
-        """Add up the gradients of the table's places among those of this rank's shares."""
-        own = [gradients[place] for place in self._places]
+        """Add up the gradients of the table's copies, among those of all optimizer shards of this rank."""
+        own = [gradients[index] for index in self._tied]
         if len(own) == 2:
             own[0] += own[1]
             own[1].copy_(own[0])
@@ -36,7 +36,7 @@ class TiedTables:
             own[0] += self._exchanged(own[0])
 
     def _exchanged(self, gradient: Tensor) -> Tensor:
-        """The gradient of the other place, from the other end of the pipeline."""
+        """The gradient of the other copy, from the other end of the pipeline."""
         theirs = torch.empty_like(gradient)
         end = self._last if dist.get_rank(self._group) == 0 else 0
         peer = dist.get_global_rank(self._group, end)

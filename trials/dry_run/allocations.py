@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from torch import Tensor, UntypedStorage
 
 from autotuner.domain.dry_run import HeldBytes
-from trials.dry_run.swap import swapped
 
-__all__ = ["Holdings", "Kind"]
+__all__ = ["Allocations", "Kind"]
 
 Kind = str
 """A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
@@ -31,7 +31,7 @@ class _Block:
     reference: weakref.ref[Any] | None = None
 
 
-class Holdings:
+class Allocations:
     """Follows the storages of tensors, whether their bytes exist or not.
 
     A block has one kind for all of its life: that of the phase it was allocated in (``now``), until it is found to be
@@ -43,7 +43,7 @@ class Holdings:
         self._blocks: dict[int, _Block] = {}
         self._changes: list[tuple[_Block, int]] = []
 
-    def see(self, tensor: Tensor) -> None:
+    def record(self, tensor: Tensor) -> None:
         """An operation has returned this tensor; its storage may be new."""
         if tensor.device.type != "meta":
             self._block(tensor.untyped_storage())
@@ -71,7 +71,7 @@ class Holdings:
                 self._change(block, storage.nbytes() - block.num_bytes)
             return storage
 
-        with swapped(UntypedStorage, "resize_", resized):
+        with mock.patch.object(UntypedStorage, "resize_", resized):
             yield
 
     @contextmanager

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +27,14 @@ from autotuner.domain.trial import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.dry_run.extrapolate import Shortcut
+from trials.dry_run.extrapolate import Extrapolation
 from trials.dry_run.fake_ranks import answer_reducers, fake_ranks, without_values
-from trials.dry_run.swap import swapped
 from trials.dry_run.tracker import Tracker, tracked
 from trials.measurement.stopwatch import Stopwatch
 from trials.options import offload
 from trials.runtime.failure import headline
 from trials.runtime.parent_death import die_with_parent
-from trials.runtime.serve_one import answer_one
+from trials.runtime.stdio import serve_one
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
 from trials.training.step import Step
@@ -42,22 +42,22 @@ from trials.training.step import Step
 __all__ = ["dry_run", "run_rank"]
 
 _DEVICE = torch.device("cpu")
-"""Of the tensors without values: a torch without CUDA has no other device whose operations know their results."""
+"""Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
 
 
 def dry_run(request: DryRunRequest) -> DryRun:
     """What the ranks hold and compute, found by a process of its own: torch remembers groups and meshes."""
     spec, notes = _runnable(request.spec)
-    shortcut = Shortcut.of(spec, exact=request.exact)
-    specs, weights = shortcut.specs(), shortcut.weights()
+    extrapolation = Extrapolation.of(spec, exact=request.exact)
+    specs, weights = extrapolation.specs(), extrapolation.weights()
     tasks = [(smaller, rank) for rank in request.ranks for smaller in specs]
     with ThreadPoolExecutor(min(_num_cores(), len(tasks))) as waiting:
         answers = list(waiting.map(_in_fork, tasks))
     size = len(specs)
     return DryRun(
         ranks=tuple(_combined(answers[at : at + size], weights) for at in range(0, len(answers), size)),
-        layers_run=shortcut.layers if len(shortcut.layers) > 1 else (),
-        micro_batches_run=shortcut.micro_batches if len(shortcut.micro_batches) > 1 else (),
+        layers_run=extrapolation.layers if len(extrapolation.layers) > 1 else (),
+        micro_batches_run=extrapolation.micro_batches if len(extrapolation.micro_batches) > 1 else (),
         notes=notes,
     )
 
@@ -95,7 +95,7 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
         grid = Grid(spec.layout, _DEVICE)
         with without_values(), tracked(on_cpu=spec.device == "cpu") as tracker, _host_apart(spec, tracker):
             _one_step(spec, grid, tracker)
-        return RankDryRun(rank=rank, held=tracker.holdings.peak(), counts=tracker.tally.counts())
+        return RankDryRun(rank=rank, held=tracker.allocations.peak(), counts=tracker.op_counter.counts())
 
 
 @contextmanager
@@ -104,24 +104,24 @@ def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
     room = offload.room_on_host
 
     def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
-        with tracker.holdings.elsewhere():
+        with tracker.allocations.elsewhere():
             return room(tensor, pinned=pinned)
 
-    with nullcontext() if spec.device == "cpu" else swapped(offload, "room_on_host", apart):
+    with nullcontext() if spec.device == "cpu" else mock.patch.object(offload, "room_on_host", apart):
         yield
 
 
 def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
-    holdings = tracker.holdings
-    holdings.now = "parameters"
+    allocations = tracker.allocations
+    allocations.now = "parameters"
     stages = parallel_stages(spec, grid, _DEVICE)
     answer_reducers(stages)
-    holdings.now = "optimizer"
+    allocations.now = "optimizer"
     step = build_step(spec, stages, grid, _DEVICE, _GradientFinder(stages, tracker))
-    holdings.now = "activations"
-    share = _share_of_batch(spec, grid)
+    allocations.now = "activations"
+    own_batch = _own_batch(spec, grid)
     tracker.start_counting()
-    _finding_gradients(step, stages, tracker)(share, number=0)
+    _finding_gradients(step, stages, tracker)(own_batch, number=0)
 
 
 class _GradientFinder(Stopwatch):
@@ -133,7 +133,7 @@ class _GradientFinder(Stopwatch):
         self._tracker = tracker
 
     def mark(self, name: str) -> None:
-        """See ``Stopwatch``."""
+        """Note the moment, and the gradients that are there by now."""
         super().mark(name)
         _name_gradients(self._stages, self._tracker)
 
@@ -155,17 +155,17 @@ def _name_gradients(stages: Sequence[nn.Module], tracker: Tracker) -> None:
             if parameter.grad is not None:
                 gradient = parameter.grad
                 local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-                tracker.holdings.name(local, "gradients")
+                tracker.allocations.name(local, "gradients")
 
 
-def _share_of_batch(spec: TrialSpec, grid: Grid) -> Batch:
+def _own_batch(spec: TrialSpec, grid: Grid) -> Batch:
     return batch(
         spec.workload,
         vocab_size=spec.model.vocab_size,
         seed=spec.seed,
         step=0,
-        replica=grid.replica,
-        num_replicas=spec.layout.data_parallel_degree,
+        data_parallel_rank=grid.data_parallel_rank,
+        data_parallel_degree=spec.layout.data_parallel_degree,
         part=context_part(grid),
         device=_DEVICE,
     )
@@ -220,7 +220,7 @@ def _num_cores() -> int:
 
 def main() -> int:
     """Answer the request on standard input; 2 where it cannot be read."""
-    return answer_one(DryRunRequest, dry_run)
+    return serve_one(DryRunRequest, dry_run)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,19 @@ from itertools import product
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.domain.trial import TrialSpec
 
-__all__ = ["Shortcut"]
+__all__ = ["Extrapolation"]
 
 _FEWEST_LAYERS = 4
-"""Of a stage: with fewer, the peak of a stage that holds the vocabulary may lie in the loss (torch 2.13, measured)."""
+"""Layers of a stage: with fewer, the peak of one that holds the vocabulary may lie in the loss (torch 2.13, seen)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortcut:
+class Extrapolation:
     """The jobs to run in place of one.
 
     Attributes:
         layers: Layers per stage to run, two numbers, or one where that is all there are.
-        micro_batches: The same for micro-batches.
+        micro_batches: Micro-batches to run, two numbers, or one where that is all there are.
     """
 
     spec: TrialSpec
@@ -33,7 +33,7 @@ class Shortcut:
     micro_batches: tuple[int, ...]
 
     @classmethod
-    def of(cls, spec: TrialSpec, *, exact: bool) -> Shortcut:
+    def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
         """The smallest jobs that tell about this one; the job itself if the answer is to be exact."""
         layers = layers_per_stage(spec.layout, spec.model.num_layers)
         micro_batches = spec.workload.num_micro_batches(spec.layout)
@@ -84,12 +84,12 @@ def _two_or_all(few: tuple[int, int], whole: int) -> tuple[int, ...]:
 
 
 def _weights(sizes: Sequence[int], whole: int) -> tuple[float, ...]:
-    """Of a straight line's values at one or two points, in its value at another."""
+    """Weights of a straight line's values at one or two points, in its value at another."""
     if len(sizes) == 1:
         return (1.0,)
     less, more = sizes
-    share = (whole - less) / (more - less)
-    return 1 - share, share
+    slope = (whole - less) / (more - less)
+    return 1 - slope, slope
 
 
 def _smaller(spec: TrialSpec, layers: int, micro_batches: int) -> TrialSpec:

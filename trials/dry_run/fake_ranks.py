@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -22,8 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from trials.dry_run.swap import swapped
 
 __all__ = ["answer_reducers", "fake_ranks", "without_values"]
 
@@ -102,7 +101,10 @@ def _addresses() -> Iterator[None]:
         offset = tensor.storage_offset()
         return of_storage(tensor.untyped_storage()) + int(offset) * tensor.element_size()
 
-    with swapped(UntypedStorage, "data_ptr", of_storage), swapped(FakeTensor, "data_ptr", of_tensor):
+    with (
+        mock.patch.object(UntypedStorage, "data_ptr", of_storage),
+        mock.patch.object(FakeTensor, "data_ptr", of_tensor),
+    ):
         yield
 
 
@@ -119,5 +121,5 @@ def _held_while_sent() -> Iterator[None]:
         weakref.finalize(work, tensors.clear)  # it keeps the list until then
         return work
 
-    with swapped(dist.ProcessGroup, "send", held):
+    with mock.patch.object(dist.ProcessGroup, "send", held):
         yield

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from autotuner.domain.dry_run import CollectiveCount, OperationCounts
 
-__all__ = ["Tally", "bytes_staged_by_gloo"]
+__all__ = ["OpCounter", "bytes_staged_by_gloo"]
 
 _COLLECTIVES = {
     "allreduce_": "all_reduce",
@@ -50,7 +50,7 @@ _MOVES_NOTHING = frozenset(
 """Operations that return memory as it is."""
 
 
-class Tally:
+class OpCounter:
     """Adds up operations as they are executed on local tensors."""
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -12,9 +13,8 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trials.dry_run.allocations import Holdings
-from trials.dry_run.op_counter import Tally, bytes_staged_by_gloo
-from trials.dry_run.swap import swapped
+from trials.dry_run.allocations import Allocations
+from trials.dry_run.op_counter import OpCounter, bytes_staged_by_gloo
 
 __all__ = ["Tracker", "tracked"]
 
@@ -23,7 +23,7 @@ _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no mode
-    """Feeds ``holdings`` and ``tally`` with the operations of the block that it is entered for.
+    """Feeds ``allocations`` and ``tally`` with the operations of the block that it is entered for.
 
     ``on_cpu``: collectives are gloo's.
     """
@@ -31,8 +31,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
     def __init__(self, *, on_cpu: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nor its making
         self._on_cpu = on_cpu
-        self.holdings = Holdings()
-        self.tally = Tally()
+        self.allocations = Allocations()
+        self.op_counter = OpCounter()
         self._paused = 0
 
     def __torch_dispatch__(
@@ -45,15 +45,15 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         if not self._paused:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, FakeTensor):
-                    self.holdings.see(leaf)
+                    self.allocations.record(leaf)
             if self._on_cpu:
-                self.holdings.hold_for_a_moment(bytes_staged_by_gloo(func, args, out))
-            self.tally.add(func, args, named, out)
+                self.allocations.hold_for_a_moment(bytes_staged_by_gloo(func, args, out))
+            self.op_counter.add(func, args, named, out)
         return out
 
     def start_counting(self) -> None:
         """What was executed before does not belong to a step; what is held stays."""
-        self.tally = Tally()
+        self.op_counter = OpCounter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -80,8 +80,8 @@ def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
             return propagate(*args)
 
     with (
-        swapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
-        tracker.holdings.follow_resizes(),
+        mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen),
+        tracker.allocations.follow_resizes(),
         tracker,
     ):
         yield tracker

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from autotuner.domain.choice import AttentionKernel
 from autotuner.domain.cluster import Accelerator, Cluster, Link
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, require_legal
 from autotuner.domain.trial import TrialSpec
-from autotuner.errors import InvalidInput
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]
 
 
-def admit(spec: TrialSpec, place: Place) -> None:
+def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
     """Return if the layout is legal for the model and the workload on the ranks there are.
 
     Raises:
         InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
     """
-    broken = reasons(spec.layout, _job(spec, place), (*RULES, *TRIAL_RULES))
-    if broken:
-        first = broken[0]
-        given = str(getattr(spec.layout, first.field))
-        raise InvalidInput(f"layout.{first.field}", given, first.message, first.nearest)
+    require_legal(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
 
 
-def _job(spec: TrialSpec, place: Place) -> Job:
+def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
     """The ranks as a cluster; rates and sizes are 1 because no rule compares them, and 0 says that there is none.
 
     What a GPU offers is known to whoever chose the layout for it, so here it offers all.
@@ -47,8 +42,8 @@ def _job(spec: TrialSpec, place: Place) -> Job:
     cluster = Cluster(
         name="ranks of this trial",
         accelerator=accelerator,
-        num_nodes=place.world_size // place.local_world_size,
-        accelerators_per_node=place.local_world_size,
+        num_nodes=rank_info.world_size // rank_info.local_world_size,
+        accelerators_per_node=rank_info.local_world_size,
         intra_node_link=link,
         inter_node_link=link,
     )

@@ -21,7 +21,7 @@ from trials.measurement.cores import num_cores_used, own_core, pin
 from trials.measurement.measure import Peak
 from trials.measurement.memory import lift_limit, limit
 from trials.runtime.failure import classify, headline
-from trials.runtime.rank import Place, device_of, join, meet
+from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.report import Reporter
 
 __all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
@@ -38,7 +38,7 @@ _RESERVE_BYTES = 4 * MIB
 """Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
 
 
-def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | None = None) -> int:
+def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: Store | None = None) -> int:
     """Run the trial that a JSON text describes, as one of its ranks; bad news goes to the reports.
 
     The process is not fit for another trial afterwards: it is bound to a core, and its groups are left to its end.
@@ -46,54 +46,54 @@ def attempt(spec_text: str, reporter: Reporter, place: Place, *, store: Store | 
     reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:
         spec = wire.loads(TrialSpec, spec_text)
-        admit(spec, place)
-        _run(spec, reporter, place, store)
+        admit(spec, rank_info)
+        _run(spec, reporter, rank_info, store)
     except InvalidInput as error:
         reporter.failure(classify(error), headline(error), traceback.format_exc())
         return EXIT_REFUSED
     except Exception as error:
         reserve.close()
-        lift_limit()
-        reporter.failure(classify(error), headline(error), traceback.format_exc())
+        kind = classify(error, memory_was_limited=lift_limit())
+        reporter.failure(kind, headline(error), traceback.format_exc())
         traceback.print_exc()
         return EXIT_FAILED
     return EXIT_MEASURED
 
 
-def _run(spec: TrialSpec, reporter: Reporter, place: Place, store: Store | None) -> None:
-    device = device_of(spec.device, place)
-    num_cores = num_cores_used(place)
+def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store | None) -> None:
+    device = device_of(spec.device, rank_info)
+    num_cores = num_cores_used(rank_info)
     if device.type == "cpu":
-        pin(own_core(place))
+        pin(own_core(rank_info))
         torch.set_num_threads(1)
-    join(device, place, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
-    reporter.started(spec, world_size=place.world_size)
+    join_process_group(device, rank_info, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
+    reporter.started(spec, world_size=rank_info.world_size)
     grid = Grid(spec.layout, device)
-    peak = _peak(spec, device, place, num_cores)
+    peak = _peak(spec, device, rank_info, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)
     run_steps(spec, reporter, device, grid, peak)
 
 
-def _peak(spec: TrialSpec, device: torch.device, place: Place, num_cores: int) -> Peak:
+def _peak(spec: TrialSpec, device: torch.device, rank_info: RankInfo, num_cores: int) -> Peak:
     """The ranks' reference peaks together: as given, or measured on all of them at once.
 
-    Ranks that share a core share its rate. No data sheet gives a core's, so one that is given was measured as well.
+    Ranks on one core divide its rate. No data sheet gives a core's, so one that is given was measured as well.
     """
-    num_nodes = place.world_size // place.local_world_size
+    num_nodes = rank_info.world_size // rank_info.local_world_size
     measured = f"measured GEMM rate of {num_cores * num_nodes} cores"
     if spec.reference_flop_per_s is not None:
         return Peak(
-            flop_per_s=spec.reference_flop_per_s * place.world_size,
+            flop_per_s=spec.reference_flop_per_s * rank_info.world_size,
             source=measured if device.type == "cpu" else "data sheet",
-            precision_flop_per_s=spec.precision_flop_per_s and spec.precision_flop_per_s * place.world_size,
+            precision_flop_per_s=spec.precision_flop_per_s and spec.precision_flop_per_s * rank_info.world_size,
         )
-    meet(device)
+    barrier(device)
     rate = gemm.flop_per_s(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
     if device.type == "cpu":
-        rate *= num_cores / place.local_world_size
+        rate *= num_cores / rank_info.local_world_size
     total = torch.tensor(rate, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     if device.type == "cuda":
-        measured = f"measured GEMM rate of {place.world_size} devices"
+        measured = f"measured GEMM rate of {rank_info.world_size} devices"
     return Peak(flop_per_s=total.item(), source=measured)

@@ -17,15 +17,14 @@ from trials.distributed.parallelize import parallel_stages
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
 from trials.measurement.environment import environment
+from trials.measurement.gpu import PowerMeter, gpu_of
 from trials.measurement.measure import Peak, RankRecord, measurement, phases_of, step_report
 from trials.measurement.memory import MemoryWatch
-from trials.measurement.nvml import gpu_of
 from trials.measurement.pace import Pace
-from trials.measurement.power import PowerMeter
 from trials.measurement.recording import recorded
 from trials.measurement.stopwatch import Stopwatch
-from trials.options.compile_time import compile_time_s
-from trials.runtime.rank import host_name, meet
+from trials.options.compile import compile_time_s
+from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
 from trials.training.data import batch
@@ -128,24 +127,24 @@ class _Steps:
 
     def _run(self, number: int) -> float:
         """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
-        share = batch(
+        own_batch = batch(
             self.spec.workload,
             vocab_size=self.spec.model.vocab_size,
             seed=self.spec.seed,
             step=number,
-            replica=self.grid.replica,
-            num_replicas=self.spec.layout.data_parallel_degree,
+            data_parallel_rank=self.grid.data_parallel_rank,
+            data_parallel_degree=self.spec.layout.data_parallel_degree,
             device=self.device,
             part=context_part(self.grid),
         )
-        meet(self.device)
+        barrier(self.device)
         self.step.stopwatch.mark("begin")
-        loss = self.step(share, number=number)
+        loss = self.step(own_batch, number=number)
         self.step.stopwatch.mark("done")
         return loss
 
     def _of_slowest_rank(self, step_time_s: float) -> float:
-        """The same on every rank, so that all take the same decision on what follows."""
+        """The longest time of any rank, known to every rank, so that all take the same decision on what follows."""
         slowest = torch.tensor(step_time_s, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return slowest.item()

@@ -7,20 +7,20 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
 __all__ = ["CpuTime", "cpu_name", "num_cores_used", "own_core", "pin"]
 
 
-def own_core(place: Place) -> int:
+def own_core(rank_info: RankInfo) -> int:
     """The core of this rank: the allowed ones in turn, by local rank."""
     allowed = sorted(os.sched_getaffinity(0))
-    return allowed[place.local_rank % len(allowed)]
+    return allowed[rank_info.local_rank % len(allowed)]
 
 
-def num_cores_used(place: Place) -> int:
+def num_cores_used(rank_info: RankInfo) -> int:
     """Different cores that the ranks of this host are bound to; ask before ``pin``."""
-    return min(place.local_world_size, len(os.sched_getaffinity(0)))
+    return min(rank_info.local_world_size, len(os.sched_getaffinity(0)))
 
 
 def pin(core: int) -> None:
@@ -61,7 +61,7 @@ class CpuTime:
         )
 
     def foreign_share(self, ranks_s: float) -> float:
-        """Share of the machine that processes other than the ranks used, 0..1; ``ranks_s`` sums over this host's."""
+        """Fraction of the machine that processes other than the ranks used, 0..1; ``ranks_s`` sums over this host's."""
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock
         return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)

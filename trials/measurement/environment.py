@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from trials.measurement.cores import cpu_name
-from trials.measurement.nvml import Gpu
+from trials.measurement.gpu import Gpu
 from trials.runtime.rank import host_name
 
 __all__ = ["environment", "hashed", "settings_of_libraries"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.flop import model_flop, recomputed_flop
-from trials.measurement.median import half_interval_s
+from trials.measurement.pace import half_interval_s
 from trials.measurement.stopwatch import Stopwatch
 
 __all__ = ["Peak", "RankRecord", "measurement", "phases_of", "step_report"]
@@ -108,7 +108,7 @@ def measurement(
 
 
 def _mean_power_w(ranks: Sequence[RankRecord]) -> float | None:
-    """Of the ranks whose accelerators tell; None where none does."""
+    """Mean over the ranks whose accelerators tell; None where none does."""
     known = [record.power_w for record in ranks if record.power_w is not None]
     return statistics.fmean(known) if known else None
 

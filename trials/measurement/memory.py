@@ -13,7 +13,7 @@ import torch
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 
-from trials.runtime.stdio import silenced_stderr
+from trials.runtime.stdio import silence_stderr
 
 __all__ = ["MemoryWatch", "lift_limit", "limit"]
 
@@ -32,10 +32,11 @@ def limit(device: torch.device, budget_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + budget_bytes, hard))
 
 
-def lift_limit() -> None:
-    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+def lift_limit() -> bool:
+    """Undo ``limit`` on a CPU, so that a rank that ran out of memory can still say so; whether there was one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    return soft != hard
 
 
 def _data_bytes() -> int:
@@ -76,14 +77,14 @@ class MemoryWatch:
         self._resident_bytes = _status_bytes("VmRSS")
         self._recording.enter_context(_hearing_all_threads())
         self._profile = profile(profile_memory=True)
-        with silenced_stderr():
+        with silence_stderr():
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
         """Stop paying for it."""
         if self._profile is None:
             return
-        with silenced_stderr():
+        with silence_stderr():
             self._recording.close()
         self._peak_bytes = _highest_bytes(self._profile)
         self._profile = None  # it holds every event

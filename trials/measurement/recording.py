@@ -12,7 +12,7 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
-from trials.runtime.stdio import silenced_stderr
+from trials.runtime.stdio import silence_stderr
 
 __all__ = ["FORWARD", "UNNAMED_WAIT", "WAIT", "Event", "Recording", "recorded"]
 
@@ -68,7 +68,10 @@ class Recording:
 
 
 def _correlation(event: Any) -> int:
-    """Of an operation; 0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well."""
+    """Number by which a kernel names the operation that launched it.
+
+    0 for a call of CUDA's runtime or driver, which CUPTI numbers on its own, from 1 on as well.
+    """
     is_call = event.linked_correlation_id() or event.name().startswith(("cuda", "cuLaunch", "cuMem"))
     return 0 if is_call else int(event.correlation_id())
 
@@ -83,13 +86,13 @@ def recorded(device: torch.device, stages: Sequence[nn.Module]) -> Iterator[Reco
     """Record what runs inside, with the stages' forward passes and every wait for a collective as events."""
     recording = Recording()
     profiler = profile(use_device="cuda" if device.type == "cuda" else None)
-    with silenced_stderr():
+    with silence_stderr():
         profiler.__enter__()  # type: ignore[no-untyped-call]
     try:
         with _forward_passes_named(stages), _waits_named():
             yield recording
     finally:
-        with silenced_stderr():
+        with silence_stderr():
             profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     recording.fill(cast("Any", profiler.kineto_results).events())
 

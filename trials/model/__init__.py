@@ -1,1 +1,1 @@
-"""The decoder and the options inside its layers; which ranks there are is told to it, as parts and shares."""
+"""The decoder in plain PyTorch; it knows no ranks, and is handed what differs between them."""

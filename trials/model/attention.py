@@ -72,7 +72,7 @@ class _FlexCore:
             self._flex = _compiled_flex()
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor) -> Tensor:
-        """See ``AttentionCore``."""
+        """Causal attention, as an ``AttentionCore`` does it."""
         attended_BHSE: Tensor = self._flex(
             q_BSHE.transpose(1, 2),
             k_BSKE.transpose(1, 2),
@@ -85,7 +85,7 @@ class _FlexCore:
 
 def _compiled_flex() -> Callable[..., Any]:
     config: Any = torch._inductor.config
-    config.compile_threads = 1  # see ``compiling``
+    config.compile_threads = 1  # as for whole layers (``options.compile``)
     wrapped = "wrap_inductor_compiled_regions"  # a torch that cannot wrap computes the core again
     compiled: Callable[..., Any] = torch.compile(
         flex_attention, options={wrapped: True} if hasattr(config, wrapped) else None
@@ -99,11 +99,11 @@ def causal_mask(seq_len: int, device: torch.device) -> BlockMask:
     torch's ``create_block_mask`` finds the same by looking at every score, which takes a byte for each of them.
     """
     num_blocks = -(-seq_len // _BLOCK)
-    place = torch.arange(num_blocks, device=device)
-    full = place[:, None] > place
+    block = torch.arange(num_blocks, device=device)
+    full = block[:, None] > block
     if seq_len % _BLOCK:
         full[-1] = False  # the last row has queries that are none
-    partial = (place[:, None] >= place) & ~full
+    partial = (block[:, None] >= block) & ~full
     mask: BlockMask = BlockMask.from_kv_blocks(
         *_numbers_and_columns(partial),
         *_numbers_and_columns(full),

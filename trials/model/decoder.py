@@ -10,19 +10,28 @@ parallelism, a part of S outside attention and feed-forward: nothing here assume
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from autotuner.domain.model import TransformerSpec
-from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.model.attention import AttentionCore, attend
-from trials.model.experts import ALL_EXPERTS, ExpertShare, SparseFeedForward
+from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
 from trials.model.feed_forward import FeedForward
 from trials.model.norm import norm
 
-__all__ = ["Decoder", "Layer"]
+__all__ = ["Decoder", "Layer", "TokenPositions"]
+
+TokenPositions = Callable[[int, torch.device | None], Tensor]
+"""From the length of a sequence and a device to the positions of the tokens that this rank sees."""
 
 _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
+
+
+def every_position(seq_len: int, device: torch.device | None) -> Tensor:
+    """The positions of a rank that sees whole sequences."""
+    return torch.arange(seq_len, device=device)
 
 
 def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
@@ -43,7 +52,7 @@ def rotate(x_BSHE: Tensor, table: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal self-attention around a core (``attention``, or ``context`` where the sequence is split)."""
+    """Causal self-attention around a core (``AttentionCore``)."""
 
     def __init__(self, spec: TransformerSpec, core: AttentionCore, *, fused_norm: bool = True) -> None:
         super().__init__()
@@ -97,7 +106,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """The layers ``layers`` of a decoder, with the embedding if they begin it and the output if they end it.
 
-    Of every sequence of ``seq_len`` tokens it sees the ``part``.
+    Of every sequence of ``seq_len`` tokens it sees those at ``token_positions``.
 
     Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are
     two parameters until somebody ties them: what replaces parameters by parts of them must do it again.
@@ -109,23 +118,23 @@ class Decoder(nn.Module):
         *,
         seq_len: int,
         layers: range,
-        part: ContextPart = WHOLE,
+        token_positions: TokenPositions = every_position,
         core: AttentionCore = attend,
-        experts: ExpertShare = ALL_EXPERTS,
+        experts: LocalExperts = ALL_EXPERTS,
         fused_norm: bool = True,
     ) -> None:
         super().__init__()
         begins, ends = layers.start == 0, layers.stop == spec.num_layers
         positions = spec.num_learned_positions
         self.seq_len = seq_len
-        self.part = part
+        self._token_positions = token_positions
         self.head_dim = spec.head_dim
         self.rotary = positions == 0
         self.embedding = nn.Embedding(spec.vocab_size, spec.hidden_size) if begins else None
         self.positions = nn.Embedding(positions, spec.hidden_size) if begins and positions else None
-        blocks = {index: _feed_forward(spec, experts, index) for index in layers}
+        feed_forward = {index: _feed_forward(spec, experts, index) for index in layers}
         self.layers = nn.ModuleDict(
-            {str(index): Layer(spec, core, block, fused_norm=fused_norm) for index, block in blocks.items()}
+            {str(index): Layer(spec, core, mlp, fused_norm=fused_norm) for index, mlp in feed_forward.items()}
         )
         self.norm = norm(spec, spec.hidden_size, fused=fused_norm) if ends else None
         self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
@@ -135,8 +144,8 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             tokens_BS, x = x, self.embedding(x)
             if self.positions is not None:
-                x = x + self.positions(self.part.positions(self.seq_len, x.device).expand_as(tokens_BS))
-        table = rotary_table(self.part.positions(self.seq_len, x.device), self.head_dim) if self.rotary else None
+                x = x + self.positions(self._token_positions(self.seq_len, x.device).expand_as(tokens_BS))
+        table = rotary_table(self._token_positions(self.seq_len, x.device), self.head_dim) if self.rotary else None
         for layer in self.layers.values():
             x = layer(x, table)
         if self.norm is not None and self.output is not None:
@@ -144,10 +153,10 @@ class Decoder(nn.Module):
         return x
 
 
-def _feed_forward(spec: TransformerSpec, share: ExpertShare, layer: int) -> nn.Module:
+def _feed_forward(spec: TransformerSpec, local: LocalExperts, layer: int) -> nn.Module:
     """The block of a layer: dense, or sparse where the spec has experts and this is none of its leading layers."""
     if spec.experts is not None and layer >= spec.experts.num_dense_layers:
-        return SparseFeedForward(spec, spec.experts, share)
+        return SparseFeedForward(spec, spec.experts, local)
     return _dense(spec)
 
 

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
-from trials.distributed.data.optimizer_shard import local_part
-from trials.model.counts import on_host, tally
 from trials.model.feed_forward import FeedForward, activated
-from trials.model.reorder import inverse, reordered
+from trials.model.routing import count_on_host, histogram, inverse, permuted
 
-__all__ = ["ALL_EXPERTS", "ExpertExchange", "ExpertShare", "Experts", "SparseFeedForward"]
+__all__ = ["ALL_EXPERTS", "ExpertExchange", "Experts", "LocalExperts", "SparseFeedForward"]
 
 Compute = Callable[[Tensor, Tensor], Tensor]
 """From rows in the order of some experts and the number of each one's rows to what the experts make of them."""
@@ -31,17 +29,27 @@ ExpertExchange = Callable[[Tensor, Tensor, Compute], Tensor]
 """From x_AD in the order of the experts and counts_N to out_AD, with the help of what computes this rank's experts."""
 
 
-def _at_home(x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
+def _no_exchange(x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
     return compute(x_AD, counts_N)
 
 
+def _itself(parameter: Tensor) -> Tensor:
+    return parameter
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertShare:
-    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it meets the others."""
+class LocalExperts:
+    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it reaches the others.
+
+    Attributes:
+        exchange: Sends tokens to the ranks of their experts.
+        local_part: From a parameter to the values of it that this rank holds.
+    """
 
     rank: int = 0
     num_ranks: int = 1
-    exchange: ExpertExchange = _at_home
+    exchange: ExpertExchange = _no_exchange
+    local_part: Callable[[Tensor], Tensor] = _itself
 
     def indices(self, num_experts: int) -> range:
         """The experts held: neighbours."""
@@ -49,17 +57,17 @@ class ExpertShare:
         return range(self.rank * size, (self.rank + 1) * size)
 
 
-ALL_EXPERTS = ExpertShare()
+ALL_EXPERTS = LocalExperts()
 """One rank holds them all."""
 
 
 class SparseFeedForward(nn.Module):
     """Routed experts, and shared ones beside them that see every token (arXiv 2401.06066)."""
 
-    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
         super().__init__()
         width = experts.num_shared_experts * experts.expert_ffn_size  # beside each other they are one wide block
-        self.routed = _Routed(spec, experts, share)
+        self.routed = _Routed(spec, experts, local)
         self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
 
     def forward(self, x_BSD: Tensor) -> Tensor:
@@ -69,58 +77,59 @@ class SparseFeedForward(nn.Module):
 
 
 class _Routed(nn.Module):
-    """A router and its experts, as in Mixtral (arXiv 2401.04088, section 2.1): softmax, top-k, shares that sum to 1.
+    """A router and its experts, as in Mixtral (arXiv 2401.04088, section 2.1): softmax, top-k, weights that sum to 1.
 
-    A balancing bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) takes part in the choice and not in the shares, and
-    no gradient reaches it: it stays at the zero it begins with, because nothing here moves it between steps.
+    A balancing bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2) takes part in the choice and not in the weights,
+    and no gradient reaches it: it stays at the zero it begins with, because nothing here moves it between steps.
     """
 
-    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
         super().__init__()
         self.num_chosen = experts.experts_per_token
         self.router = nn.Linear(spec.hidden_size, experts.num_experts, bias=False)
         self.register_buffer("balance", torch.zeros(experts.num_experts) if experts.router_bias else None)
-        self.experts = Experts(spec, experts, share)
+        self.experts = Experts(spec, experts, local)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """The experts' answers, each times its share."""
+        """The experts' answers, each times its routing weight."""
         x_TD = x_BSD.flatten(0, 1)
-        shares_TK, chosen_TK = self._route(x_TD)
+        weights_TK, chosen_TK = self._route(x_TD)
         chosen_A = chosen_TK.flatten()
         order_A = chosen_A.argsort(stable=True)
         back_A = inverse(order_A)
-        counts_N = tally(chosen_A, self.router.out_features)
+        counts_N = histogram(chosen_A, self.router.out_features)
         x_AD = x_TD[:, None].expand(-1, self.num_chosen, -1).flatten(0, 1)
-        answers_AD = self.experts(reordered(x_AD, order_A, back_A), counts_N)
-        answers_TKD = reordered(answers_AD, back_A, order_A).view(*chosen_TK.shape, -1)
-        out_TD: Tensor = (answers_TKD * shares_TK[..., None]).sum(1)
+        answers_AD = self.experts(permuted(x_AD, order_A, back_A), counts_N)
+        answers_TKD = permuted(answers_AD, back_A, order_A).view(*chosen_TK.shape, -1)
+        out_TD: Tensor = (answers_TKD * weights_TK[..., None]).sum(1)
         return out_TD.view_as(x_BSD)
 
     def _route(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Shares and indices of the chosen experts."""
+        """Routing weights and indices of the chosen experts."""
         scores_TN = self.router(x_TD).float().softmax(-1)
         favoured_TN = scores_TN if self.balance is None else scores_TN + self.balance
         chosen_TK = favoured_TN.detach().topk(self.num_chosen, dim=-1).indices
-        shares_TK = scores_TN.gather(1, chosen_TK)
-        return (shares_TK / shares_TK.sum(-1, keepdim=True)).to(x_TD.dtype), chosen_TK
+        weights_TK = scores_TN.gather(1, chosen_TK)
+        return (weights_TK / weights_TK.sum(-1, keepdim=True)).to(x_TD.dtype), chosen_TK
 
 
 class Experts(nn.Module):
     """The matrices of a rank's experts, one tensor for all of them with the expert first.
 
-    Where a layout has expert ranks, the parameters are DTensors over the mesh axis ``expert`` (``expert_ranks``): that
-    is how they are told from all others.
+    Where a layout has expert ranks, the parameters are DTensors over the mesh axis ``expert``: that is how they are
+    told from all others.
     """
 
-    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, share: ExpertShare) -> None:
+    def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
         super().__init__()
-        self.indices = share.indices(experts.num_experts)
+        self.indices = local.indices(experts.num_experts)
         inward = (len(self.indices), experts.expert_ffn_size, spec.hidden_size)
         outward = (len(self.indices), spec.hidden_size, experts.expert_ffn_size)
         self.gate = nn.Parameter(torch.empty(inward)) if spec.gated_mlp else None
         self.up = nn.Parameter(torch.empty(inward))
         self.down = nn.Parameter(torch.empty(outward))
-        self._exchange = share.exchange
+        self._exchange = local.exchange
+        self._local_part = local.local_part
 
     def forward(self, x_AD: Tensor, counts_N: Tensor) -> Tensor:
         """What the experts make of their rows, which come in the order of all experts."""
@@ -128,9 +137,9 @@ class Experts(nn.Module):
 
     def _compute(self, x: Tensor, counts: Tensor) -> Tensor:
         """One expert after the other; one without rows takes part too, so that it has a gradient: zero."""
-        up, down = local_part(self.up).unbind(), local_part(self.down).unbind()
-        gate = [None] * len(up) if self.gate is None else local_part(self.gate).unbind()
-        rows = torch.split(x, on_host(counts, total=len(x)))
+        up, down = self._local_part(self.up).unbind(), self._local_part(self.down).unbind()
+        gate = [None] * len(up) if self.gate is None else self._local_part(self.gate).unbind()
+        rows = torch.split(x, count_on_host(counts, total=len(x)))
         return torch.cat([_answer(*expert) for expert in zip(rows, gate, up, down, strict=True)])
 
 

@@ -21,7 +21,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(ffn_size, hidden_size, bias=bias)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """The same for every token."""
+        """Transform every token by itself."""
         gate_BSF = None if self.gate is None else self.gate(x_BSD)
         out_BSD: Tensor = self.down(activated(gate_BSF, self.up(x_BSD)))
         return out_BSD

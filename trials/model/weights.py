@@ -33,8 +33,8 @@ def materialise(module: nn.Module, path: str, *, seed: int, device: torch.device
         part = module.get_submodule(owner)
         if isinstance(part, Experts):  # each expert's values have a name, whichever others lie beside it
             value = torch.empty(parameter.shape, device=device, dtype=dtype)
-            for place, index in enumerate(part.indices):
-                value[place] = _first_value(f"{path}.{owner}.{index}.{leaf}", value[place].shape, seed, device)
+            for expert, index in zip(value, part.indices, strict=True):
+                expert.copy_(_first_value(f"{path}.{owner}.{index}.{leaf}", expert.shape, seed, device))
         else:
             value = _first_value(f"{path}.{name}", parameter.shape, seed, device).to(dtype)
         setattr(part, leaf, nn.Parameter(value))

@@ -23,7 +23,7 @@ def use_fp8(layer: nn.Module, layout: Layout) -> None:
     """
     if layout.precision not in FP8_PRECISIONS:
         return
-    with _quiet("torchao", "torch.utils._pytree"):
+    with _without_warnings("torchao", "torch.utils._pytree"):
         # importing torchao takes more than a second, and few trials need it
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415
     recipe = Float8LinearConfig.from_recipe_name(layout.fp8_recipe.label)
@@ -31,7 +31,7 @@ def use_fp8(layer: nn.Module, layout: Layout) -> None:
 
 
 @contextmanager
-def _quiet(*names: str) -> Iterator[None]:
+def _without_warnings(*names: str) -> Iterator[None]:
     """Loggers without warnings: torchao tries kernels of other devices, and registers a type that torch knows."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]

@@ -15,7 +15,6 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
 from autotuner.domain.layout import Layout
-from trials.distributed.data.optimizer_shard import local_part
 
 __all__ = ["HostMemory", "offloaded", "room_on_host"]
 
@@ -116,13 +115,14 @@ def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """The same for every layer: the allocator gives what one stream freed to no other, so each would keep its own."""
+    """One stream for all layers: the allocator gives what one stream freed to no other, so each would keep its own."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _plain(tensor: Tensor) -> Tensor:
     """The values on this rank, when they are there."""
-    local = local_part(tensor.detach())
+    here = tensor.detach()
+    local = here.to_local() if isinstance(here, DTensor) else here
     waited: Tensor = local.wait() if isinstance(local, AsyncCollectiveTensor) else local
     return waited
 

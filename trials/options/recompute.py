@@ -53,9 +53,9 @@ experts that are sharded in a layer say less the second time, when their paramet
 _SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES} - {None})
 
 
-def recomputed(layer: nn.Module, layout: Layout, *, place: int) -> nn.Module:
-    """The layer, recomputing what the layout says; ``place`` counts the layers of this stage from 0."""
-    if layout.recompute == Recompute.NONE or place % layout.recompute_every:
+def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.Module:
+    """The layer, recomputing what the layout says; ``index_in_stage`` counts its layers from 0."""
+    if layout.recompute == Recompute.NONE or index_in_stage % layout.recompute_every:
         return layer
     # nothing here draws random numbers, so their state need not be kept and restored
     options: dict[str, Any] = {"preserve_rng_state": False}

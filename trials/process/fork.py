@@ -12,25 +12,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from trials.process.task import Errand, Task
+from trials.process.task import Task, TaskContext
 from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
-__all__ = ["fork_rank", "shown"]
+__all__ = ["fork_rank", "shown_in_proc"]
 
 _EXIT_BROKEN = 70
 """The task raised, which it must not (EX_SOFTWARE of sysexits.h)."""
 
 
-def fork_rank(task: Task, folder: Path, place: Place, environment: Mapping[str, str]) -> int:
+def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> int:
     """The pid of a new process that does the task and ends with its exit code."""
     parent = os.getpid()
     if pid := os.fork():
         return pid
     code = _EXIT_BROKEN
     try:
-        _become_rank(parent, folder, place, environment)
-        code = task(Errand(folder=folder, place=place))
+        _become_rank(parent, folder, rank_info, environment)
+        code = task(TaskContext(folder=folder, rank_info=rank_info))
     except BaseException:  # whatever it is, this process must not go on as its parent would
         traceback.print_exc()
     finally:
@@ -39,15 +39,15 @@ def fork_rank(task: Task, folder: Path, place: Place, environment: Mapping[str, 
         os._exit(code)  # torch's own clean-up takes a second and has nothing left to do
 
 
-def _become_rank(parent: int, folder: Path, place: Place, environment: Mapping[str, str]) -> None:
+def _become_rank(parent: int, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> None:
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_EXIT_BROKEN)  # it died before the kernel was asked to tell
     os.setsid()
-    _redirect(folder / "ranks" / str(place.rank))
+    _redirect(folder / "ranks" / str(rank_info.rank))
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs
     os.environ.update(environment)
-    os.environ.update(place.environment())
+    os.environ.update(rank_info.environment())
 
 
 def _redirect(directory: Path) -> None:
@@ -64,7 +64,7 @@ def _redirect(directory: Path) -> None:
 
 
 @contextmanager
-def shown(name: str, value: str) -> Iterator[None]:
+def shown_in_proc(name: str, value: str) -> Iterator[None]:
     """Have ``/proc/PID/environ`` show this value, of this process and of those that it forks meanwhile.
 
     The kernel shows the memory that a program was started with, and a fork starts no program. So the variable has to be

@@ -1,4 +1,4 @@
-"""What a forked rank is asked to do, and the errand that most are sent on: a trial."""
+"""What a forked rank is asked to do; mostly a trial."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from trials.job.attempt import attempt
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 
-__all__ = ["Errand", "Task", "find_task", "run_trial"]
+__all__ = ["Task", "TaskContext", "find_task", "run_trial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
-    """Where a rank finds its orders, and where it stands among those who have the same.
+class TaskContext:
+    """A task's folder, and which of the ranks that do the task this process is.
 
     Attributes:
-        folder: Of this one errand, fresh, gone when it is over.
+        folder: Fresh, for this task alone, and gone when it is over.
     """
 
     folder: Path
-    place: Place
+    rank_info: RankInfo
 
     def store(self) -> Store:
         """Where the ranks meet: a file, since all are on one host, so no port is taken."""
-        return FileStore(str(self.folder / "store"), self.place.world_size)
+        return FileStore(str(self.folder / "store"), self.rank_info.world_size)
 
 
-Task = Callable[[Errand], int]
+Task = Callable[[TaskContext], int]
 """Done on every rank by a process that serves for nothing else afterwards; returns its exit code."""
 
 
@@ -48,8 +48,8 @@ def find_task(name: str) -> Task:
     return task
 
 
-def run_trial(errand: Errand) -> int:
+def run_trial(context: TaskContext) -> int:
     """Run the trial of ``spec.json`` and append what happens to ``reports.jsonl``."""
-    spec_text = (errand.folder / "spec.json").read_text()
-    reporter = Reporter(errand.folder / "reports.jsonl", rank=errand.place.rank)
-    return attempt(spec_text, reporter, errand.place, store=errand.store())
+    spec_text = (context.folder / "spec.json").read_text()
+    reporter = Reporter(context.folder / "reports.jsonl", rank=context.rank_info.rank)
+    return attempt(spec_text, reporter, context.rank_info, store=context.store())

@@ -1,4 +1,4 @@
-"""torchrun that dies with whoever started it.
+"""torchrun that dies with whoever started it, and writes down which ranks died.
 
 A launcher killed with SIGKILL cannot clean up. So the agent asks the kernel for a SIGTERM when the thread that
 started it ends, and only then becomes torchrun, which ends its ranks on SIGTERM.
@@ -6,9 +6,11 @@ started it ends, and only then becomes torchrun, which ends its ranks on SIGTERM
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 from trials.runtime.parent_death import die_with_parent
 
@@ -16,15 +18,25 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run torchrun with this process's arguments; the first is the pid of the launcher."""
-    launcher_pid = int(sys.argv.pop(1))
+    """Run torchrun with this process's arguments.
+
+    The first is the pid of the launcher, the second a file that gets ``[[rank, exit code], ...]`` when ranks died, in
+    the order in which torchrun saw it; below zero is the signal that ended a rank.
+    """
+    launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)
     if os.getppid() != launcher_pid:
         sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
 
-    from torch.distributed.run import main as torchrun  # noqa: PLC0415  # torch takes a second, and nobody may be left to serve
+    # torch takes a second, and nobody may be left to serve
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    from torch.distributed.run import main as torchrun  # noqa: PLC0415
 
-    torchrun(sys.argv[1:])
+    try:
+        torchrun(sys.argv[1:])
+    except ChildFailedError as error:
+        deaths.write_text(json.dumps([(rank, failure.exitcode) for rank, failure in error.failures.items()]))
+        raise
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """A process per host that imports torch once and forks the ranks of every trial: they start within milliseconds.
 
-``python -m trials.process.zygote LAUNCHER_PID MARK`` reads one JSON object per line from its standard input:
+``python -m trials.process.zygote ID_VARIABLE`` reads one JSON object per line from its standard input:
 
     {"id": "a7", "task": "trials.process.task:run_trial", "folder": "/...", "num_ranks": 2, "environment": {"A": "b"}}
 
 and writes one per event to its standard output, with the same ``id``: ``started`` when all ranks are forked; ``ended``
 when one is gone, with ``rank`` and ``exit_code`` (below zero: the signal that ended it); ``refused`` with a ``reason``
-where there is no such task. What a rank prints goes to ``FOLDER/ranks/RANK/stdout.log`` and ``stderr.log``. MARK is the
-variable by which a launcher finds a trial's processes and ends them; it must stand in the environment that this process
-is started with, as long as any value it will get.
+where there is no such task. What a rank prints goes to ``FOLDER/ranks/RANK/stdout.log`` and ``stderr.log``. ID_VARIABLE
+is the variable by which a launcher finds a trial's processes and ends them; it must stand in the environment that this
+process is started with, as long as any value it will get.
 
 A fork copies neither threads nor CUDA contexts, so there is one thread here, and nothing asks for a device. The process
-dies with its launcher, and its ranks die with it.
+ends when its standard input does, so with its launcher and not with the thread that started it; its ranks die with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import gc
 import json
 import os
 import selectors
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +27,9 @@ from typing import Any
 
 import torch
 
-from trials.process.fork import fork_rank, shown
+from trials.process.fork import fork_rank, shown_in_proc
 from trials.process.task import find_task
-from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
 __all__ = ["main"]
 
@@ -51,8 +49,8 @@ class _Rank:
 class _Zygote:
     """Forks ranks when asked, and tells when they end."""
 
-    def __init__(self, mark: str) -> None:
-        self._mark = mark
+    def __init__(self, id_variable: str) -> None:
+        self._id_variable = id_variable
         self._selector = selectors.DefaultSelector()
         self._selector.register(_REQUESTS, selectors.EVENT_READ)
         self._unfinished_line = b""
@@ -88,10 +86,10 @@ class _Zygote:
         task, folder, num_ranks = find_task(request["task"]), Path(request["folder"]), request["num_ranks"]
         environment = request["environment"]
         ranks = []
-        with shown(self._mark, environment[self._mark]):
+        with shown_in_proc(self._id_variable, environment[self._id_variable]):
             for rank in range(num_ranks):
-                place = Place(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
-                pid = fork_rank(task, folder, place, environment)
+                rank_info = RankInfo(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
+                pid = fork_rank(task, folder, rank_info, environment)
                 ranks.append(_Rank(request_id=request["id"], rank=rank, pid=pid))
         return ranks
 
@@ -107,14 +105,11 @@ class _Zygote:
 
 def main() -> None:
     """Serve the launcher that started this process."""
-    launcher_pid, mark = int(sys.argv[1]), sys.argv[2]
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != launcher_pid:
-        sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
+    id_variable = sys.argv[1]
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()
     gc.freeze()  # a rank's garbage collection would touch, and so copy, every page of what was imported
-    _Zygote(mark).serve()
+    _Zygote(id_variable).serve()
 
 
 if __name__ == "__main__":

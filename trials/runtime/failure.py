@@ -26,6 +26,12 @@ _OUT_OF_MEMORY = (
     "_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN
 )
 
+_OUT_OF_LIMITED_MEMORY = (
+    "Resource temporarily unavailable",  # strerror(EAGAIN): the kernel has no room for the stack of a new thread
+    "can't start new thread",  # Python's words for that
+)
+"""Also said where there are too many threads; a process whose memory is limited lacks memory long before."""
+
 _COMMUNICATION = (
     "Connection reset by peer",
     "Connection closed by peer",
@@ -41,13 +47,17 @@ _COMMUNICATION = (
 )
 
 
-def classify(error: BaseException) -> FailureKind:
-    """The kind of failure, from the exception, the ones it was raised from, and their words."""
+def classify(error: BaseException, *, memory_was_limited: bool = False) -> FailureKind:
+    """The kind of failure, from the exception, the ones it was raised from, and their words.
+
+    A process that died under a memory limit may not even have had room for the stack of a thread.
+    """
+    out_of_memory = _OUT_OF_MEMORY + _OUT_OF_LIMITED_MEMORY if memory_was_limited else _OUT_OF_MEMORY
     causes = list(_chain(error))
     text = "\n".join(str(cause) for cause in causes)
     if _any_is(causes, NonFiniteLoss):
         return FailureKind.NUMERICS
-    if _any_is(causes, MemoryError, torch.OutOfMemoryError) or _mentions(text, _OUT_OF_MEMORY):
+    if _any_is(causes, MemoryError, torch.OutOfMemoryError) or _mentions(text, out_of_memory):
         return FailureKind.OOM
     if _any_is(causes, dist.DistError, ConnectionError, TimeoutError) or _mentions(text, _COMMUNICATION):
         return FailureKind.COMMUNICATION

@@ -1,4 +1,4 @@
-"""Where a process stands among the ranks of its trial, and how it meets the others."""
+"""Which rank of its trial a process is, and how it joins the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
-__all__ = ["Place", "device_of", "host_name", "join", "meet"]
+__all__ = ["RankInfo", "barrier", "device_of", "host_name", "join_process_group"]
 
 _LONGEST_SILENCE_S = 120.0
 """No collective of a short trial waits this long for a peer that is alive and does not compile; NCCL's first one takes
@@ -20,11 +20,11 @@ tens of seconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where this process stands; the defaults are a process alone.
+class RankInfo:
+    """Rank and world size of this process, on all hosts and on its own; the defaults are a process alone.
 
     Attributes:
-        local_rank: Counts on this host, as does ``local_world_size``.
+        local_rank: Rank among the processes of this host, of which there are ``local_world_size``.
     """
 
     rank: int = 0
@@ -33,7 +33,7 @@ class Place:
     local_world_size: int = 1
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Place:
+    def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
         """What torchrun told this process; a process alone where it told nothing."""
         if "RANK" not in environment:
             return cls()
@@ -54,13 +54,13 @@ class Place:
         }
 
 
-def device_of(kind: Literal["cpu", "cuda"], place: Place) -> torch.device:
+def device_of(kind: Literal["cpu", "cuda"], rank_info: RankInfo) -> torch.device:
     """The device of this rank: the CPU, or the GPU with its local rank's number."""
-    return torch.device("cpu") if kind == "cpu" else torch.device("cuda", place.local_rank)
+    return torch.device("cpu") if kind == "cpu" else torch.device("cuda", rank_info.local_rank)
 
 
-def join(
-    device: torch.device, place: Place, *, timeout_s: float, store: Store | None = None, compiles: bool = False
+def join_process_group(
+    device: torch.device, rank_info: RankInfo, *, timeout_s: float, store: Store | None = None, compiles: bool = False
 ) -> None:
     """Initialise the default process group, gloo or nccl; a dead peer ends every collective within the timeout.
 
@@ -70,20 +70,20 @@ def join(
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if store is None and place.world_size == 1:
+    if store is None and rank_info.world_size == 1:
         store = HashStore()
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         init_method="env://" if store is None else None,
         store=store,
-        rank=place.rank,
-        world_size=place.world_size,
+        rank=rank_info.rank,
+        world_size=rank_info.world_size,
         timeout=timedelta(seconds=timeout_s if compiles else min(timeout_s, _LONGEST_SILENCE_S)),
     )
 
 
-def meet(device: torch.device) -> None:
-    """Return when every rank has got here and its device has finished; a barrier that gloo and nccl both have."""
+def barrier(device: torch.device) -> None:
+    """Return when every rank has got here and its device has finished, on gloo and nccl alike."""
     arrivals = torch.ones(1, device=device)
     dist.all_reduce(arrivals)
     arrivals.item()

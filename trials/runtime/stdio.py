@@ -1,17 +1,39 @@
-"""Silence where a library talks to the log of a rank."""
+"""Standard streams of a process: a request answered on them, and silence on standard error."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["silenced_stderr"]
+from autotuner.domain import wire
+from autotuner.errors import InvalidInput
+
+__all__ = ["serve_one", "silence_stderr"]
+
+R = TypeVar("R")
+
+
+def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
+    """Read one request from standard input and write its answer to standard output.
+
+    Returns:
+        The exit status: 2 where the request cannot be read.
+    """
+    try:
+        request = wire.loads(request_type, sys.stdin.read())
+    except InvalidInput as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(wire.dumps(answer(request)) + "\n")
+    return 0
 
 
 @contextmanager
-def silenced_stderr() -> Iterator[None]:
-    """Nothing that C++ writes to standard error gets there: its last lines are what a person reads of a dead rank."""
+def silence_stderr() -> Iterator[None]:
+    """Drop what C++ writes to standard error: its last lines are what a person reads of a dead rank."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

@@ -8,17 +8,19 @@ from itertools import chain
 import torch
 from torch import nn
 
+from autotuner.domain.stages import stages_of_rank
 from autotuner.domain.trial import TrialSpec
-from trials.distributed.data.optimizer_shard import Share
-from trials.distributed.data.optimizer_shards import shares_of
+from trials.distributed.data.optimizer_shard import OptimizerShard
+from trials.distributed.data.partition import optimizer_shards
+from trials.distributed.loss import loss_of
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import first_layer
-from trials.distributed.pipeline import PipelinePasses
+from trials.distributed.pipeline import pipeline_schedule
 from trials.distributed.tied import TiedTables
 from trials.measurement.stopwatch import Stopwatch
-from trials.model.loss import loss_of
 from trials.training.optimizer import ShardedAdamW
-from trials.training.step import AccumulatedPasses, Passes, Step
+from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
+from trials.training.step import Step
 
 __all__ = ["build_step"]
 
@@ -28,45 +30,49 @@ def build_step(
 ) -> Step:
     """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch."""
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
-    shares = [shares_of(stage, spec, grid) for stage in stages]
+    shards = [optimizer_shards(stage, spec, grid) for stage in stages]
     return Step(
         layout=spec.layout,
-        passes=_passes(spec, stages, shares, grid, device),
-        optimizer=_optimizer(spec, list(chain.from_iterable(shares)), grid),
+        passes=_passes(spec, stages, shards, grid, device),
+        optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
     )
 
 
-def _optimizer(spec: TrialSpec, shares: Sequence[Share], grid: Grid) -> ShardedAdamW:
-    places = [place for place, share in enumerate(shares) if share.is_tied]
+def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedAdamW:
+    tied = [index for index, shard in enumerate(shards) if shard.is_tied]
     return ShardedAdamW(
-        shares,
+        shards,
         learning_rate=spec.settings.learning_rate,
         kernel=spec.layout.optimizer_kernel,
         max_gradient_norm=spec.settings.max_gradient_norm,
-        tied=TiedTables(places, grid.axis("pp")) if places else None,
+        tied=TiedTables(tied, grid.axis("pp")) if tied else None,
     )
 
 
 def _passes(
     spec: TrialSpec,
     stages: Sequence[nn.Module],
-    shares: Sequence[Sequence[Share]],
+    shards: Sequence[Sequence[OptimizerShard]],
     grid: Grid,
     device: torch.device,
 ) -> Passes:
     loss = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
     if spec.layout.pipeline_parallel_degree > 1:
 
-        def start_reduction(place: int) -> None:
-            for share in shares[place]:
-                share.start_reduction()
+        def start_reduction(stage: int) -> None:
+            for shard in shards[stage]:
+                shard.start_reduction()
 
-        return PipelinePasses(stages, spec, grid, device, loss=loss, reduce=start_reduction)
+        schedule = pipeline_schedule(stages, spec, grid, device, loss=loss, start_reduction=start_reduction)
+        indices = stages_of_rank(spec.layout, grid.position("pp"))
+        return PipelinePasses(
+            schedule=schedule, has_first_stage=0 in indices, has_last_stage=spec.layout.num_stages - 1 in indices
+        )
 
     def expect_last_backward() -> None:
-        for share in shares[0]:
-            share.expect_last_backward()
+        for shard in shards[0]:
+            shard.expect_last_backward()
 
     return AccumulatedPasses(
         stages[0],

@@ -1,7 +1,7 @@
 """Gradient clipping by the norm of the whole model's gradient, however it is spread over ranks.
 
 torch's ``clip_grad_norm_`` knows the axes that its DTensors are split over, and neither the pipeline's nor flat
-slices: each stage would clip by a norm of its own.
+buckets: each stage would clip by a norm of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 __all__ = ["clip", "total_norm"]
 
 
-def total_norm(gradients: Sequence[Tensor], num_copies: Sequence[int]) -> Tensor:
-    """Norm over all ranks, each element counted once: its squares are divided among the places that hold it.
+def total_norm(gradients: Sequence[Tensor], num_replicas: Sequence[int]) -> Tensor:
+    """Norm over all ranks, each element counted once: its squares are divided among the replicas that hold it.
 
     Args:
         gradients: What this rank holds, in fp32.
-        num_copies: Places of the whole job that hold the same elements, of each tensor.
+        num_replicas: How often the whole job holds the same elements, of each tensor.
     """
     # squares are added in fp64: on a CPU torch adds up a long fp32 tensor one by one
     squares = torch._foreach_pow(torch._foreach_norm(list(gradients), dtype=torch.float64), 2)
-    total = torch.stack(torch._foreach_div(squares, [float(number) for number in num_copies])).sum()
+    total = torch.stack(torch._foreach_div(squares, [float(number) for number in num_replicas])).sum()
     dist.all_reduce(total)
     return total.sqrt()
 

@@ -1,6 +1,5 @@
 """Synthetic tokens: a function of seed, step and sequence, so every layout trains on the same global batches."""
 
-# tensors carry their shape as a suffix
 from __future__ import annotations
 
 import zlib
@@ -18,7 +17,7 @@ __all__ = ["Batch", "batch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
+    """One replica's slice of a global batch, or a context rank's part of it; a label is the token that follows."""
 
     tokens_BS: Tensor
     labels_BS: Tensor
@@ -36,14 +35,14 @@ def batch(
     vocab_size: int,
     seed: int,
     step: int,
-    replica: int,
-    num_replicas: int,
+    data_parallel_rank: int,
+    data_parallel_degree: int,
     device: torch.device,
     part: ContextPart = WHOLE,
 ) -> Batch:
     """A part of the sequences of one replica: its contiguous slice of the global batch, drawn without the others."""
-    share = workload.global_batch_size // num_replicas
-    rows = range(replica * share, (replica + 1) * share)
+    size = workload.global_batch_size // data_parallel_degree
+    rows = range(data_parallel_rank * size, (data_parallel_rank + 1) * size)
     sequences = torch.stack([_sequence(workload.seq_len + 1, vocab_size, f"{seed}/{step}/{row}") for row in rows])
     positions = part.positions(workload.seq_len)
     return Batch(tokens_BS=sequences[:, positions].to(device), labels_BS=sequences[:, positions + 1].to(device))

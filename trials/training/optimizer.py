@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.choice import OptimizerKernel
-from trials.distributed.data.optimizer_shard import Share
+from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.tied import TiedTables
 from trials.training.clip import clip, total_norm
 
@@ -16,7 +16,7 @@ __all__ = ["ShardedAdamW"]
 
 
 class ShardedAdamW:
-    """AdamW (arXiv 1711.05101) over fp32 master weights, element by element on each rank's own shares.
+    """AdamW (arXiv 1711.05101) over fp32 master weights, element by element on each rank's own shards.
 
     AdamW treats every element alone, so it needs no DTensor: its kernel runs on the local tensors, whichever axes
     they are split over. An fp32 parameter is its own master; a bf16 one has a copy (mixed precision of
@@ -26,17 +26,17 @@ class ShardedAdamW:
 
     def __init__(
         self,
-        shares: Sequence[Share],
+        shards: Sequence[OptimizerShard],
         *,
         learning_rate: float,
         kernel: OptimizerKernel = OptimizerKernel.FUSED,
         max_gradient_norm: float | None = None,
         tied: TiedTables | None = None,
     ) -> None:
-        self.shares = shares
+        self.shards = shards
         self._tied = tied
         self._max_gradient_norm = max_gradient_norm
-        self._masters = [share.values() for share in shares]
+        self._masters = [shard.values() for shard in shards]
         fused = kernel == OptimizerKernel.FUSED
         self._adamw = torch.optim.AdamW(self._masters, lr=learning_rate, fused=fused, foreach=not fused)
         for master in self._masters:
@@ -49,21 +49,21 @@ class ShardedAdamW:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """The gradients of the shares in fp32, once they are taken."""
+        """The gradients of the shards in fp32, once they are taken."""
         return [master.grad for master in self._masters if master.grad is not None]
 
     def take_gradients(self) -> None:
         """Complete the gradients of the global batch and take them from the parameters."""
-        for share in self.shares:
-            share.start_reduction()
-        for share, master in zip(self.shares, self._masters, strict=True):
-            master.grad = share.take_gradient()
+        for shard in self.shards:
+            shard.start_reduction()
+        for shard, master in zip(self.shards, self._masters, strict=True):
+            master.grad = shard.take_gradient()
         if self._tied is not None:
             self._tied.sum(self.gradients)
 
     def gradient_norm(self) -> Tensor:
         """Norm of the whole model's gradient, the same on every rank."""
-        return total_norm(self.gradients, [share.num_copies for share in self.shares])
+        return total_norm(self.gradients, [shard.num_replicas for shard in self.shards])
 
     @torch.no_grad()
     def step(self) -> None:
@@ -72,5 +72,5 @@ class ShardedAdamW:
             clip(self.gradients, self.gradient_norm(), self._max_gradient_norm)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
-        for share, master in zip(self.shares, self._masters, strict=True):
-            share.write(master)
+        for shard, master in zip(self.shards, self._masters, strict=True):
+            shard.write(master)

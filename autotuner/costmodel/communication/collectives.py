@@ -20,12 +20,12 @@ __all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "
 
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds all ``full_bytes``, each having started with its share; 0 for one rank."""
+    """Seconds until every rank holds all ``full_bytes``, each having started with its shard; 0 for one rank."""
     return _pipelined_s(full_bytes * group.ring_s_per_byte, group.ring_latency_s, group)
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds its share of the sum of ``full_bytes`` of each; the all-gather backwards."""
+    """Seconds until every rank holds its shard of the sum of ``full_bytes`` of each; the all-gather backwards."""
     return all_gather_s(full_bytes, group)
 
 

@@ -32,8 +32,8 @@ def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Fl
     Args:
         x: Layouts.
         job: The job.
-        forward_s: Of the attention core.
-        backward_s: Of the same.
+        forward_s: Forward pass of the attention core.
+        backward_s: Its backward pass.
     """
     if not (x.context_parallel_degree > 1).any():  # the usual table, at no cost
         return ExchangeTimes(forward_s=np.zeros(len(x)), backward_s=np.zeros(len(x)))

@@ -28,8 +28,8 @@ def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
     each other part sticks out by what it is longer than its computation.
 
     Args:
-        wire_s: Of all parts together.
-        window_s: The computation, of all parts together, undisturbed.
+        wire_s: Wire time of all parts together.
+        window_s: Computation of all parts together, undisturbed.
         num_parts: 1 or more.
     """
     return (wire_s + (num_parts - 1) * np.maximum(wire_s - window_s, 0.0)) / num_parts

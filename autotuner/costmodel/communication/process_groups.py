@@ -26,8 +26,8 @@ __all__ = [
     "tensor_group",
 ]
 
-OWN_SHARE = 0.25
-"""Cost of a rank's own share, which it reads and writes but does not send, relative to a share that it sends.
+OWN_SHARD_COST = 0.25
+"""Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
 
 Why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of what 8 do in an all-gather, 0.86 in an all-reduce.
 Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7 to 8 %, on H100 not at all.
@@ -43,7 +43,7 @@ class Group:
 
     Attributes:
         num_ranks: Ranks of one group.
-        ranks_per_node: Of these, how many share a node; each brings its own network port.
+        ranks_per_node: Ranks of the group that share a node; each brings its own network port.
         crosses_nodes: The group lies on more than one node.
         intra_node_link: Between ranks of one node.
         inter_node_link: From a rank to the network: its own port.
@@ -65,28 +65,28 @@ class Group:
     # ------------------------------------------------------------ seconds before and between the bytes
     @cached_property
     def start_s(self) -> Floats:
-        """Before the first step; nothing for one rank alone."""
+        """Seconds before the first step; nothing for one rank alone."""
         return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """The time a long message takes to fill the slowest link."""
+        """Seconds that a long message takes to fill the slowest link."""
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
     @cached_property
     def step_s(self) -> Floats:
-        """One step over the slowest link."""
+        """Latency of one step over the slowest link."""
         return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s)
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """Once around the ring: ``num_ranks - 1`` steps, of which as many leave a node as there are other nodes."""
+        """Latency once around the ring: ``num_ranks - 1`` steps, one of which leaves the node for each other node."""
         between = self.num_nodes - 1
         return between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
 
     @cached_property
     def tree_latency_s(self) -> Floats:
-        """Up and down: through the ranks of a node one after the other, or its switches at once; then between nodes."""
+        """Latency up and down a tree: through a node's ranks in turn, or its switches at once; then between nodes."""
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
         inside = steps * (MULTICAST_S if link.multicast_efficiency else link.latency_s)
@@ -95,22 +95,22 @@ class Group:
     # ------------------------------------------------------------ seconds per byte, in long messages
     @cached_property
     def send_s_per_byte(self) -> Floats:
-        """From one rank to another over the slowest link."""
+        """Seconds per byte from one rank to another over the slowest link."""
         return np.where(self.crosses_nodes, self._port_s_per_byte, self._intra_s_per_byte)
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
-        """Once around the ring; between nodes the ports of all its ranks there work side by side."""
-        inside = _passed_shares(self.num_ranks) * self._intra_s_per_byte
+        """Seconds per byte once around the ring; between nodes the ports of all its ranks there work side by side."""
+        inside = _passed_shards(self.num_ranks) * self._intra_s_per_byte
         between = (self.num_ranks - 1) / self.ranks_per_node * self._port_s_per_byte
         slower: Floats = np.maximum(inside, np.where(self.crosses_nodes, between, 0.0))
         return slower / self.num_ranks
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:
-        """Up and down the tree: the slower of the way inside the nodes and the way between them.
+        """Seconds per byte up and down the tree: the slower of the way inside the nodes and the way between them.
 
-        Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shares,
+        Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shards,
         against 2 (n - 1) / n in a ring. Between nodes the ranks of a node share what it sends: the bytes up once and
         down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
         broadcast, reduction and scan", 2009). Where switches add, two nodes just swap their sums: 362 GB/s on 2 nodes
@@ -118,7 +118,7 @@ class Group:
         ports against 8 of one (Hetu-Galvatron).
         """
         ranks, link = self.ranks_per_node, self.intra_node_link
-        inside = 2 * _passed_shares(ranks) / ranks * self._intra_s_per_byte
+        inside = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
         times_sent = 2 * (self.num_nodes > 1)
         if link.multicast_efficiency:
             inside = np.minimum(inside, (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s))
@@ -127,8 +127,8 @@ class Group:
 
     @cached_property
     def all_to_all_s_per_byte(self) -> Floats:
-        """Of what a rank sends in equal shares to all; both kinds of link work at the same time."""
-        inside = _passed_shares(self.ranks_per_node) * self._intra_s_per_byte
+        """Seconds per byte that a rank sends in equal shares to all; both kinds of link work at the same time."""
+        inside = _passed_shards(self.ranks_per_node) * self._intra_s_per_byte
         outside = (self.num_ranks - self.ranks_per_node) * self._port_s_per_byte
         slower: Floats = np.maximum(inside, outside)
         return slower / self.num_ranks
@@ -153,9 +153,9 @@ class Group:
         return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
 
 
-def _passed_shares(num_ranks: Integers) -> Floats:
-    """Shares of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
-    return num_ranks - 1 + OWN_SHARE * (num_ranks > 1)
+def _passed_shards(num_ranks: Integers) -> Floats:
+    """Shards of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
+    return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
 
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
@@ -173,22 +173,22 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
 
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Neighbours."""
+    """Tensor ranks: neighbours."""
     return group_of(x.tensor_parallel_degree, np.ones_like(x.tensor_parallel_degree), cluster)
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """One rank of each tensor group that shares a sequence."""
+    """Context ranks: one rank of each tensor group that shares a sequence."""
     return group_of(x.context_parallel_degree, x.tensor_parallel_degree, cluster)
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Ranks that split parameters: shard and context ranks together."""
+    """Shard ranks, which split parameters: shard and context ranks together."""
     return group_of(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree, cluster)
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Ranks that hold the same shard; where nothing is sharded, context ranks are replicas too."""
+    """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
     joined = np.where(x.data_parallel_shard_degree == 1, x.context_parallel_degree, 1)
     inner = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_shard_degree // joined
     return group_of(x.data_parallel_replicate_degree * joined, inner, cluster)
@@ -200,6 +200,6 @@ def expert_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Outermost: one rank of every stage."""
+    """Pipeline ranks, outermost: one rank of every stage."""
     stride = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_degree
     return group_of(x.pipeline_parallel_degree, stride, cluster)

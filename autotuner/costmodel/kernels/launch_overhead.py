@@ -7,14 +7,14 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.domain.legality import Job
 
-__all__ = ["launches_s", "waiting_for_host_s"]
+__all__ = ["host_wait_s", "launches_s"]
 
 KERNELS_PER_LAYER = 16
 """Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
 
 COMPILED_KERNELS_PER_LAYER = 12
-"""The same where the compiler fuses what lies between: 7 products, attention, and before each product that follows
-another one kernel: norm, rotations, sum and norm, gate; the second sum goes with the next layer's norm."""
+"""Forward kernels of a compiled layer, where what lies between is fused: 7 products, attention, and before each product
+that follows another one kernel: norm, rotations, sum and norm, gate; the second sum goes with the next layer's norm."""
 
 KERNELS_PER_ROUTING = 12
 """More of them in a sparse layer: router, softmax, top-k, sort, counts, permute and back, scale, sum."""
@@ -36,7 +36,7 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
     return seconds
 
 
-def waiting_for_host_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
+def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
     """How long a device waits for launches that take ``launching_s`` beside ``device_s`` of its own work.
 
     The host runs ahead of the device, so the longer of the two decides, but not through a whole step: it stops where it

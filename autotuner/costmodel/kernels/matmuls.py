@@ -6,18 +6,21 @@ Seconds are what the laws of ``gemm`` say, slowed by the clock that the device s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.domain.choice import FP8_PRECISIONS, Fp8Recipe, Precision
 from autotuner.domain.kernel_law import AttentionLaw, GemmLaw
+from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
+from autotuner.domain.option import CostPart
 
 __all__ = ["ProductTimes", "by_precision", "layer_products_s", "projection_s"]
 
@@ -45,19 +48,27 @@ class ProductTimes:
         """Both gradients."""
         return self.input_gradient_s + self.weight_gradient_s
 
+    def take(self, index: Integers) -> ProductTimes:
+        """The times of some layouts, in the order of the index."""
+        return ProductTimes(
+            forward_s=self.forward_s[index],
+            input_gradient_s=self.input_gradient_s[index],
+            weight_gradient_s=self.weight_gradient_s[index],
+        )
+
 
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
     """Seconds of a layer's products, timed once for each combination of what their shapes depend on."""
-    few, which = x.distinct(*_SHAPE_FIELDS)
-    times = _products_s(few, job, list(_layer_products(few, job, sparse=sparse)))
-    return ProductTimes(**{f.name: getattr(times, f.name)[which] for f in fields(times)})
+    few, which = x.distinct(*SHAPE_FIELDS)
+    return _products_s(few, job, list(_layer_products(few, job, sparse=sparse))).take(which)
 
 
 def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
-    """Seconds of the output projection, which stays in 16 bits where layers multiply in fp8."""
-    outputs = job.model.vocab_size / x.tensor_parallel_degree
-    projection = _Product(tokens=tokens_per_pass(x, job), inputs=job.model.hidden_size, outputs=outputs)
-    return _products_s(x, job, [projection], in_fp8=False)
+    """Seconds of the output projection, which stays in 16 bits where layers multiply in fp8; timed as layers are."""
+    few, which = x.distinct(*SHAPE_FIELDS)
+    outputs = job.model.vocab_size / few.tensor_parallel_degree
+    projection = _Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
+    return _products_s(few, job, [projection], in_fp8=False).take(which)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +80,15 @@ class _Product:
     outputs: Floats | float
     count: Floats | float = 1.0
 
+    def rows(self, rows: Booleans) -> Floats:
+        """The four sizes of some rows: shape (sizes, rows)."""
+        sizes = np.empty((4, len(rows)))
+        for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count)):
+            sizes[number] = size
+        return sizes[:, rows]
 
-_SHAPE_FIELDS = (
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "micro_batch_size",
-    "precision",
-    "fp8_recipe",
-)
+
+SHAPE_FIELDS = fields_entering(CostPart.MATRIX_PRODUCTS)
 """All that the shapes of a layer's products depend on, and the format that they are in."""
 
 
@@ -116,17 +127,17 @@ def _products_s(x: LayoutColumns, job: Job, products: list[_Product], *, in_fp8:
     sustained = job.cluster.accelerator.sustained_share / job.stack.matrix_slowdown
     total = np.zeros((3, len(x)))
     for rows, law in by_precision(x, laws):
-        for product in products:
-            tokens, inputs, outputs, count = (
-                np.broadcast_to(size, len(x))[rows]
-                for size in (product.tokens, product.inputs, product.outputs, product.count)
-            )
-            casts = np.where(x.fp8_recipe[rows] == Fp8Recipe.ROWWISE, ROWWISE_CASTS, 1.0)
-            convert_s = quantise_s(casts * tokens * (inputs + outputs) * count / 2, law)
-            for number, (m, n, k) in enumerate(
-                ((tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens))
-            ):
-                total[number, rows] += gemm_s(m, n, k, law, count=count) / sustained + convert_s
+        # all products and passes at once: there are few rows, and each call has a price
+        tokens, inputs, outputs, count = np.stack([product.rows(rows) for product in products], axis=1)
+        casts = np.where(x.fp8_recipe[rows] == Fp8Recipe.ROWWISE, ROWWISE_CASTS, 1.0)
+        convert_s = quantise_s(casts * tokens * (inputs + outputs) * count / 2, law)
+        m, n, k = (
+            np.stack([tokens, tokens, inputs]),
+            np.stack([outputs, inputs, outputs]),
+            np.stack([inputs, outputs, tokens]),
+        )
+        seconds = gemm_s(m, n, k, law, count=count) / sustained + convert_s
+        total[:, rows] = reduce(np.add, (seconds[:, number] for number in range(len(products))))
     return ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])
 
 

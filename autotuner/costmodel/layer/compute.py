@@ -7,6 +7,8 @@ Collectives inside the passes count here too, since they sit between the product
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
@@ -20,7 +22,7 @@ from autotuner.costmodel.communication.tensor import (
     logits_gather_s,
 )
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.costmodel.kernels.launch_overhead import launches_s, waiting_for_host_s
+from autotuner.costmodel.kernels.launch_overhead import host_wait_s, launches_s
 from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.host_offload import copies_s
@@ -30,6 +32,17 @@ from autotuner.domain.choice import ContextExchange, Recompute
 from autotuner.domain.legality import Job
 
 __all__ = ["input_work", "layer_work", "output_work"]
+
+
+ATTENTION_FIELDS = (
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "micro_batch_size",
+    "attention_kernel",
+    "precision",
+    "context_exchange",
+)
+"""All that an attention core depends on."""
 
 
 def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = False) -> Work:
@@ -47,8 +60,8 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     tensor_s = layer_tensor_s(x, job)
     backward = products.backward_s + attention_backward + 2 * pointwise
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
-    host = waiting_for_host_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
-    host_backward = waiting_for_host_s(job, launching_s, backward + tensor_s)
+    host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
+    host_backward = host_wait_s(job, launching_s, backward + tensor_s)
     forward_s = products.forward_s + attention + pointwise + host
     again = 1.0 + (x.recompute == Recompute.FULL)  # forward passes, collectives included
     recompute_s = _recompute_s(x, job, forward_s, attention, pointwise)
@@ -57,10 +70,9 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     if job.stack.hides_tensor_backward:
         tensor_backward_s = np.maximum(tensor_backward_s - products.weight_gradient_s, 0.0)
     exchange = exchange_times(x, job, attention, attention_backward)
-    sent_s = dispatch_s(x, job) if sparse else 0.0
+    sent_s = dispatch_s(x, job) if sparse else np.zeros(len(x))
     out_s, back_s = copies_s(x, job, forward_s, backward + host_backward, sparse=sparse)
-    return Work.of(
-        len(x),
+    return Work(
         matrix_s=products.forward_s + products.backward_s,
         attention_s=attention + attention_backward,
         pointwise_s=3 * pointwise,
@@ -89,14 +101,20 @@ def _recompute_s(x: LayoutColumns, job: Job, forward_s: Floats, attention: Float
 def input_work(x: LayoutColumns, job: Job) -> Work:
     """Token lookup and its gradient."""
     seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
-    return Work.of(len(x), pointwise_s=2 * seconds, tensor_s=tensor_s, forward_s=seconds + tensor_s, backward_s=seconds)
+    return replace(
+        Work.nothing(len(x)),
+        pointwise_s=2 * seconds,
+        tensor_s=tensor_s,
+        forward_s=seconds + tensor_s,
+        backward_s=seconds,
+    )
 
 
 def output_work(x: LayoutColumns, job: Job) -> Work:
     """Output projection, softmax and cross-entropy; the vocabulary is split over the tensor ranks."""
     products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
-    return Work.of(
-        len(x),
+    return replace(
+        Work.nothing(len(x)),
         matrix_s=products.forward_s + products.backward_s,
         pointwise_s=loss,
         tensor_s=end_of_model_s(x, job) + joined_s,
@@ -107,7 +125,14 @@ def output_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of the attention core; context ranks split its heads, or its queries."""
+    """Forward and backward seconds of the attention core, timed once for each combination that it depends on."""
+    few, which = x.distinct(*ATTENTION_FIELDS)
+    forward_s, backward_s = _attention_cores_s(few, job)
+    return forward_s[which], backward_s[which]
+
+
+def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
+    """Seconds of the attention core, row by row; context ranks split its heads, or its queries."""
     model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
     sustained = job.cluster.accelerator.sustained_share
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)

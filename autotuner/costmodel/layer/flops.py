@@ -10,7 +10,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.activations import has_scores
-from autotuner.costmodel.pipeline.stage_layers import spared_layers_of_all
+from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
 from autotuner.domain.choice import Recompute
 from autotuner.domain.legality import Job
 
@@ -45,5 +45,7 @@ def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     num_dense = job.model.num_layers - num_sparse
     if not (x.recompute_every > 1).any():
         return np.full(len(x), float(num_dense)), np.full(len(x), float(num_sparse))
-    spared = spared_layers_of_all(x, job)
-    return (num_dense - spared.dense).astype(np.float64), (num_sparse - spared.sparse).astype(np.float64)
+    not_recomputed = model_layers_not_recomputed(x, job)
+    return (num_dense - not_recomputed.dense).astype(np.float64), (num_sparse - not_recomputed.sparse).astype(
+        np.float64
+    )

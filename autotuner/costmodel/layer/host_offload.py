@@ -25,7 +25,7 @@ def copies_s(
         x: Layouts.
         job: The job.
         forward_s: The layer's computation.
-        backward_s: The same of its backward.
+        backward_s: The computation of its backward pass.
         sparse: A layer with experts.
     """
     if not x.offload_activations.any():

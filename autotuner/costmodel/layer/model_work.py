@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Generic, TypeVar
@@ -16,106 +16,98 @@ from autotuner.costmodel.layer.compute import input_work, layer_work, output_wor
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad
-from autotuner.costmodel.pipeline.stage_layers import LayerCounts, spared_layers_of_all
+from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.domain.choice import Recompute
+from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
+from autotuner.domain.option import CostPart
 
 __all__ = ["WORK_FIELDS", "ModelWork"]
 
-WORK_FIELDS = (
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "micro_batch_size",
-    "sequence_parallel",
-    "recompute",
-    "attention_kernel",
-    "precision",
-    "fused_norm",
-    "loss_parallel",
-    "async_tensor_parallel",
-    "context_exchange",
-    "fp8_recipe",
-    "compiled",
-    "offload_activations",
-)
+WORK_FIELDS = fields_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 
 
-Told = TypeVar("Told", Work, Passes)
+Times = TypeVar("Times", Work, Passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelWork(Generic[Told]):
+class ModelWork(Generic[Times]):
     """Work of one micro-batch by part of the model, one column per combination, and each layout's combination.
 
-    It is told in full (``Work``), or as schedules see it (``Passes``).
+    Either in full (``Work``), or as schedules see it (``Passes``).
 
     Attributes:
         parts: Dense layer, input, output, and sparse layer where the model has any.
-        changes: What a layer's work changes by when it is spared recomputation, dense and sparse; empty where no layout
-            spares any.
-        which: Of each layout, the column of the parts.
-        spared: Layers of the whole model that do not recompute although the layout does.
+        changes: What a layer's work changes by when it does not recompute, dense and sparse; empty where all
+            layers of every layout do.
+        which: The column of the parts that belongs to each layout.
+        not_recomputed: Layers of the whole model that do not recompute although the layout does.
         job: The job.
     """
 
-    parts: tuple[Told, ...]
-    changes: tuple[Told, ...]
+    parts: tuple[Times, ...]
+    changes: tuple[Times, ...]
     which: Integers
-    spared: LayerCounts
+    not_recomputed: LayerCounts
     job: Job
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
         """Time the parts for every combination in the table."""
         few, which = x.distinct(*WORK_FIELDS)
-        spares = bool((x.recompute_every > 1).any())
-        parts, changes = _parts(few, job, spares=spares, sends_cross=False)
+        skips_some = bool((x.recompute_every > 1).any())
+        parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
         if job.stack.tensor_wait_s:  # layers depend on one thing more: whether pipeline sends cross nodes
             crosses = pipeline_group(x, job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
-            slowed_parts, slowed_changes = _parts(few, job, spares=spares, sends_cross=True)
+            slowed_parts, slowed_changes = _parts(few, job, skips_some=skips_some, sends_cross=True)
             parts, changes = _beside(parts, slowed_parts), _beside(changes, slowed_changes)
             which = which + len(few) * crosses
-        spared = spared_layers_of_all(x, job) if spares else LayerCounts(np.zeros_like(which), np.zeros_like(which))
-        return ModelWork(parts=parts, changes=changes, which=which, spared=spared, job=job)
+        not_recomputed = (
+            model_layers_not_recomputed(x, job)
+            if skips_some
+            else LayerCounts(np.zeros_like(which), np.zeros_like(which))
+        )
+        return ModelWork(parts=parts, changes=changes, which=which, not_recomputed=not_recomputed, job=job)
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
-        """The same as schedules see it."""
+        """Passes in the place of works: what schedules see of them."""
         parts, changes = (tuple(work.passes() for work in works) for works in (self.parts, self.changes))
-        return ModelWork(parts=parts, changes=changes, which=self.which, spared=self.spared, job=self.job)
+        return ModelWork(
+            parts=parts, changes=changes, which=self.which, not_recomputed=self.not_recomputed, job=self.job
+        )
 
-    def on(self, load: RankLoad) -> Told:
+    def on(self, load: RankLoad) -> Times:
         """What a pipeline rank does of it for a micro-batch."""
         counts: tuple[Integers | Booleans, ...]
         counts = (load.num_dense_layers, load.has_input, load.has_output, load.num_sparse_layers)
         total = self.parts[0].take(self.which) * counts[0]
         for part, count in zip(self.parts[1:], counts[1:], strict=False):
             total = total + part.take(self.which) * count
-        return self._changed(total, LayerCounts(load.num_spared_dense_layers, load.num_spared_sparse_layers))
+        return self._changed(total, LayerCounts(load.num_dense_not_recomputed, load.num_sparse_not_recomputed))
 
-    def whole(self) -> Told:
+    def whole(self) -> Times:
         """What all pipeline ranks together do of it for a micro-batch."""
         model = self.job.model
         counts = (model.num_layers - model.num_sparse_layers, 1, 1, model.num_sparse_layers)
-        total: Told = reduce(add, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
-        return self._changed(total.take(self.which), self.spared)
+        total: Times = reduce(add, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
+        return self._changed(total.take(self.which), self.not_recomputed)
 
-    def _changed(self, total: Told, spared: LayerCounts) -> Told:
-        for change, count in zip(self.changes, spared, strict=False):
+    def _changed(self, total: Times, not_recomputed: LayerCounts) -> Times:
+        for change, count in zip(self.changes, not_recomputed, strict=False):
             total = total + change.take(self.which) * count
         return total
 
 
 def _parts(
-    few: LayoutColumns, job: Job, *, spares: bool, sends_cross: bool
+    few: LayoutColumns, job: Job, *, skips_some: bool, sends_cross: bool
 ) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
     kinds = (False, True) if job.model.num_sparse_layers else (False,)
     dense, *sparse = layers = [layer_work(few, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
     parts = (dense, input_work(few, job), output_work(few, job), *sparse)
-    if not spares:
+    if not skips_some:
         return parts, ()
-    plain = replace(few, recompute=np.full_like(few.recompute, Recompute.NONE))
+    plain = few.only(*WORK_FIELDS, recompute=np.full_like(few.recompute, Recompute.NONE))
     lighter = [layer_work(plain, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
     return parts, tuple(light - layer for light, layer in zip(lighter, layers, strict=True))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,58 +14,45 @@ from autotuner.costmodel.pipeline.passes import Passes
 
 __all__ = ["Work"]
 
-_PARTS = (
-    "matrix_s",
-    "attention_s",
-    "pointwise_s",
-    "host_s",
-    "recompute_s",
-    "offload_s",
-    "tensor_s",
-    "context_s",
-    "expert_s",
-    "forward_s",
-    "weight_gradient_s",
-    "backward_s",
-)
-_NUM_SUMMED = 9
-"""The parts that make up the total; the others are shares of these."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
 
-    One array of shape (parts, layouts), so that a sum of works is one operation.
+    The first nine make up the total; the others say of parts of it when they happen.
 
-    Parts:
-        matrix_s: Matrix products, forward and backward, nothing recomputed; as are the next three.
+    Attributes:
+        matrix_s: Matrix products, nothing recomputed; as are the next three.
         attention_s: Attention cores.
         pointwise_s: What moves memory between them.
         host_s: Waiting for the host to launch kernels shorter than a launch.
-        recompute_s: All of the above that is done again.
+        recompute_s: Computation that is done again.
         offload_s: Copies to the host and back that nothing hides.
-        tensor_s, context_s, expert_s: Collectives between them that nothing hides.
-        forward_s: The share of the total before the loss, with its collectives.
-        weight_gradient_s: The share of ``matrix_s`` that a zero-bubble schedule may do later.
-        backward_s: The share of computation and recomputation after the loss; data-parallel reductions hide in it.
+        tensor_s: Collectives of the tensor group that nothing hides.
+        context_s: Collectives of the context group that nothing hides.
+        expert_s: Collectives of the expert group that nothing hides.
+        forward_s: Part of the total before the loss, with its collectives.
+        weight_gradient_s: Part of ``matrix_s`` that a zero-bubble schedule may do later.
+        backward_s: Computation and recomputation after the loss; data-parallel reductions hide in it.
     """
 
-    seconds: Floats
+    matrix_s: Floats
+    attention_s: Floats
+    pointwise_s: Floats
+    host_s: Floats
+    recompute_s: Floats
+    offload_s: Floats
+    tensor_s: Floats
+    context_s: Floats
+    expert_s: Floats
+    forward_s: Floats
+    weight_gradient_s: Floats
+    backward_s: Floats
 
     @classmethod
-    def of(cls, size: int, **parts: Floats | float) -> Work:
-        """Work of ``size`` layouts from its parts, by name; those not given are zero."""
-        seconds = np.zeros((len(_PARTS), size))
-        for name, values in parts.items():
-            seconds[_PARTS.index(name)] = values
-        return cls(seconds)
-
-    def __getattr__(self, name: str) -> Floats:
-        if name not in _PARTS:
-            raise AttributeError(name)
-        row: Floats = self.seconds[_PARTS.index(name)]
-        return row
+    def nothing(cls, size: int) -> Work:
+        """No work, for ``size`` layouts; ``dataclasses.replace`` puts in the parts that there are."""
+        return cls(**dict.fromkeys(_PARTS, np.zeros(size)))
 
     @property
     def compute_s(self) -> Floats:
@@ -76,27 +63,36 @@ class Work:
     def total_s(self) -> Floats:
         """Computation, recomputation and the collectives between."""
         # in order, so that a row's total does not depend on how many rows there are
-        total: Floats = reduce(np.add, self.seconds[:_NUM_SUMMED])
-        return total
+        collectives_last = self.compute_s + self.recompute_s + self.offload_s
+        return collectives_last + self.tensor_s + self.context_s + self.expert_s
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.seconds + other.seconds)
+        return self._with(other, np.add)
 
     def __sub__(self, other: Work) -> Work:
-        return Work(self.seconds - other.seconds)
+        return self._with(other, np.subtract)
 
     def __mul__(self, count: npt.NDArray[Any] | float) -> Work:
-        return Work(self.seconds * count)
+        return self._each(lambda seconds: seconds * count)
 
     def passes(self) -> Passes:
-        """The same seconds, collectives included, as a schedule sees them."""
+        """These seconds, collectives included, by pass: what a schedule sees."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)
 
     def beside(self, other: Work) -> Work:
-        """The works of both, one after the other."""
-        return Work(np.concatenate([self.seconds, other.seconds], axis=1))
+        """The works of both tables, one after the other."""
+        return self._with(other, lambda mine, theirs: np.concatenate([mine, theirs]))
 
     def take(self, index: Any) -> Work:
         """The works of some layouts, in the order of the index."""
-        return Work(self.seconds[:, index])
+        return self._each(lambda seconds: seconds[index])
+
+    def _each(self, change: Callable[[Floats], Floats]) -> Work:
+        return Work(**{name: change(getattr(self, name)) for name in _PARTS})
+
+    def _with(self, other: Work, joined: Callable[[Floats, Floats], Floats]) -> Work:
+        return Work(**{name: joined(getattr(self, name), getattr(other, name)) for name in _PARTS})
+
+
+_PARTS = tuple(f.name for f in fields(Work))

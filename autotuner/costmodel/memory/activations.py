@@ -33,13 +33,14 @@ class LayerBytes:
     Attributes:
         kept: Until its backward, as the layout recomputes.
         rebuilt: Computed again in its backward.
-        spared: Kept until its backward if it is a layer that does not recompute.
-        moved: Of ``kept``, what waits in the host's memory where activations are offloaded; of ``spared``, all does.
+        not_recomputed: Kept until its backward if it is a layer that does not recompute.
+        moved: The part of ``kept`` that lies in the host's memory where activations are offloaded; all of
+            ``not_recomputed`` does.
     """
 
     kept: Floats
     rebuilt: Floats
-    spared: Floats
+    not_recomputed: Floats
     moved: Floats
 
     @classmethod
@@ -53,15 +54,15 @@ class LayerBytes:
         selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
         kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved, 0.0)
         if not selective.any():
-            spared = saved
+            not_recomputed = saved
         elif job.stack.keeps_products:
-            spared = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
-            products = np.minimum(_products_bytes(x, job, sparse=sparse), spared)
-            kept, rebuilt = np.where(selective, products, kept), np.where(selective, spared - products, rebuilt)
+            not_recomputed = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
+            products = np.minimum(_products_bytes(x, job, sparse=sparse), not_recomputed)
+            kept, rebuilt = np.where(selective, products, kept), np.where(selective, not_recomputed - products, rebuilt)
         else:
-            spared = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
+            not_recomputed = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
         moved = np.where(x.recompute == Recompute.NONE, saved, np.minimum(layer_input, kept))
-        return cls(kept=kept, rebuilt=rebuilt, spared=spared, moved=moved)
+        return cls(kept=kept, rebuilt=rebuilt, not_recomputed=not_recomputed, moved=moved)
 
 
 def layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool, with_scores: bool = False) -> Floats:
@@ -79,7 +80,7 @@ def layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool, with_scores: 
         x: Layouts.
         job: The job.
         sparse: A layer with experts.
-        with_scores: As if nothing were dropped.
+        with_scores: Scores count even where selective recomputation drops them.
     """
     model, tensor = job.model, x.tensor_parallel_degree
     norms = np.where(x.fused_norm | x.compiled, 0, 2 * job.stack.unfused_norm_bytes / x.element_bytes)
@@ -132,18 +133,20 @@ def kept_bytes(x: LayoutColumns, load: RankLoad, layers: Mapping[bool, LayerByte
     Args:
         x: Layouts.
         load: The rank's layers.
-        layers: Of a dense and a sparse layer.
+        layers: What a dense layer leaves behind, and a sparse one.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
     rebuilt, passing = np.zeros(len(x)), np.zeros(len(x))
     for sparse, layer in layers.items():
         num_layers = load.num_sparse_layers if sparse else load.num_dense_layers
-        num_spared = load.num_spared_sparse_layers if sparse else load.num_spared_dense_layers
-        spared = num_spared * layer.spared
-        kept += (num_layers - num_spared) * layer.kept + spared
-        moved += (num_layers - num_spared) * layer.moved + spared
+        num_not_recomputed = load.num_sparse_not_recomputed if sparse else load.num_dense_not_recomputed
+        whole_layers = num_not_recomputed * layer.not_recomputed
+        kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
+        moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers
         rebuilt = np.maximum(rebuilt, layer.rebuilt * (num_layers > 0))
-        passing = np.maximum(passing, np.where(num_spared > 0, layer.spared, layer.moved) * (num_layers > 0))
+        passing = np.maximum(
+            passing, np.where(num_not_recomputed > 0, layer.not_recomputed, layer.moved) * (num_layers > 0)
+        )
     kept, moved = kept * load.micro_batches_in_flight, moved * load.micro_batches_in_flight
     # on their way there are those of the layer that computes and of the one that computed last
     on_device = np.where(x.offload_activations, kept - moved + np.minimum(moved, 2 * passing), kept)
@@ -172,11 +175,11 @@ def logits_bytes(x: LayoutColumns, job: Job) -> Floats:
     one in the other schedules, whose last stage runs each backward right after the forward.
     """
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
-    waiting = np.where(x.pipeline_schedule == PipelineSchedule.GPIPE, num_micro_batches(x, job), 1)
-    waiting = np.where(x.pipeline_parallel_degree > 1, waiting, 1)
+    in_flight = np.where(x.pipeline_schedule == PipelineSchedule.GPIPE, num_micro_batches(x, job), 1)
+    in_flight = np.where(x.pipeline_parallel_degree > 1, in_flight, 1)
     copies_bytes = 4.0 * (job.stack.logits_copies + gathers_logits(x, job) * GATHERED_COPIES)
-    in_steps = waiting * (x.element_bytes + 4) + copies_bytes
-    logits: Floats = elements * ((waiting + 1) * x.element_bytes if job.stack.fuses_loss else in_steps)
+    in_steps = in_flight * (x.element_bytes + 4) + copies_bytes
+    logits: Floats = elements * ((in_flight + 1) * x.element_bytes if job.stack.fuses_loss else in_steps)
     return logits
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.memory.activations import LayerBytes, kept_bytes, logits_bytes, working_bytes
-from autotuner.costmodel.memory.sharding import Sharing, gradient_bytes
+from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks, num_micro_batches
@@ -54,7 +54,7 @@ class RankMemory:
     """What a pipeline rank holds, whichever way data-parallel ranks share its weights.
 
     Attributes:
-        rank: Its place in the pipeline, from 0.
+        rank: Its number in the pipeline, from 0.
         held: Its weights.
         activations_bytes: Saved for its backward passes, and what the current layer works with.
         logits_bytes: What the loss holds.
@@ -96,8 +96,8 @@ def rank_memories(x: LayoutColumns, job: Job) -> list[RankMemory]:
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
     """The peak of each layout on the fullest of some ranks."""
-    sharing = Sharing.of(x, job)
-    fullest, *others = (_on_rank(x, job, sharing, rank) for rank in ranks)
+    sharding = Sharding.of(x, job)
+    fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     for other in others:
         worse = other.total_bytes > fullest.total_bytes
         fullest = MemoryColumns(
@@ -106,18 +106,18 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
     return fullest
 
 
-def _on_rank(x: LayoutColumns, job: Job, sharing: Sharing, rank: RankMemory) -> MemoryColumns:
+def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -> MemoryColumns:
     held = rank.held
-    elements, owned = held.dense + held.expert, held.dense / sharing.dense_ranks + held.expert / sharing.expert_ranks
+    elements, owned = held.dense + held.expert, held.dense / sharding.dense_ranks + held.expert / sharding.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    gradients_bytes = gradient_bytes(x, job) * np.where(sharing.whole_gradients, elements, owned)
+    gradients_bytes = gradient_bytes(x, job) * np.where(sharding.whole_gradients, elements, owned)
     activations, beyond_counted = rank.activations_bytes, _beyond_counted(job)
     moving = _moving_bytes(x, held) + rank.joined_bytes
-    gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharing.keeps_buckets * gradients_bytes
+    gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharding.keeps_buckets * gradients_bytes
     beyond_backward = np.maximum(0.0, _stepping_bytes(x, job, owned) - gone)
     return MemoryColumns(
-        parameters_bytes=x.element_bytes * np.where(sharing.shards_parameters, owned, elements),
+        parameters_bytes=x.element_bytes * np.where(sharding.shards_parameters, owned, elements),
         gradients_bytes=gradients_bytes,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
         activations_bytes=activations,

@@ -12,19 +12,19 @@ from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.domain.choice import ShardLevel
 from autotuner.domain.legality import Job
 
-__all__ = ["Sharing", "communicates_once", "gradient_bytes", "owned_elements"]
+__all__ = ["Sharding", "communicates_once", "gradient_bytes", "owned_elements"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """How they do; the same for every pipeline rank of a layout.
+class Sharding:
+    """How data-parallel ranks share the weights of a layout, on every pipeline rank alike.
 
     Attributes:
         dense_ranks: Ranks that share one copy of what the optimizer has of the dense weights.
-        expert_ranks: The same of the experts.
+        expert_ranks: Ranks that share one copy of what the optimizer has of the experts.
         shards_parameters: Weights are gathered for use.
         whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
-        keeps_buckets: These stay through the optimizer's step.
+        keeps_buckets: Gradients stay through the optimizer's step.
     """
 
     dense_ranks: Floats
@@ -34,7 +34,7 @@ class Sharing:
     keeps_buckets: Booleans
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job) -> Sharing:
+    def of(cls, x: LayoutColumns, job: Job) -> Sharding:
         """One row per layout."""
         dense_ranks, expert_ranks = _shard_ranks(x)
         summed_once = communicates_once(x) & (num_micro_batches(x, job) > 1)

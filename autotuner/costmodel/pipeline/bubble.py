@@ -1,8 +1,8 @@
 """How long a pipeline rank waits for the others in a step: closed forms of the schedules that ``simulate`` runs.
 
 Each is the length of the longest of a few chains of passes through the pipeline, less what the rank itself computes.
-For equal ranks they are exact (tests/unit/costmodel/test_waiting.py); ``bench/schedule_gap.py`` prints how far they are
-off for unequal ones and for slow links.
+For equal ranks they are exact (tests/unit/costmodel/pipeline/test_bubble.py); ``bench/schedule_gap.py`` prints how
+far they are off for unequal ones and for slow links.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.choice import PipelineSchedule
 
-__all__ = ["waiting_s"]
+__all__ = ["rank_bubble_s"]
 
 
-def waiting_s(
+def rank_bubble_s(
     x: LayoutColumns, num_micro_batches: Integers, rank: Integers, own: Passes, others: Passes, send_s: Floats
 ) -> Floats:
     """Seconds of a step in which one pipeline rank waits for the others and for sends.
@@ -31,13 +31,13 @@ def waiting_s(
 
     Args:
         x: Layouts.
-        num_micro_batches: Of each layout's step.
+        num_micro_batches: In a step of each layout.
         rank: One pipeline rank of each layout.
         own: Passes of the stages of that rank.
         others: Passes of the stages of all other ranks, summed; they count as equal among themselves.
         send_s: One-way delay between neighbouring stages.
     """
-    waiting = np.zeros(len(x))
+    bubble_s = np.zeros(len(x))
     whole = _Rank(
         p=x.pipeline_parallel_degree,
         v=x.virtual_stages_per_rank,
@@ -52,8 +52,8 @@ def waiting_s(
         if len(rows) == len(x):  # the usual case, without a copy of every column
             return form(whole)
         if len(rows):
-            waiting[rows] = form(whole.take(rows))
-    return waiting
+            bubble_s[rows] = form(whole.take(rows))
+    return bubble_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def _interleaved_s(x: _Rank) -> Floats:
 
 
 def _zb_h1_s(x: _Rank) -> Floats:
-    """As 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
+    """The bubble of 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
 
     With equal ranks the largest is ``(p - 1) max(F + I - W, F, I)``; the first is ZB-H1's bubble of arXiv 2401.10241,
     table 1.
@@ -176,7 +176,8 @@ def _dualpipev_s(x: _Rank) -> Floats:
     A forward and a backward that run as one pass, F&B, take as long as both here: nothing overlaps inside a rank. Then
     it is ``(p - 1) max(F + 2 I - W, 2 F)`` with the passes of a stage, half of a rank's; the second where forwards are
     the longer ones. Ranks count as equal. With each pass on its own the bubble of the same order of passes is shorter
-    by I per rank (tests/unit/costmodel/test_zero_bubble.py); torch.distributed.pipelining sends after the pair.
+    by I per rank (tests/unit/pipeline_schedules/test_zero_bubble.py); torch.distributed.pipelining sends after the
+    pair.
     """
     others = x.others
     chain_s = np.maximum(others.forward_s + 2 * others.input_s - others.weight_s, 2 * others.forward_s)

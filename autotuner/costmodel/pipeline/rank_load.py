@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, is_folded, spared_layers
+from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, is_folded, layers_not_recomputed
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import Job
 
@@ -18,14 +18,14 @@ __all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
 class RankLoad:
     """What one pipeline rank of each layout holds.
 
-    Which layers, ``layer_shares`` says.
+    Which layers these are, ``stage_layers`` says.
 
     Attributes:
-        rank: Its place in the pipeline, from 0.
+        rank: Its number in the pipeline, from 0.
         num_dense_layers: Layers with an ordinary feed-forward block, over all its stages.
         num_sparse_layers: Layers with experts, over all its stages.
-        num_spared_dense_layers: Of the former, those that do not recompute although the layout recomputes.
-        num_spared_sparse_layers: The same of the latter.
+        num_dense_not_recomputed: Dense layers that do not recompute although the layout recomputes.
+        num_sparse_not_recomputed: Sparse layers that do not.
         has_input: It looks tokens up.
         has_output: It computes logits and loss.
         micro_batches_in_flight: Most micro-batches whose activations it keeps at once; where it holds several
@@ -35,8 +35,8 @@ class RankLoad:
     rank: Integers
     num_dense_layers: Integers
     num_sparse_layers: Integers
-    num_spared_dense_layers: Integers
-    num_spared_sparse_layers: Integers
+    num_dense_not_recomputed: Integers
+    num_sparse_not_recomputed: Integers
     has_input: Booleans
     has_output: Booleans
     micro_batches_in_flight: Floats
@@ -79,13 +79,15 @@ def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
 def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
     held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
-    spared = spared_layers(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
+    not_recomputed = (
+        layers_not_recomputed(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
+    )
     return RankLoad(
         rank=rank,
         num_dense_layers=held.dense,
         num_sparse_layers=held.sparse,
-        num_spared_dense_layers=spared.dense,
-        num_spared_sparse_layers=spared.sparse,
+        num_dense_not_recomputed=not_recomputed.dense,
+        num_sparse_not_recomputed=not_recomputed.sparse,
         has_input=rank == 0,
         has_output=np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1),
         micro_batches_in_flight=_in_flight(x, job, rank),

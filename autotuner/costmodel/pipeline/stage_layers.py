@@ -7,12 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
 from autotuner.domain.legality import Job
-from autotuner.domain.rule import any_of
 from autotuner.domain.stages import V_SCHEDULES
 
-__all__ = ["LayerCounts", "first_layer", "held_layers", "is_folded", "spared_layers", "spared_layers_of_all"]
+__all__ = [
+    "LayerCounts",
+    "first_layer",
+    "held_layers",
+    "is_folded",
+    "layers_not_recomputed",
+    "model_layers_not_recomputed",
+]
 
 
 class LayerCounts(NamedTuple):
@@ -24,7 +30,7 @@ class LayerCounts(NamedTuple):
 
 def is_folded(x: LayoutColumns) -> Booleans:
     """Whether the second round of stages runs through the ranks backwards: the first rank also holds the last stage."""
-    folded: Booleans = any_of(x.pipeline_schedule, V_SCHEDULES)
+    folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
     return folded
 
 
@@ -59,14 +65,16 @@ def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
     return LayerCounts(nothing, held) if num_sparse else LayerCounts(held, nothing)
 
 
-def spared_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
     """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
-    return _summed(_spared(x, counts) for counts in _stages(x, job, rank))
+    return _summed(_not_recomputed(x, counts) for counts in _stages(x, job, rank))
 
 
-def spared_layers_of_all(x: LayoutColumns, job: Job) -> LayerCounts:
-    """The same of all pipeline ranks together."""
-    return _summed(_spared(x, _stage(x, job, np.full(len(x), s))) for s in range(int(x.num_stages.max(initial=1))))
+def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> LayerCounts:
+    """Layers of the whole model that do not recompute although the layout does."""
+    return _summed(
+        _not_recomputed(x, _stage(x, job, np.full(len(x), s))) for s in range(int(x.num_stages.max(initial=1)))
+    )
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
@@ -95,7 +103,7 @@ def _stage(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
     return LayerCounts(dense, size - dense)
 
 
-def _spared(x: LayoutColumns, stage: LayerCounts) -> LayerCounts:
+def _not_recomputed(x: LayoutColumns, stage: LayerCounts) -> LayerCounts:
     size = stage.dense + stage.sparse
     dense = -(-stage.dense // x.recompute_every)
     return LayerCounts(stage.dense - dense, stage.sparse - (-(-size // x.recompute_every) - dense))

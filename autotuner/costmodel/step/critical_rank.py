@@ -11,7 +11,7 @@ from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.pipeline.bubble import waiting_s
+from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, num_micro_batches
 from autotuner.domain.legality import Job
@@ -65,15 +65,15 @@ def _on(
 ) -> RankTime:
     """One rank beside all others; sends overlap with computation, or stand in its way where the stack lets them."""
     others, nothing = whole - own, np.zeros(len(x))
-    bubble_s = waiting_s(x, m, load.rank, own, others, nothing)
+    bubble_s = rank_bubble_s(x, m, load.rank, own, others, nothing)
     if job.stack.blocks_sends:
         sent_s = x.virtual_stages_per_rank * stage_send_s
         neighbours = 2.0 - (load.rank == 0) - (load.rank == x.pipeline_parallel_degree - 1)
         slowed = others.with_sends((x.pipeline_parallel_degree - 1) * sent_s)
-        waited_s = waiting_s(x, m, load.rank, own.with_sends(sent_s), slowed, nothing)
+        waited_s = rank_bubble_s(x, m, load.rank, own.with_sends(sent_s), slowed, nothing)
         sends_s = waited_s - bubble_s + m * neighbours * sent_s
     else:
-        sends_s = waiting_s(x, m, load.rank, own, others, stage_send_s) - bubble_s
+        sends_s = rank_bubble_s(x, m, load.rank, own, others, stage_send_s) - bubble_s
     return RankTime(load=load, bubble_s=bubble_s, sends_s=sends_s, total_s=m * own.total_s + bubble_s + sends_s)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
@@ -14,7 +14,6 @@ from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.choice import ShardLevel
 from autotuner.domain.legality import Job
-from autotuner.domain.rule import any_of
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES
 
 __all__ = ["data_communication_s"]
@@ -72,7 +71,7 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, rank: RankStep) -> tu
     by_matrix = _MATRICES_PER_LAYER * rank.num_layers + 1.0
     by_bucket = np.clip(np.ceil(gradients_bytes / x.gradient_bucket_bytes), x.virtual_stages_per_rank, by_matrix)
     optimizer = x.shard_level == ShardLevel.OPTIMIZER
-    by_stage = (x.pipeline_parallel_degree > 1) & (optimizer | ~any_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES))
+    by_stage = (x.pipeline_parallel_degree > 1) & (optimizer | ~is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES))
     fills = optimizer | (x.shard_level == ShardLevel.NONE)
     collectives = np.where(fills, by_bucket, by_layer)
     return collectives, np.where(fills & by_stage, x.virtual_stages_per_rank, collectives)

@@ -8,27 +8,19 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import stream_rate
-from autotuner.costmodel.layer.model_work import WORK_FIELDS, ModelWork
+from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
+from autotuner.domain.option import CostPart
 
 __all__ = ["STEP_FIELDS", "RankStep"]
 
-STEP_FIELDS = (
-    *WORK_FIELDS,
-    "data_parallel_degree",
-    "pipeline_parallel_degree",
-    "virtual_stages_per_rank",
-    "pipeline_schedule",
-    "first_stage_less_layers",
-    "last_stage_less_layers",
-    "recompute_every",
-    "fp32_gradient_reduce",
-)
+STEP_FIELDS = ("data_parallel_degree", *fields_entering(CostPart.RANK_STEP))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 
 
@@ -39,7 +31,7 @@ class RankStep:
     Attributes:
         step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
         forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
-        backward_s: The same of its backward; reductions hide under it.
+        backward_s: Computation of one micro-batch's backward; reductions hide under it.
         held: Its weights.
         num_layers: Its layers.
     """

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job, Reason, reasons
+from autotuner.domain.legality import Job, Reason, reasons, require_legal
 from autotuner.domain.prediction import Memory, Prediction, StepTime
-from autotuner.errors import InvalidInput
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
@@ -120,7 +119,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
     Raises:
         InvalidInput: The layout breaks a rule; the first is named.
     """
-    _check(layout, job)
+    require_legal(layout, job)
     candidates = neighbours(layout, job)
     broken = {candidate: reasons(candidate, job) for candidate in candidates}
     legal = [candidate for candidate in candidates if not broken[candidate]]
@@ -139,11 +138,6 @@ def explain(layout: Layout, job: Job) -> Explanation:
         too_large=_too_large(changes),
         illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
     )
-
-
-def _check(layout: Layout, job: Job) -> None:
-    for reason in reasons(layout, job):
-        raise InvalidInput(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
 
 
 # ---------------------------------------------------------------- the layout itself

@@ -8,21 +8,22 @@ from itertools import permutations
 from typing import Any
 
 from autotuner.domain.check import divisors
-from autotuner.domain.choice import ContextExchange, OptimizerKernel, PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.domain.legality import Job
+from autotuner.domain.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.choice_rules import HARDWARE_RULES, IDLE_RULES
+from autotuner.domain.job import Job
+from autotuner.domain.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.domain.option import Option
 from autotuner.domain.stages import V_SCHEDULES
 
 __all__ = ["neighbours"]
 
-_TRADED = (
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
-    "context_parallel_degree",
-    "data_parallel_shard_degree",
-    "data_parallel_replicate_degree",
+_STEPPED = tuple(
+    name
+    for name, one in OPTIONS.items()
+    if not one.is_split and not one.is_number_format and one.qualifies != "data_parallel_shard_degree"
+    if name != "reshard_after_forward"
 )
-"""Degrees whose product is the number of ranks: one can only grow while another shrinks."""
+"""Fields that take one step by themselves; splits and sharding move several, and formats change the mathematics."""
 
 
 def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
@@ -32,9 +33,8 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
     rank, kernels that the accelerator lacks. Number formats stay, those of products, their scales and the sums of
     gradients: they change the mathematics.
     """
-    steps = (*_batches(layout), *_trades(layout), *_experts(layout, job), *_schedules(layout, job))
-    steps += (*_shardings(layout), *_choices(layout, job), *_ends(layout), *_recomputing(layout))
-    steps += (*_communication(layout, job), *_implementation(layout, job))
+    steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
+    steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
     return tuple(step for step in dict.fromkeys(steps) if step != layout)
 
 
@@ -44,12 +44,12 @@ def _batches(layout: Layout) -> Iterator[Layout]:
         yield replace(layout, micro_batch_size=layout.micro_batch_size // 2)
 
 
-def _trades(layout: Layout) -> Iterator[Layout]:
+def _trades(layout: Layout, job: Job) -> Iterator[Layout]:
     """A factor of 2 moved from one degree to another."""
-    for source, target in permutations(_TRADED, 2):
+    for source, target in permutations(RANK_DEGREES, 2):
         if getattr(layout, source) % 2 == 0 and _may_grow(layout, target):
             degrees = {source: getattr(layout, source) // 2, target: getattr(layout, target) * 2}
-            yield _consistent(layout, **degrees)
+            yield _consistent(layout, job, **degrees)
 
 
 def _experts(layout: Layout, job: Job) -> Iterator[Layout]:
@@ -70,15 +70,11 @@ def _may_grow(layout: Layout, degree: str) -> bool:
     return True
 
 
-def _consistent(layout: Layout, **changes: Any) -> Layout:
-    """The layout with these fields, and without what one rank of a kind cannot have."""
+def _consistent(layout: Layout, job: Job, **changes: Any) -> Layout:
+    """The layout with these fields, and without what one rank of a kind cannot have or what now means nothing."""
     moved = replace(layout, **changes)
     if moved.tensor_parallel_degree == 1:
-        moved = replace(moved, sequence_parallel=False, loss_parallel=True)
-    if not moved.sequence_parallel:
-        moved = replace(moved, async_tensor_parallel=False)
-    if moved.context_parallel_degree == 1:
-        moved = replace(moved, context_exchange=ContextExchange.RING)
+        moved = replace(moved, sequence_parallel=False)
     if moved.pipeline_parallel_degree == 1:
         moved = replace(
             moved,
@@ -89,14 +85,10 @@ def _consistent(layout: Layout, **changes: Any) -> Layout:
         )
     if moved.data_parallel_shard_degree == 1:
         moved = replace(moved, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    if not _fills_buckets(moved):
-        moved = replace(moved, gradient_bucket_bytes=DEFAULT_BUCKET_BYTES)
+    for rule in IDLE_RULES:
+        if not OPTIONS[rule.field].is_number_format and rule.broken(moved, job):
+            moved = replace(moved, **{rule.field: OPTIONS[rule.field].default})  # type: ignore[arg-type]
     return moved
-
-
-def _fills_buckets(layout: Layout) -> bool:
-    whole_gradients = layout.shard_level in (ShardLevel.NONE, ShardLevel.OPTIMIZER)
-    return whole_gradients and layout.data_parallel_degree * layout.context_parallel_degree > 1
 
 
 def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
@@ -107,7 +99,7 @@ def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
     for schedule in PipelineSchedule:
         if schedule != layout.pipeline_schedule:
             stages = least.get(schedule, 1)
-            yield _consistent(layout, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
+            yield _consistent(layout, job, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
     if layout.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B:
         fewer = [count for count in counts if 1 < count < layout.virtual_stages_per_rank]
         more = [count for count in counts if count > layout.virtual_stages_per_rank]
@@ -115,7 +107,7 @@ def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
             yield replace(layout, virtual_stages_per_rank=count)
 
 
-def _shardings(layout: Layout) -> Iterator[Layout]:
+def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
     """The same replicas, sharded otherwise; a group that was split inside nodes keeps its split where it can."""
     data = layout.data_parallel_degree
     if data == 1:
@@ -127,6 +119,7 @@ def _shardings(layout: Layout) -> Iterator[Layout]:
         degree = 1 if level == ShardLevel.NONE else shard
         yield _consistent(
             layout,
+            job,
             shard_level=level,
             data_parallel_shard_degree=degree,
             data_parallel_replicate_degree=data // degree,
@@ -134,17 +127,6 @@ def _shardings(layout: Layout) -> Iterator[Layout]:
         )
     if layout.shard_level == ShardLevel.PARAMETERS:
         yield replace(layout, reshard_after_forward=not layout.reshard_after_forward)
-
-
-def _choices(layout: Layout, job: Job) -> Iterator[Layout]:
-    for recompute in Recompute:
-        every = 1 if recompute == Recompute.NONE else layout.recompute_every
-        yield replace(layout, recompute=recompute, recompute_every=every)
-    if layout.tensor_parallel_degree > 1:
-        yield _consistent(replace(layout, sequence_parallel=not layout.sequence_parallel))
-    for kernel in job.cluster.accelerator.attention_kernels:
-        yield replace(layout, attention_kernel=kernel)
-    yield replace(layout, fused_norm=not layout.fused_norm)
 
 
 def _ends(layout: Layout) -> Iterator[Layout]:
@@ -160,33 +142,16 @@ def _ends(layout: Layout) -> Iterator[Layout]:
             yield replace(layout, last_stage_less_layers=less)
 
 
-def _recomputing(layout: Layout) -> Iterator[Layout]:
-    """Recomputation on half or twice as many layers."""
-    if layout.recompute == Recompute.NONE:
-        return
-    yield replace(layout, recompute_every=2 * layout.recompute_every)
-    if layout.recompute_every % 2 == 0:
-        yield replace(layout, recompute_every=layout.recompute_every // 2)
+def _options(layout: Layout, job: Job) -> Iterator[Layout]:
+    """Every other field taken to each of its other values, or to half and twice its number, where hardware has it."""
+    for name in _STEPPED:
+        for value in _other_values(OPTIONS[name], getattr(layout, name)):
+            step = _consistent(layout, job, **{name: value})
+            if not any(rule.broken(step, job) for rule in HARDWARE_RULES):
+                yield step
 
 
-def _communication(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Other ways to gather, exchange and reduce."""
-    if layout.tensor_parallel_degree > 1:
-        yield replace(layout, loss_parallel=not layout.loss_parallel)
-    if layout.sequence_parallel and layout.compiled and job.cluster.accelerator.kind == "cuda":
-        yield replace(layout, async_tensor_parallel=not layout.async_tensor_parallel)
-    if layout.context_parallel_degree > 1:
-        for way in ContextExchange:
-            yield replace(layout, context_exchange=way)
-    if _fills_buckets(layout):
-        yield replace(layout, gradient_bucket_bytes=2 * layout.gradient_bucket_bytes)
-        yield replace(layout, gradient_bucket_bytes=max(1, layout.gradient_bucket_bytes // 2))
-
-
-def _implementation(layout: Layout, job: Job) -> Iterator[Layout]:
-    """The same mathematics by other kernels or in other memory."""
-    yield replace(layout, compiled=not layout.compiled, async_tensor_parallel=False)
-    for kernel in OptimizerKernel:
-        yield replace(layout, optimizer_kernel=kernel)
-    if job.cluster.accelerator.kind != "cpu":
-        yield replace(layout, offload_activations=not layout.offload_activations)
+def _other_values(one: Option, value: int) -> tuple[int, ...]:
+    if not one.is_number:
+        return tuple(other for other in one.values if other != value)
+    return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)

@@ -7,7 +7,7 @@ what recomputation costs there. All such pairs together are a statement with a c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.choice import AttentionKernel, Recompute
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.search.text.sentences import FIELD_WORDS, value_in_words
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.search.text.sentences import value_in_words
 
 __all__ = ["Insight", "MeasuredLayouts", "insights"]
 
@@ -75,42 +74,6 @@ class Axis:
         name = self.fields[0]
         return value_in_words(getattr(before, name)), value_in_words(getattr(after, name))
 
-
-_DEGREES = (
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
-    "context_parallel_degree",
-    "data_parallel_shard_degree",
-    "data_parallel_replicate_degree",
-)
-"""Their product is the number of ranks, which a job fixes: no one of them differs alone."""
-
-_NUMBERS = (
-    "micro_batch_size",
-    "virtual_stages_per_rank",
-    "expert_parallel_degree",
-    "first_stage_less_layers",
-    "last_stage_less_layers",
-    "recompute_every",
-    "gradient_bucket_bytes",
-)
-
-_KERNELS = (
-    AttentionKernel.MATH,
-    AttentionKernel.FUSED_SOFTMAX,
-    AttentionKernel.EFFICIENT,
-    AttentionKernel.FLASH_1,
-    AttentionKernel.FLEX,
-    AttentionKernel.FLASH,
-    AttentionKernel.CUDNN,
-    AttentionKernel.FLASH_3,
-)
-"""From the plainest to the newest."""
-
-_ORDERS: Mapping[str, Sequence[int]] = {
-    "attention_kernel": _KERNELS,
-    "recompute": tuple(reversed(Recompute)),  # less of it is what one hopes to afford
-}
 
 _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
 """The subjects of arXiv 2311.05610; each is answered, if only by saying that nothing was measured."""
@@ -173,16 +136,15 @@ def _equal_but_for(codes: Integers, columns: list[int]) -> Iterator[list[int]]:
 
 
 def _axes() -> Iterator[Axis]:
-    for name in LAYOUT_FIELDS:
-        if name not in _DEGREES:
-            order = _ORDERS.get(name)
-            rank = order.index if order else int
-            yield Axis(subject=FIELD_WORDS[name], fields=(name,), rank=rank, stepwise=name in _NUMBERS)
-    for source, target in combinations(_DEGREES, 2):
-        subject = f"{FIELD_WORDS[source]} → {FIELD_WORDS[target]}"
+    for name, one in OPTIONS.items():
+        if name not in RANK_DEGREES:  # a job fixes their product, so no one of them differs alone
+            rank = one.plainest_first.index if one.plainest_first else int
+            yield Axis(subject=one.label, fields=(name,), rank=rank, stepwise=one.is_number)
+    for source, target in combinations(RANK_DEGREES, 2):
+        subject = f"{OPTIONS[source].label} → {OPTIONS[target].label}"
         yield Axis(subject=subject, fields=(source, target), rank=int.__neg__, stepwise=True)
     sharding = ("shard_level", "data_parallel_shard_degree", "data_parallel_replicate_degree")
-    yield Axis(subject=FIELD_WORDS["shard_level"], fields=sharding, rank=int, stepwise=False)
+    yield Axis(subject=OPTIONS["shard_level"].label, fields=sharding, rank=int, stepwise=False)
 
 
 _AXES = tuple(_axes())

@@ -8,43 +8,37 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.domain.choice import Choice
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layout import OPTIONS
+from autotuner.domain.option import Option
 
-__all__ = ["likeness"]
+__all__ = ["similarity"]
 
 _LENGTH = 2.0
-"""Steps of distance after which likeness has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
+"""Steps of distance after which similarity has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
 16 apart (docs/sampler.md)."""
 
-_CHOICES = tuple(n for n in LAYOUT_FIELDS if isinstance(Layout.__dataclass_fields__[n].default, bool | Choice))
 
-
-_COUNTS = ("first_stage_less_layers", "last_stage_less_layers")
-"""Fields that may be zero, and count."""
-
-
-def likeness(left: LayoutColumns, right: LayoutColumns) -> Floats:
+def similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
     """exp(-distance / length), shape (left, right); 1 for equal layouts only.
 
-    The distance has one step for each doubling of a degree, one for each layer that an end gives away, and one for each
-    choice that differs. A product of
-    exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
+    The distance has one step for each doubling of a number, one for each unit of a number that may be zero (layers that
+    an end gives away), and one for each choice that differs. A product of exponential kernels, one per field, is a
+    valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
     """
     distance = np.zeros((len(left), len(right)))
-    for name in LAYOUT_FIELDS:
+    for name, one in OPTIONS.items():
         ours, theirs = getattr(left, name)[:, None], getattr(right, name)[None, :]
         if _is_constant(ours, theirs):
             continue  # most fields of a space never vary
-        distance += _steps(name, ours, theirs)
+        distance += _steps(one, ours, theirs)
     return np.exp(distance / -_LENGTH)
 
 
-def _steps(name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _steps(one: Option, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     steps: npt.NDArray[Any]
-    if name in _CHOICES:
+    if not one.is_number:
         steps = ours != theirs
-    elif name in _COUNTS:
+    elif one.lowest == 0:
         steps = np.abs(ours - theirs)
     else:
         steps = np.abs(np.log2(ours) - np.log2(theirs))

@@ -19,8 +19,9 @@ from optuna.study import StudyDirection
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
+from autotuner.domain.job import Job
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rule import Job
+from autotuner.domain.objective import Objective
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import memory_prior
@@ -48,17 +49,19 @@ are pickled."""
 
 
 class LayoutSampler(BaseSampler):
-    """Proposes untried rows of a table of layouts, the one first that most improves the expected best MFU.
+    """Proposes untried rows of a table of layouts, the one first that most improves the expected best value.
 
-    The study's direction is "maximize" and a trial's value is its MFU. A trial may carry more as user attributes:
-    ``STEP_TIME_S`` (then the value may be anything), ``OUT_OF_MEMORY``, ``PEAK_BYTES``.
+    The study's direction is "maximize" and a trial's value is what the objective says of it: its MFU, unless another
+    is given. A trial may carry more as user attributes: ``STEP_TIME_S`` (then the value may be anything),
+    ``OUT_OF_MEMORY``, ``PEAK_BYTES``.
 
     Args:
         layouts: Every legal layout.
         predictions: Of these layouts, for the job.
+        objective: What a trial's value is.
         limit_bytes: What a rank may allocate; None: the accelerator's memory.
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
-        min_gain: ``stop_when_done`` stops when the best MFU is expected to rise by less than this fraction; 0: never.
+        min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
         cost_exponent: How much a trial's time counts against it, from 0 (not at all) to 1 (gain per second).
 
     Raises:
@@ -71,6 +74,7 @@ class LayoutSampler(BaseSampler):
         predictions: PredictionColumns,
         *,
         job: Job,
+        objective: Objective | None = None,
         limit_bytes: float | None = None,
         seed: int = 0,
         min_gain: float = 0.01,
@@ -85,15 +89,15 @@ class LayoutSampler(BaseSampler):
         self._seed = seed
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
-        mfu_seconds = predictions.mfu * predictions.step_time.total_s
+        worth_per_step = np.full(len(layouts), (objective or Objective()).per_step(job))
         self._reader = EvidenceReader(
-            layouts, mfu_seconds=mfu_seconds, allowance_bytes=predictions.memory.allowance_bytes
+            layouts, worth_per_step=worth_per_step, allowance_bytes=predictions.memory.allowance_bytes
         )
         self._beliefs = Beliefs(
             times=time_prior(layouts, predictions, time_error(job)),
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
-            mfu_seconds=mfu_seconds,
+            worth_per_step=worth_per_step,
         )
         self._last: tuple[Evidence, Proposal | None] | None = None
         self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field
@@ -123,7 +127,7 @@ class LayoutSampler(BaseSampler):
         """
         del search_space
         if study.direction != StudyDirection.MAXIMIZE:
-            raise InvalidInput("direction", "minimize", "the value of a trial is its MFU", "maximize")
+            raise InvalidInput("direction", "minimize", "a trial's value is a rate: more is better", "maximize")
         with _ASKING:
             promised = self._promised.setdefault(study.study_name, {})
             others = (t for t in study.get_trials(deepcopy=False) if t.number != trial.number)
@@ -151,7 +155,7 @@ class LayoutSampler(BaseSampler):
         return from_dict(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
-        """By which fraction the best MFU is expected to rise with the next trial.
+        """By which fraction the best value is expected to rise with the next trial.
 
         Infinite before anything was measured, 0.0 when no untried layout is likely to fit.
         """

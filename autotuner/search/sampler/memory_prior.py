@@ -33,11 +33,11 @@ as many trials with half or twice as much."""
 _RESIDUAL = 0.75
 """Standard deviation of what the factors leave, in units of ``MEMORY_DEVIATION``: as much again as the factors."""
 
-_KINSHIP = 0.7
+_RESIDUAL_CORRELATION = 0.7
 """Part of the residual that like layouts share. Which of the runs of arXiv 2311.05610 run out of memory is told best by
 those before them with 0.7 to 1."""
 
-_LUCK = 0.02
+_RUN_TO_RUN = 0.02
 """Standard deviation of log(peak) from run to run of one layout: fragmentation decides at the edge. An assumption."""
 
 
@@ -63,7 +63,7 @@ def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
         shares=np.stack([getattr(memory, name) / total_bytes for name in _FACTORS], axis=1),
         deviations=MEMORY_DEVIATION * np.array(list(_FACTORS.values())),
         residual=MEMORY_DEVIATION * _RESIDUAL,
-        kinship=_KINSHIP,
+        residual_correlation=_RESIDUAL_CORRELATION,
     )
 
 
@@ -79,7 +79,7 @@ def learn_peaks(prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTri
     observed, noise = np.empty(rows.size), np.empty(rows.size)
     for index, trial in enumerate(trials.values()):
         if trial.fits and trial.peak_bytes is not None:
-            observed[index], noise[index] = math.log(trial.peak_bytes), _LUCK**2
+            observed[index], noise[index] = math.log(trial.peak_bytes), _RUN_TO_RUN**2
         else:
             belief = float(mean[index]), float(covariance[index, index])
             observed[index], noise[index] = _one_sided(*belief, math.log(limit_bytes), below=trial.fits)
@@ -95,7 +95,7 @@ def _one_sided(mean: float, variance: float, limit: float, *, below: bool) -> tu
     The moments of a normal times a normal distribution function: Rasmussen and Williams 2006, equations 3.82 to 3.85.
     """
     side = 1.0 if below else -1.0
-    spread = variance + _LUCK**2
+    spread = variance + _RUN_TO_RUN**2
     z = side * (limit - mean) / math.sqrt(spread)
     ratio = _inverse_mills(z)
     curvature = max(ratio * (z + ratio) / spread, 1e-12)  # of the log likelihood; almost none where nothing was learnt

@@ -12,8 +12,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.choice import Choice
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
@@ -38,27 +37,27 @@ class Evidence:
         pending: Rows whose trial waits or runs.
         step_time_s: Measured, also of pruned trials.
         memory: Rows that ran or ran out of memory.
-        best_mfu: Of the trials that ended well; None before the first.
+        best_value: Of the trials that ended well; None before the first.
     """
 
     tried: frozenset[int]
     pending: tuple[int, ...]
     step_time_s: Mapping[int, float]
     memory: Mapping[int, MemoryTrial]
-    best_mfu: float | None
+    best_value: float | None
 
 
 class EvidenceReader:
     """Finds the rows of trials and reads what came of them.
 
     Args:
-        mfu_seconds: MFU x step time of each row: what turns one into the other.
+        worth_per_step: Value x step time of each row: what turns one into the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not see.
     """
 
-    def __init__(self, layouts: LayoutColumns, *, mfu_seconds: Floats, allowance_bytes: Floats) -> None:
+    def __init__(self, layouts: LayoutColumns, *, worth_per_step: Floats, allowance_bytes: Floats) -> None:
         self._layouts = layouts
-        self._mfu_seconds = mfu_seconds
+        self._worth_per_step = worth_per_step
         self._allowance_bytes = allowance_bytes
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
@@ -70,7 +69,8 @@ class EvidenceReader:
             promised: Parameters by trial number, for trials that Optuna has not yet stored all parameters of.
 
         Raises:
-            InvalidInput: A trial's value is no MFU and its step time is not given; a step time or peak is not positive.
+            InvalidInput: A trial's value is not positive and its step time is not given; or a step time or a peak is
+                not positive.
         """
         tried: set[int] = set()
         pending, seconds, memory, completed = [], {}, {}, []
@@ -85,7 +85,7 @@ class EvidenceReader:
             if (step_time_s := self._step_time_s(trial, row)) is not None:
                 seconds[row] = step_time_s
                 if trial.state == TrialState.COMPLETE:
-                    completed.append(self._mfu_seconds[row] / step_time_s)
+                    completed.append(self._worth_per_step[row] / step_time_s)
             if (fitted := self._memory(trial, row)) is not None:
                 memory[row] = fitted
         return Evidence(
@@ -93,7 +93,7 @@ class EvidenceReader:
             pending=tuple(pending),
             step_time_s=seconds,
             memory=memory,
-            best_mfu=max(completed, default=None),
+            best_value=max(completed, default=None),
         )
 
     def _rows_of(self, params: Mapping[str, Any]) -> Integers:
@@ -114,8 +114,8 @@ class EvidenceReader:
     def _step_time_s(self, trial: FrozenTrial, row: int) -> float | None:
         if STEP_TIME_S in trial.user_attrs:
             return _positive(trial, STEP_TIME_S)
-        mfu = _mfu(trial)
-        return None if mfu is None else float(self._mfu_seconds[row] / mfu)
+        value = _objective_value(trial)
+        return None if value is None else float(self._worth_per_step[row] / value)
 
     def _memory(self, trial: FrozenTrial, row: int) -> MemoryTrial | None:
         if trial.user_attrs.get(OUT_OF_MEMORY):
@@ -129,8 +129,7 @@ class EvidenceReader:
 
 def params_of(layout: Layout) -> dict[str, Any]:
     """The layout as Optuna parameters: integers, booleans and words."""
-    values = ((name, getattr(layout, name)) for name in LAYOUT_FIELDS)
-    return {name: value.label if isinstance(value, Choice) else value for name, value in values}
+    return {name: one.plain(getattr(layout, name)) for name, one in OPTIONS.items()}
 
 
 def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -142,8 +141,7 @@ def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Ma
 
 
 def _value(name: str, param: Any) -> int:
-    default = Layout.__dataclass_fields__[name].default
-    return int(type(default).from_label(param, name)) if isinstance(default, Choice) else int(param)
+    return int(OPTIONS[name].from_plain(param, name))
 
 
 def _positive(trial: FrozenTrial, name: str) -> float:
@@ -153,7 +151,7 @@ def _positive(trial: FrozenTrial, name: str) -> float:
     return value
 
 
-def _mfu(trial: FrozenTrial) -> float | None:
+def _objective_value(trial: FrozenTrial) -> float | None:
     """What the trial returned, or reported before it was pruned."""
     if trial.state == TrialState.COMPLETE:
         value = trial.value
@@ -162,6 +160,6 @@ def _mfu(trial: FrozenTrial) -> float | None:
     else:
         return None
     if value is None or not 0 < value < math.inf:
-        rule = f"must be an MFU above 0, or the trial must carry its {STEP_TIME_S} as user attribute"
+        rule = f"must be above 0, or the trial must carry its {STEP_TIME_S} as user attribute"
         raise InvalidInput("value", value, rule)
     return value

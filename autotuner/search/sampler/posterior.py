@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.search.sampler.layout_kernel import likeness
+from autotuner.search.sampler.layout_kernel import similarity
 
 __all__ = ["Estimate", "Posterior", "Prior", "condition"]
 
@@ -40,7 +40,7 @@ class Prior:
         shares: What each factor moves in each row, shape (rows, factors).
         deviations: Standard deviation of each factor.
         residual: Standard deviation of what the factors do not explain.
-        kinship: Part of the residual's variance that like layouts have in common; the rest is a layout's own.
+        residual_correlation: Part of the residual's variance that like layouts share; the rest is a layout's own.
     """
 
     layouts: LayoutColumns
@@ -48,12 +48,12 @@ class Prior:
     shares: Floats
     deviations: Floats
     residual: float
-    kinship: float
+    residual_correlation: float
 
     def covariance(self, left: Integers, right: Integers) -> Floats:
         """Of the errors of some rows with those of others, shape (left, right)."""
-        alike = likeness(self.layouts.take(left), self.layouts.take(right))
-        residual = self.residual**2 * np.where(alike == 1.0, 1.0, self.kinship * alike)
+        alike = similarity(self.layouts.take(left), self.layouts.take(right))
+        residual = self.residual**2 * np.where(alike == 1.0, 1.0, self.residual_correlation * alike)
         shared: Floats = (self.shares[left] * self.deviations**2) @ self.shares[right].T
         return shared + residual
 
@@ -90,7 +90,7 @@ class Posterior:
         mean = self.prior.log_predicted[rows] + explained @ self.whitened
         return Estimate(mean=mean, variance=np.maximum(variance, 0.0))  # rounding may leave an observed row below 0
 
-    def roughly(self) -> Estimate:
+    def approximately(self) -> Estimate:
         """What is believed of every row if no two rows shared a residual: cheap for a million rows."""
         prior = self.prior
         explained = self.root @ (prior.shares[self.rows] * prior.deviations)

@@ -13,7 +13,7 @@ from autotuner.search.sampler.acquisition import log_expected_gain, log_probabil
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Estimate, Posterior, Prior
-from autotuner.search.sampler.time_prior import learn_times, widening
+from autotuner.search.sampler.time_prior import learn_times, scale_inflation
 
 __all__ = ["Beliefs", "Proposal", "propose"]
 
@@ -38,13 +38,13 @@ class Beliefs:
         times: Log step time in seconds.
         peaks: Log peak memory in bytes.
         limit_bytes: What a rank may allocate.
-        mfu_seconds: MFU x step time; differs between rows of different precision only.
+        worth_per_step: What a step of each row is worth: its value x its step time.
     """
 
     times: Prior
     peaks: Prior
     limit_bytes: float
-    mfu_seconds: Floats
+    worth_per_step: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Proposal:
 
     Attributes:
         row: Of the table.
-        expected_gain: By which fraction the best MFU is expected to rise with the most promising trial, given that it
+        expected_gain: By which fraction the best value is expected to rise with the most promising trial, given that it
             may run out of memory; infinite before anything was measured.
         fit_probability: How likely the proposed layout is to fit in memory.
     """
@@ -68,7 +68,7 @@ def propose(
 ) -> Proposal | None:
     """The untried row that most improves the expected best, per cost of its trial; None when none is likely to fit.
 
-    Before the first measurement: the one of highest MFU that will probably fit.
+    Before the first measurement: the one of highest value that will probably fit.
 
     Args:
         beliefs: Before any trial.
@@ -77,7 +77,7 @@ def propose(
         tie_breaker: Decides between rows that are equally good: options that do nothing for a layout.
     """
     outlook = _Outlook.of(beliefs, evidence)
-    rows = _most_promising(outlook, _untried(len(beliefs.mfu_seconds), evidence.tried))
+    rows = _most_promising(outlook, _untried(len(beliefs.worth_per_step), evidence.tried))
     times, log_fits = outlook.times.at(rows), outlook.log_fits(outlook.peaks.at(rows))
     log_worth = outlook.log_worth(times, log_fits, rows)
     if not (log_worth > -np.inf).any():
@@ -86,7 +86,7 @@ def propose(
     chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal but for rounding
     return Proposal(
         row=int(rows[chosen]),
-        expected_gain=math.inf if evidence.best_mfu is None else math.expm1(math.exp(log_worth.max())),
+        expected_gain=math.inf if evidence.best_value is None else math.expm1(math.exp(log_worth.max())),
         fit_probability=math.exp(log_fits[chosen]),
     )
 
@@ -96,15 +96,15 @@ class _Outlook:
     """What is believed after the trials so far.
 
     Attributes:
-        widening: Factor on the standard deviations of step times.
-        best_mfu: To be beaten.
+        scale_inflation: Factor on the standard deviations of step times.
+        best_value: To be beaten.
     """
 
     beliefs: Beliefs
     times: Posterior
     peaks: Posterior
-    widening: float
-    best_mfu: float | None
+    scale_inflation: float
+    best_value: float | None
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
@@ -112,14 +112,14 @@ class _Outlook:
         peaks = learn_peaks(beliefs.peaks, beliefs.limit_bytes, evidence.memory)
         times = learn_times(beliefs.times, evidence.step_time_s)
         expected = _expected_step_s(evidence.pending, times, peaks, beliefs.limit_bytes)
-        known = [] if evidence.best_mfu is None else [evidence.best_mfu]
-        known += [beliefs.mfu_seconds[row] / step_time_s for row, step_time_s in expected.items()]
+        known = [] if evidence.best_value is None else [evidence.best_value]
+        known += [beliefs.worth_per_step[row] / step_time_s for row, step_time_s in expected.items()]
         return cls(
             beliefs=beliefs,
             times=learn_times(beliefs.times, {**evidence.step_time_s, **expected}) if expected else times,
             peaks=peaks,
-            widening=widening(times),
-            best_mfu=max(known, default=None),
+            scale_inflation=scale_inflation(times),
+            best_value=max(known, default=None),
         )
 
     def log_fits(self, peaks: Estimate) -> Floats:
@@ -127,13 +127,13 @@ class _Outlook:
         return log_probability(math.log(self.beliefs.limit_bytes) - peaks.mean, np.sqrt(peaks.variance))
 
     def log_worth(self, times: Estimate, log_fits: Floats, rows: Integers | slice) -> Floats:
-        """Log of the expected rise of log MFU above the best; of MFU itself, with caution, where there is no best."""
-        log_mfu = np.log(self.beliefs.mfu_seconds[rows]) - times.mean
-        if self.best_mfu is None:
-            worth = log_mfu + _CAUTION * np.minimum(log_fits - math.log(0.5), 0.0)
+        """Log of the expected rise of the log value above the best; without a best, the log value with caution."""
+        log_value = np.log(self.beliefs.worth_per_step[rows]) - times.mean
+        if self.best_value is None:
+            worth = log_value + _CAUTION * np.minimum(log_fits - math.log(0.5), 0.0)
         else:
-            above = log_mfu - math.log(self.best_mfu)
-            worth = log_expected_gain(above, self.widening * np.sqrt(times.variance)) + log_fits
+            above = log_value - math.log(self.best_value)
+            worth = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
 
 
@@ -146,8 +146,8 @@ def _untried(num_rows: int, tried: Collection[int]) -> Integers:
 def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
     if rows.size <= _MAX_EXACT:
         return rows
-    log_fits = outlook.log_fits(outlook.peaks.roughly())
-    log_worth = outlook.log_worth(outlook.times.roughly(), log_fits, slice(None))
+    log_fits = outlook.log_fits(outlook.peaks.approximately())
+    log_worth = outlook.log_worth(outlook.times.approximately(), log_fits, slice(None))
     return rows[np.argpartition(-log_worth[rows], _MAX_EXACT)[:_MAX_EXACT]]
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Event as Flag
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import structlog
 
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
-from autotuner.errors import Conflict, StoreUnavailable
+from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
 
 __all__ = ["Lease"]
@@ -22,69 +23,150 @@ T = TypeVar("T")
 
 _RETRY_S = 1.0
 
+_RENEWALS_PER_LEASE = 4
+"""A lease survives three renewals that fail or come late."""
+
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What a worker may do with a sweep while it holds it. Every method raises ``LeaseLost`` once it does not.
+    """What a worker may do with a sweep while it holds it. Every write raises ``LeaseLost`` once it does not.
 
-    Attributes:
+    Args:
+        store: Where the sweep is.
+        clock: Tells when to renew.
+        owner: Name of the worker.
+        sweep: As it was claimed, just now.
         duration_s: How long the store keeps the sweep for a worker that says nothing.
         shutdown: Set when the worker is told to stop; ends waiting for a store that is away.
+
+    Attributes:
+        cancel_requested: Whether a user asked for the end, as of the last renewal.
+        is_lost: Whether another worker was seen to hold the sweep.
     """
 
-    store: Store
-    clock: Clock
-    owner: str
-    sweep_id: str
-    duration_s: float
-    shutdown: Flag
+    def __init__(
+        self, store: Store, clock: Clock, *, owner: str, sweep: Sweep, duration_s: float, shutdown: threading.Event
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+        self._sweep_id = sweep.id
+        self._duration_s = duration_s
+        self._shutdown = shutdown
+        self._renewing = threading.Lock()
+        self._renewed_at = clock.now()
+        self.cancel_requested = sweep.cancel_requested
+        self.is_lost = False
 
-    def renew(self) -> Sweep:
-        """Hold the sweep for another ``duration_s``, and see whether a cancel was requested."""
-        return self.store.renew_lease(self.sweep_id, owner=self.owner, now=self.clock.now(), lease_s=self.duration_s)
+    @property
+    def _renewal_s(self) -> float:
+        return self._duration_s / _RENEWALS_PER_LEASE
+
+    # ------------------------------------------------------------------ holding on
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew from a thread of its own for as long as the block runs, whatever the block is busy with."""
+        done = threading.Event()
+
+        def keep() -> None:
+            while not done.wait(self._renewal_s):
+                self.renew_if_due()
+
+        thread = threading.Thread(target=keep, name="autotuner-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def renew_if_due(self) -> None:
+        """Renew where a part of the lease has passed; what is found out stands in the attributes. From any thread."""
+        with self._renewing:
+            now = self._clock.now()
+            if self.is_lost or now - self._renewed_at < self._renewal_s:
+                return
+            self._renewed_at = now
+            try:
+                self._renew(now)
+            except LeaseLost:
+                self.is_lost = True
+            except StoreUnavailable as error:  # work goes on; the lease decides later whether its result still counts
+                _log.warning("worker.store_unavailable", error=str(error))
+
+    def renew(self) -> None:
+        """Renew now."""
+        with self._renewing:
+            self._renewed_at = self._clock.now()
+            self._renew(self._renewed_at)
+
+    def _renew(self, now: float) -> None:
+        sweep = self._store.renew_lease(self._sweep_id, owner=self._owner, now=now, lease_s=self._duration_s)
+        self.cancel_requested = sweep.cancel_requested
 
     def release(self) -> None:
         """Give the sweep back unfinished."""
-        self.store.release_sweep(self.sweep_id, owner=self.owner, now=self.clock.now())
+        self._store.release_sweep(self._sweep_id, owner=self._owner, now=self._clock.now())
 
+    # ------------------------------------------------------------------ writing
     def add_trial(self, number: int, layout: Layout, prediction: Prediction) -> Trial:
         """Store a queued trial."""
-        return self.store.add_trial(
-            self.sweep_id, owner=self.owner, number=number, layout=layout, prediction=prediction
+        return self._store.add_trial(
+            self._sweep_id, owner=self._owner, number=number, layout=layout, prediction=prediction
         )
 
     def start(self, trial: Trial) -> Trial:
         """Store that the trial runs."""
-        return self.store.start_trial(trial.id, owner=self.owner, now=self.clock.now())
+        return self._store.start_trial(trial.id, owner=self._owner, now=self._clock.now())
 
     def add_step(self, trial: Trial, step: StepReport) -> None:
         """Store a progress report; a store that is away loses it, the measurement that follows holds what counts."""
         try:
-            self.store.add_step(trial.id, step, owner=self.owner, now=self.clock.now())
+            self._store.add_step(trial.id, step, owner=self._owner, now=self._clock.now())
         except StoreUnavailable as error:
             _log.warning("lease.step_not_stored", trial=trial.id, step=step.step, error=str(error))
+
+    def add_note(self, trial: Trial, note: str) -> None:
+        """Store what a person who waits should know; a store that is away loses it."""
+        try:
+            self._store.add_note(trial.id, note, owner=self._owner, now=self._clock.now())
+        except StoreUnavailable as error:
+            _log.warning("lease.note_not_stored", trial=trial.id, note=note, error=str(error))
 
     def finish(self, trial: Trial, outcome: Outcome) -> Trial:
         """Store how the trial ended, as often as it takes."""
 
         def write() -> Trial:
             try:
-                return self.store.finish_trial(trial.id, outcome, owner=self.owner, now=self.clock.now())
+                return self._store.finish_trial(trial.id, outcome, owner=self._owner, now=self._clock.now())
             except Conflict:
-                stored = self.store.get_trial(trial.id)
+                stored = self._store.get_trial(trial.id)
                 if stored.state == TrialState.RUNNING:
                     raise
                 return stored  # an earlier attempt was stored, only its answer was lost
 
         return self._until_stored(write)
 
+    def add_gate(self, trial: Trial, result: GateResult) -> Trial:
+        """Store what the loss gate found, as often as it takes."""
+
+        def write() -> Trial:
+            try:
+                return self._store.add_gate(trial.id, result, owner=self._owner, now=self._clock.now())
+            except Conflict:
+                stored = self._store.get_trial(trial.id)
+                if stored.gate is None:
+                    raise
+                return stored
+
+        return self._until_stored(write)
+
     def finish_sweep(self, state: SweepState, reason: StopReason, detail: str) -> Sweep:
         """Store how the sweep ended, as often as it takes."""
         return self._until_stored(
-            lambda: self.store.finish_sweep(
-                self.sweep_id, owner=self.owner, now=self.clock.now(), state=state, reason=reason, detail=detail
+            lambda: self._store.finish_sweep(
+                self._sweep_id, owner=self._owner, now=self._clock.now(), state=state, reason=reason, detail=detail
             )
         )
 
@@ -94,6 +176,6 @@ class Lease:
                 return write()
             except StoreUnavailable as error:
                 _log.warning("lease.store_unavailable", error=str(error))
-                if self.shutdown.is_set():
+                if self._shutdown.is_set():
                     raise
-                self.clock.sleep(_RETRY_S)
+                self._clock.sleep(_RETRY_S)

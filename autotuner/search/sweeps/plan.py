@@ -1,42 +1,36 @@
 """One sweep as a state machine without I/O: finished trials go in, instructions come out.
 
-The Optuna study lives in memory only. It is rebuilt from the stored trials whenever a worker picks the sweep up:
-finished ones are added as they ended, an interrupted one is enqueued again under its old number.
+The Optuna study lives in memory only. It is rebuilt from the trials whenever a worker picks the sweep up, and when a
+loss gate takes a trial's rank away: finished trials are added as they ended, an interrupted one is enqueued again under
+its old number.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.domain.choice import Precision
 from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.legality import RULES, TRIAL_RULES
+from autotuner.domain.loss_gate import GateOutcome
 from autotuner.domain.prediction import Prediction
-from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, StepReport, Trial, TrialState
+from autotuner.domain.sweep import StopReason, SweepRequest
+from autotuner.domain.trial import FailureKind, StepReport, Stopped, Trial, TrialState
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.pruner import LosingPruner
-from autotuner.units import format_seconds
+from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
 
-__all__ = ["Finish", "Instruction", "RunTrial", "SweepPlan", "trial_job"]
+__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
 
 _MAX_ATTEMPTS = 3
 """Starts of one trial before it is taken to be what kills the service."""
-
-_MAX_FAULTS_IN_A_ROW = 8
-"""Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
-
-_WORTHWHILE = 1.01
-"""A trial beats the best when it is 1 % better (the default of what remains to gain, see Budget.patience)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +44,23 @@ class RunTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """End the sweep."""
+class RunGate:
+    """Train the layout of a complete trial beside ``reference``, and compare their losses."""
 
-    state: SweepState
-    reason: StopReason
-    detail: str
-
-
-Instruction = RunTrial | Finish
+    trial: Trial
+    reference: Layout
 
 
-def trial_job(request: SweepRequest) -> Job:
-    """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if that is less."""
-    cluster = request.job.cluster
-    memory_bytes = min(cluster.accelerator.memory_bytes, request.trial.memory_budget_bytes or math.inf)
-    accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
-    return replace(request.job, cluster=replace(cluster, accelerator=accelerator))
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing new may begin until something that runs has ended."""
+
+
+Instruction = RunTrial | RunGate | Wait | Finish
 
 
 class SweepPlan:
-    """Decides what a sweep does next.
+    """Decides what a sweep does next, however many of its trials run at once.
 
     Args:
         request: What was asked for.
@@ -82,66 +72,95 @@ class SweepPlan:
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
-        self._job = trial_job(request)
+        self._job = request.trial_job
         layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
         self._num_layouts = len(layouts)
         self._sampler = LayoutSampler(
-            layouts,
-            predict(layouts, self._job),
-            job=self._job,
-            seed=request.seed,
+            layouts, predict(layouts, self._job), job=self._job, objective=request.objective, seed=request.seed
         )
-        self._study = optuna.create_study(
-            direction="maximize", sampler=self._sampler, pruner=LosingPruner(request.budget.prune_below)
-        )
-        for trial in sorted(trials, key=lambda t: t.number):
-            self._remember(trial)
-        self._current: optuna.Trial | None = None
+        self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
+        self._gates: dict[int, float] = {}  # when the gates that run were started, by their trial's number
+        self._study = self._rebuilt()
 
     # ------------------------------------------------------------------ instructions
     def next(self, now: float) -> Instruction:
-        """What to do now; call it again after ``finished``."""
-        waiting = [t for t in self._trials.values() if not t.state.finished]
-        if not waiting and (finish := self._reason_to_stop(now)):
-            return finish
-        self._current = self._study.ask(self._sampler.distributions)
-        layout = from_dict(Layout, {name: self._current.params[name] for name in LAYOUT_FIELDS})
-        stored = self._trials.get(self._current.number)
+        """What to begin now beside what runs already."""
+        is_spent = self._spent(now) is not None
+        if not is_spent and (gate := self._due_gate()):
+            return gate
+        interrupted = any(not t.state.finished and t.number not in self._asked for t in self._trials.values())
+        if not interrupted and (end := self._reason_to_stop(now)):
+            return Wait() if self._asked or self._gates else end
+        asked = self._study.ask(self._sampler.distributions)
+        self._asked[asked.number] = asked
+        layout = _layout_of(asked)
+        stored = self._trials.get(asked.number)
         prediction = stored.prediction if stored else predict_one(layout, self._job)
-        return RunTrial(number=self._current.number, layout=layout, prediction=prediction, stored=stored)
+        return RunTrial(number=asked.number, layout=layout, prediction=prediction, stored=stored)
 
     @property
-    def has_measured(self) -> bool:
-        """Whether any trial has been measured so far."""
-        return any(trial.measurement for trial in self._trials.values())
+    def reference_flop_per_s(self) -> float | None:
+        """Peak of one rank that every MFU of the sweep is a share of; None until the first trial has measured it.
+
+        No data sheet says what a core multiplies: where that was not measured with the cluster, the first trial does.
+        """
+        accelerator = self._request.job.cluster.accelerator
+        if accelerator.peak_is_measured or accelerator.kind != "cpu":
+            return accelerator.reference_flop_per_s
+        measured = [t.measurement for _, t in sorted(self._trials.items()) if t.measurement]
+        return measured[0].peak_flop_per_s / self._job.cluster.world_size if measured else None
+
+    def tells_noise(self, number: int) -> bool:
+        """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
+        return number == min(self._asked, default=None) and not any(t.measurement for t in self._trials.values())
 
     def may_run(self, trial: Trial) -> bool:
         """False for a trial that was interrupted so often that it is probably the cause."""
         return trial.attempts < _MAX_ATTEMPTS
 
+    # ------------------------------------------------------------------ events
     def started(self, trial: Trial) -> None:
         """The trial that ``next`` ordered runs; from now on it costs."""
         self._trials[trial.number] = trial
 
-    def overspent(self, now: float) -> bool:
-        """Whether the time or the accelerator-hours ran out while a trial runs."""
-        return self._spent(now) is not None
-
-    def reported(self, step: StepReport) -> bool:
+    def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
-        if self._current is None or step.is_warmup or self._current.params["precision"] == _EMULATED:
-            return False
-        self._current.report(step.mfu, step.step)
-        return self._current.should_prune()
+        asked = self._asked[number]
+        if step.is_warmup or _layout_of(asked).is_emulated:
+            return None
+        value = self._request.objective.per_step(self._job) / step.step_time_s
+        asked.report(value, step.step)
+        if not asked.should_prune():
+            return None
+        return Stopped(reason="pruned", detail=self._losing(value))
+
+    def overspent(self, now: float) -> Stopped | None:
+        """Whether the time or the accelerator-hours ran out while something runs."""
+        over = self._spent(now)
+        return None if over is None else Stopped(reason="budget", detail=over[1])
 
     def finished(self, trial: Trial) -> None:
-        """Learn how the trial that ``next`` ordered ended."""
+        """Learn how a trial that ``next`` ordered ended."""
         self._trials[trial.number] = trial
-        assert self._current is not None, "finished() answers an instruction of next()"
+        asked = self._asked.pop(trial.number)
         for key, attribute in _attributes(trial).items():
-            self._current.set_user_attr(key, attribute)
-        self._study.tell(trial.number, _value(trial), state=_optuna_state(trial))
-        self._current = None
+            asked.set_user_attr(key, attribute)
+        self._study.tell(trial.number, self._value(trial), state=_optuna_state(trial))
+
+    def given_back(self, number: int) -> None:
+        """A trial that ``next`` ordered was interrupted; it stays queued."""
+        self._asked.pop(number)
+
+    def gate_started(self, trial: Trial, now: float) -> None:
+        """The loss gate that ``next`` ordered runs; from now on it costs."""
+        self._gates[trial.number] = now
+
+    def gate_ended(self, trial: Trial) -> None:
+        """Learn what a loss gate found; one that was stopped left the trial as it was."""
+        self._gates.pop(trial.number)
+        self._trials[trial.number] = trial
+        if trial.gate is not None and trial.gate.outcome is GateOutcome.FAILED:
+            self._study = self._rebuilt()
 
     @property
     def study(self) -> optuna.Study:
@@ -149,82 +168,92 @@ class SweepPlan:
         return self._study
 
     # ------------------------------------------------------------------ rebuilding
-    def _remember(self, trial: Trial) -> None:
-        params = params_of(trial.layout)
-        if not trial.state.finished:
-            self._study.enqueue_trial(params)
-            return
-        measured = [step for step in trial.steps if not step.is_warmup]
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=_optuna_state(trial),
-                value=_value(trial),
-                params=params,
-                distributions=self._sampler.distributions,
-                user_attrs=_attributes(trial),
-                intermediate_values={} if trial.layout.is_emulated else {step.step: step.mfu for step in measured},
-            )
+    def _rebuilt(self) -> optuna.Study:
+        study = optuna.create_study(
+            direction="maximize", sampler=self._sampler, pruner=LosingPruner(self._request.budget.prune_below)
         )
+        layouts = {number: trial.layout for number, trial in self._trials.items()}
+        layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
+        for number, layout in sorted(layouts.items()):
+            trial = self._trials.get(number)
+            if trial is not None and trial.state.finished:
+                study.add_trial(self._frozen(trial))
+            else:
+                study.enqueue_trial(params_of(layout))
+        # Optuna hands enqueued trials out in order, and so did it before: those that run come first
+        self._asked = {number: study.ask(self._sampler.distributions) for number in sorted(self._asked)}
+        return study
+
+    def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
+        per_step = self._request.objective.per_step(self._job)
+        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if not step.is_warmup]
+        return optuna.trial.create_trial(
+            state=_optuna_state(trial),
+            value=self._value(trial),
+            params=params_of(trial.layout),
+            distributions=self._sampler.distributions,
+            user_attrs=_attributes(trial),
+            intermediate_values={step.step: per_step / step.step_time_s for step in measured},
+        )
+
+    def _value(self, trial: Trial) -> float | None:
+        """What the study is told of a trial; from its step time, so that all are told by one measure."""
+        if trial.measurement is None or not trial.is_ranked:
+            return None
+        return self._request.objective.per_step(self._job) / trial.measurement.step_time_s
+
+    # ------------------------------------------------------------------ loss gates
+    def _due_gate(self) -> RunGate | None:
+        """The gate that the first of the ranking needs: it changes the mathematics, and nobody looked yet."""
+        ranked = self._request.objective.ranked(self._trials.values())
+        if not ranked or not self._request.loss_gate.enabled:
+            return None
+        first = ranked[0]
+        if first.gate is not None or first.number in self._gates or not first.layout.changes_mathematics:
+            return None
+        reference = first.layout.mathematics_reference(self._job.cluster.accelerator.precisions)
+        return RunGate(trial=first, reference=reference)
 
     # ------------------------------------------------------------------ reasons to stop
     def _reason_to_stop(self, now: float) -> Finish | None:
-        budget, ended = self._request.budget, [t for t in self._trials.values() if t.state != TrialState.CANCELLED]
-        if (faults := _last_faults(ended)) >= _MAX_FAULTS_IN_A_ROW:
-            return self._end(StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials died, none for lack of memory")
-        if len(ended) >= budget.num_trials:
-            return self._end(StopReason.TRIAL_BUDGET, f"{len(ended)} of {budget.num_trials} trials ran")
-        if spent := self._spent(now):
-            return spent
-        if budget.patience is not None and (since := self._trials_since_best(ended)) >= budget.patience:
-            return self._end(StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by 1 %")
-        return self._nothing_to_gain(len(ended))
+        ended = [t for _, t in sorted(self._trials.items()) if t.state.finished and t.state != TrialState.CANCELLED]
+        reason = (
+            nothing_runs(ended)
+            or self._trials_ran(len(ended))
+            or self._spent(now)
+            or no_improvement(self._request, ended)
+            or self._nothing_to_gain(len(ended))
+        )
+        return None if reason is None else finish(*reason, list(self._trials.values()))
 
-    def _nothing_to_gain(self, num_ended: int) -> Finish | None:
+    def _trials_ran(self, num_ended: int) -> tuple[StopReason, str] | None:
+        num_trials = self._request.budget.num_trials
+        if num_ended + len(self._asked) < num_trials:
+            return None
+        return StopReason.TRIAL_BUDGET, f"{num_ended} of {num_trials} trials ran"
+
+    def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
         """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
         tried, min_gain = f"{num_ended} of {self._num_layouts} legal layouts were tried", self._request.budget.min_gain
         rest = "" if num_ended >= self._num_layouts else "; no other is likely to fit in memory"
         proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
         if proposal is None:
-            return self._end(StopReason.SPACE_EXHAUSTED, f"{tried}{rest}")
-        if proposal.expected_gain < min_gain:
-            gain = f"{_percent(proposal.expected_gain)} of it, less than the {_percent(min_gain)} asked for"
-            detail = f"{tried}; another is expected to raise the best MFU by {gain}"
-            return self._end(StopReason.NOTHING_TO_GAIN, detail)
-        return None
+            return StopReason.SPACE_EXHAUSTED, f"{tried}{rest}"
+        if proposal.expected_gain >= min_gain:
+            return None
+        gain = f"{percent(proposal.expected_gain)} of it, less than the {percent(min_gain)} asked for"
+        noun = self._request.objective.noun
+        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the best {noun} by {gain}"
 
-    def _spent(self, now: float) -> Finish | None:
-        """The budgets that pass while a trial runs: wall-clock time and accelerator-hours."""
-        budget = self._request.budget
+    def _spent(self, now: float) -> tuple[StopReason, str] | None:
         hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())
-        if budget.wall_clock_s is not None and now - self._started_at >= budget.wall_clock_s:
-            passed = format_seconds(now - self._started_at)
-            return self._end(StopReason.TIME_BUDGET, f"{passed} of {format_seconds(budget.wall_clock_s)} passed")
-        if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
-            detail = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
-            return self._end(StopReason.ACCELERATOR_HOURS_BUDGET, detail)
-        return None
+        hours += sum(now - started_at for started_at in self._gates.values()) * self._job.cluster.world_size / 3600
+        return spent(self._request, elapsed_s=now - self._started_at, accelerator_hours=hours)
 
-    def _end(self, reason: StopReason, detail: str) -> Finish:
-        """A sweep that measured nothing has failed, whatever ended it."""
-        if self.has_measured:
-            return Finish(state=SweepState.COMPLETE, reason=reason, detail=f"{detail}{self._noise()}")
-        deaths = [trial.failure.kind for trial in self._trials.values() if trial.failure]
-        memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
-        return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
-
-    def _noise(self) -> str:
-        """What differences of step times mean little, where a trial ran more than once."""
-        floors = [trial.measurement.noise_floor for trial in self._trials.values() if trial.measurement]
-        known = [floor for floor in floors if floor is not None]
-        return f"; equal runs differed by up to {_percent(max(known))}" if known else ""
-
-    def _trials_since_best(self, ended: Sequence[Trial]) -> int:
-        best_mfu, since = 0.0, 0
-        for trial in sorted(ended, key=lambda t: t.number):
-            mfu = _value(trial) or 0.0
-            since = 0 if mfu > best_mfu * _WORTHWHILE else since + 1
-            best_mfu = max(best_mfu, mfu)
-        return since if best_mfu > 0 else 0
+    def _losing(self, value: float) -> str:
+        objective, fraction = self._request.objective, self._request.budget.prune_below
+        best = max(filter(None, map(self._value, self._trials.values())))
+        return f"{objective.in_words(value)}, below {fraction:.0%} of the best so far, {objective.in_words(best)}"
 
 
 _OPTUNA_STATE = {
@@ -235,29 +264,15 @@ _OPTUNA_STATE = {
 }
 
 
-_EMULATED = Precision.FP8_EMULATED.label
+def _layout_of(asked: optuna.Trial) -> Layout:
+    return from_dict(Layout, {name: asked.params[name] for name in LAYOUT_FIELDS})
 
 
 def _optuna_state(trial: Trial) -> OptunaState:
-    """One that is emulated counts as no result: it is no best, and nothing is pruned for being slower."""
-    return OptunaState.FAIL if trial.layout.is_emulated else _OPTUNA_STATE[trial.state]
-
-
-def _last_faults(ended: Sequence[Trial]) -> int:
-    """Trials since the last that ran or ran out of memory; those died of something that layouts do not cause."""
-    faults = 0
-    for trial in sorted(ended, key=lambda t: t.number):
-        is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
-        faults = faults + 1 if is_fault else 0
-    return faults
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
-
-
-def _value(trial: Trial) -> float | None:
-    return trial.measurement.mfu if trial.measurement and not trial.layout.is_emulated else None
+    """One that was measured and has no rank counts as no result: it is no best, and nothing is pruned beside it."""
+    if trial.layout.is_emulated or (trial.measurement and not trial.is_ranked):
+        return OptunaState.FAIL
+    return _OPTUNA_STATE[trial.state]
 
 
 def _attributes(trial: Trial) -> dict[str, bool | float]:

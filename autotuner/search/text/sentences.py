@@ -2,56 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from autotuner.domain.layout import Layout
+from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.units import format_seconds
 
 __all__ = [
     "EMULATED",
-    "FIELD_WORDS",
     "change_in_words",
     "expected_mfu",
     "expected_seconds",
     "fit_in_words",
+    "is_wide",
     "percent",
     "value_in_words",
 ]
 
-FIELD_WORDS: Mapping[str, str] = {
-    "tensor_parallel_degree": "tensor",
-    "pipeline_parallel_degree": "pipeline",
-    "context_parallel_degree": "context",
-    "data_parallel_shard_degree": "shard",
-    "data_parallel_replicate_degree": "replicate",
-    "expert_parallel_degree": "expert",
-    "virtual_stages_per_rank": "stages per rank",
-    "micro_batch_size": "micro-batch",
-    "pipeline_schedule": "schedule",
-    "sequence_parallel": "sequence parallel",
-    "shard_level": "sharding",
-    "reshard_after_forward": "reshard after forward",
-    "recompute": "recompute",
-    "attention_kernel": "attention",
-    "precision": "precision",
-    "fused_norm": "fused norm",
-    "first_stage_less_layers": "fewer layers on the first stage",
-    "last_stage_less_layers": "fewer layers on the last stage",
-    "loss_parallel": "loss parallel",
-    "async_tensor_parallel": "async tensor parallel",
-    "context_exchange": "context exchange",
-    "recompute_every": "recompute interval",
-    "gradient_bucket_bytes": "gradient bucket",
-    "fp32_gradient_reduce": "fp32 gradient reduce",
-    "fp8_recipe": "fp8 recipe",
-    "compiled": "compiled",
-    "optimizer_kernel": "optimizer kernel",
-    "offload_activations": "activation offload",
-}
-"""What a sentence calls each field of ``Layout``, in the order in which it names them."""
-
 EMULATED = "emulated, not ranked"
 """What stands beside a trial whose number format its hardware lacks."""
+
+_IN_ORDER = (*RANK_DEGREES, *(name for name in LAYOUT_FIELDS if name not in RANK_DEGREES))
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
@@ -72,11 +40,11 @@ def change_in_words(before: Layout, after: Layout) -> str:
 
     Where the same replicas are only sharded otherwise, the sharding alone is said.
     """
-    changed = [name for name in FIELD_WORDS if getattr(before, name) != getattr(after, name)]
+    changed = [name for name in _IN_ORDER if getattr(before, name) != getattr(after, name)]
     if "shard_level" in changed and before.data_parallel_degree == after.data_parallel_degree:
         changed = [name for name in changed if name not in _DATA_DEGREES]
     return ", ".join(
-        f"{FIELD_WORDS[name]} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
+        f"{OPTIONS[name].label} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
         for name in changed
     )
 
@@ -92,12 +60,22 @@ def expected_seconds(seconds: float, relative_error: float | None) -> str:
     return f"{format_seconds(seconds)}{error}"
 
 
-def expected_mfu(mfu: float, relative_error: float | None) -> str:
+def is_wide(relative_error: float | None) -> bool:
+    """Whether an interval is given by its ends, since its two sides differ too much to share a number."""
+    return relative_error is not None and relative_error > _WIDE
+
+
+def expected_mfu(mfu: float, relative_error: float | None, *, by_ends: bool | None = None) -> str:
     """A predicted MFU with the same half-width in points: ``41.0 ± 4.5 %``, that is 37 to 45 %.
 
     An interval so wide that points would mislead is given by its ends: ``61.2 %, 30 to 100 %``.
+
+    Args:
+        mfu: What is expected.
+        relative_error: Half-width of the 80 % interval; None where it is unknown.
+        by_ends: How to write the interval, for a column that shall have one notation; None asks its width.
     """
-    if relative_error is not None and relative_error > _WIDE:
+    if relative_error is not None and (is_wide(relative_error) if by_ends is None else by_ends):
         low, high = mfu / (1 + relative_error), min(max(1.0, mfu), mfu * (1 + relative_error))
         return f"{100 * mfu:.1f} %, {100 * low:.0f} to {percent(high)}"
     error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
@@ -105,10 +83,10 @@ def expected_mfu(mfu: float, relative_error: float | None) -> str:
 
 
 def fit_in_words(fits: bool, probability: float | None) -> str:
-    """Whether a layout is predicted to fit, and how sure that is: ``fits, 97 %``."""
+    """Whether a layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     likely = fits if probability is None else probability >= 0.5
     words = "fits" if likely else "does not fit"
     if probability is None:
         return words
     certainty = max(probability, 1 - probability)
-    return f"{words}, {percent(certainty)}" if certainty < 0.995 else f"{words}, >99 %"
+    return f"{words}, {percent(certainty) if certainty < 0.995 else '>99 %'} sure"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from autotuner.domain.choice import AttentionKernel, Precision
 from autotuner.domain.profile import Measurements, ProfileRequest
 from autotuner.domain.wire import dumps, loads
-from autotuner.launch.torch_job import ask_torch
+from autotuner.launch.torch_jobs import ask_torch
 
 
 def test_two_cores_measure_products_attention_memory_and_collectives() -> None:

@@ -34,7 +34,7 @@ def test_ranks_are_numbered_tensor_innermost_then_context_shard_replica_and_pipe
     for rank, (pp, replicate, shard, cp, tp) in enumerate(product(range(2), repeat=5)):
         with grid(SHARDED, rank) as found:
             assert (found.position("pp"), found.position("tp")) == (pp, tp)
-            assert found.replica == 2 * replicate + shard
+            assert found.data_parallel_rank == 2 * replicate + shard
             assert found.context_rank == found.context.get_local_rank() == cp
             assert found.position("shard") == 2 * shard + cp
 
@@ -49,4 +49,4 @@ def test_shards_are_the_ranks_of_a_replica_that_see_other_tokens() -> None:
 @pytest.mark.parametrize(("rank", "copies"), [(0, [0, 2, 4, 6]), (3, [1, 3, 5, 7])])
 def test_copies_are_all_ranks_that_see_other_tokens_through_the_same_parameters(rank: int, copies: list[int]) -> None:
     with grid(REPLICATED, rank) as found:
-        assert found.copies.mesh.tolist() == copies
+        assert found.replicas.mesh.tolist() == copies

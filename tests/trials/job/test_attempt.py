@@ -130,6 +130,15 @@ def test_a_rank_that_exceeds_its_memory_budget_dies_of_oom(zygote: Zygote, tmp_p
     assert "Traceback" in run.failures[0]["traceback"]
 
 
+@pytest.mark.parametrize("budget_bytes", [1, 2_000_000, 8_000_000])
+def test_a_budget_with_no_room_for_the_stack_of_a_thread_ends_in_oom(
+    budget_bytes: int, zygote: Zygote, tmp_path: Path
+) -> None:
+    run = zygote.run(trial_spec(DDP, settings=replace(ONE_STEP, memory_budget_bytes=budget_bytes)), tmp_path)
+    assert run.exit_codes == (EXIT_FAILED, EXIT_FAILED)
+    assert run.failures[0]["kind"] == "oom"
+
+
 def test_a_budget_that_suffices_changes_nothing(zygote: Zygote, tmp_path: Path) -> None:
     spec = trial_spec(settings=replace(FIVE_STEPS, memory_budget_bytes=1024 * MIB))
     assert zygote.run(spec, tmp_path).exit_codes == (EXIT_MEASURED,)

@@ -5,23 +5,23 @@ import os
 import pytest
 
 from trials.measurement.cores import CpuTime, num_cores_used, own_core
-from trials.runtime.rank import Place
+from trials.runtime.rank import RankInfo
 
 
-def place(local_rank: int, local_world_size: int) -> Place:
-    return Place(rank=local_rank, world_size=8, local_rank=local_rank, local_world_size=local_world_size)
+def rank_info(local_rank: int, local_world_size: int) -> RankInfo:
+    return RankInfo(rank=local_rank, world_size=8, local_rank=local_rank, local_world_size=local_world_size)
 
 
 def test_ranks_take_the_allowed_cores_in_turn() -> None:
     allowed = sorted(os.sched_getaffinity(0))
-    taken = [own_core(place(rank, 2 * len(allowed))) for rank in range(2 * len(allowed))]
+    taken = [own_core(rank_info(rank, 2 * len(allowed))) for rank in range(2 * len(allowed))]
     assert taken == allowed + allowed
 
 
 def test_ranks_never_use_more_cores_than_there_are() -> None:
     num_allowed = len(os.sched_getaffinity(0))
-    assert num_cores_used(place(0, 1)) == 1
-    assert num_cores_used(place(0, num_allowed + 3)) == num_allowed
+    assert num_cores_used(rank_info(0, 1)) == 1
+    assert num_cores_used(rank_info(0, num_allowed + 3)) == num_allowed
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from autotuner.launch.detect import host_hash
 from trials.measurement.environment import environment, hashed, settings_of_libraries
 from trials.runtime.rank import host_name
 
@@ -21,6 +22,10 @@ def test_the_host_is_named_by_a_hash_alone() -> None:
     assert len(facts["host"]) == 12
     assert host_name() not in {value for name, value in facts.items() if name != "kernel"}
     assert hashed("a") != hashed("b")
+
+
+def test_the_launcher_knows_its_host_by_the_hash_that_its_trials_report() -> None:
+    assert host_hash() == environment(CPU, None, {})["host"]
 
 
 def test_variables_of_the_libraries_are_recorded_but_no_places_on_the_disk() -> None:

@@ -43,8 +43,8 @@ def counted(spec: TrialSpec) -> int:
         model = Decoder(spec.model, seq_len=spec.workload.seq_len, layers=range(spec.model.num_layers))
     for name, child in model.named_children():
         materialise(child, name, seed=0, device=torch.device("cpu"), dtype=torch.float32)
-    for place, (index, layer) in enumerate(list(model.layers.items())):
-        model.layers[index] = recomputed(layer, spec.layout, place=place)
+    for index_in_stage, (index, layer) in enumerate(list(model.layers.items())):
+        model.layers[index] = recomputed(layer, spec.layout, index_in_stage=index_in_stage)
     tokens = torch.zeros(spec.workload.global_batch_size, spec.workload.seq_len, dtype=torch.long)
     with FlopCounterMode(display=False, custom_mapping=MISSING_FORMULAS) as counter, kernel_context(spec.layout):
         model(tokens).sum().backward()

@@ -11,9 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotuner.domain.model import MixtureOfExperts, TransformerSpec
 from tests.builders import tiny_model
-from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.model.attention import attend
-from trials.model.decoder import Decoder, rotary_table, rotate
+from trials.model.decoder import Decoder, TokenPositions, every_position, rotary_table, rotate
 from trials.model.weights import materialise
 
 SEQ_LEN = 16
@@ -91,12 +90,12 @@ def test_the_parts_of_a_decoder_compute_what_the_whole_does() -> None:
 @pytest.mark.parametrize("num_learned_positions", [0, 32])
 def test_a_part_of_a_sequence_has_the_positions_that_it_has_in_the_whole(num_learned_positions: int) -> None:
     spec = tiny_model(num_learned_positions=num_learned_positions)
-    part, inputs = ContextPart(rank=1, num_ranks=2), tokens(spec)
-    held = part.positions(SEQ_LEN)
-    assert torch.equal(first_queries(spec, inputs[:, held], part), first_queries(spec, inputs, WHOLE)[:, held])
+    held, inputs = torch.tensor([2, 3, 11, 12]), tokens(spec)
+    part = first_queries(spec, inputs[:, held], lambda seq_len, device: held)
+    assert torch.equal(part, first_queries(spec, inputs, every_position)[:, held])
 
 
-def first_queries(spec: TransformerSpec, inputs: Tensor, part: ContextPart) -> Tensor:
+def first_queries(spec: TransformerSpec, inputs: Tensor, positions: TokenPositions) -> Tensor:
     """What the first layer attends with, its position included."""
     seen: list[Tensor] = []
 
@@ -104,5 +103,5 @@ def first_queries(spec: TransformerSpec, inputs: Tensor, part: ContextPart) -> T
         seen.append(q)
         return attend(q, k, v)
 
-    decoder(spec, part=part, core=core)(inputs)
+    decoder(spec, token_positions=positions, core=core)(inputs)
     return seen[0]

@@ -8,7 +8,7 @@ from autotuner.domain.model import MixtureOfExperts
 from tests.builders import tiny_model
 from trials.model.attention import attend
 from trials.model.decoder import Layer
-from trials.model.experts import ALL_EXPERTS, ExpertShare, SparseFeedForward
+from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
 from trials.model.weights import materialise, parameter_dtype
 
 
@@ -53,13 +53,13 @@ def test_an_expert_has_the_same_values_on_whichever_rank_it_lies() -> None:
     experts = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=24, router_bias=True)
     spec = tiny_model(experts=experts)
 
-    def values(share: ExpertShare) -> dict[str, torch.Tensor]:
+    def values(share: LocalExperts) -> dict[str, torch.Tensor]:
         with torch.device("meta"):
             block = SparseFeedForward(spec, experts, share)
         materialise(block, "layers.2.mlp", seed=0, device=torch.device("cpu"), dtype=torch.float32)
         return block.state_dict()
 
-    whole, half = values(ALL_EXPERTS), values(ExpertShare(rank=1, num_ranks=2))
+    whole, half = values(ALL_EXPERTS), values(LocalExperts(rank=1, num_ranks=2))
     for name in ("gate", "up", "down"):
         assert torch.equal(half[f"routed.experts.{name}"], whole[f"routed.experts.{name}"][2:])
     assert len(torch.unique(whole["routed.experts.up"][:, 0, 0])) == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,3 +41,24 @@ def test_compiled_layers_train_like_those_of_a_single_process(
     model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
     trainer.assert_alike(layout, model)
+
+
+COUNTING = """
+import torch
+from trials.options.compile import compile_time_s
+x = torch.ones(4, requires_grad=True)
+(2 * x).sum().backward()
+assert compile_time_s() == 0.0
+double = torch.compile(lambda x: 2 * x, backend="aot_eager")
+assert compile_time_s() == 0.0
+double(x).sum().backward()
+once = compile_time_s()
+assert once > 0.0
+double(x).sum().backward()
+assert compile_time_s() == once
+"""
+
+
+def test_only_compilation_counts_and_only_once() -> None:
+    # in a process of its own: another test of this one may have compiled something
+    subprocess.run([sys.executable, "-c", COUNTING], check=True, timeout=100)

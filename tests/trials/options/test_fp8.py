@@ -21,7 +21,7 @@ ROWWISE: dict[str, Any] = {"precision": EMULATED, "fp8_recipe": Fp8Recipe.ROWWIS
 BF16: dict[str, Any] = {"precision": Precision.BF16}
 
 ROUNDING = 2**-4
-"""Of a value to e4m3, which keeps 3 bits after the leading one: half of the last one's worth."""
+"""Relative error of a value rounded to e4m3, which keeps 3 bits after the leading one: half of the last one's worth."""
 
 LOSS_TOLERANCE = 2e-3
 """Seen: 5e-4. Errors of single products, up to 2^-4, have either sign and average out over 256 tokens of a loss."""

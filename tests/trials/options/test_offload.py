@@ -26,7 +26,7 @@ def loss_of(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def gradients(memory: HostMemory | None) -> tuple[Tensor, ...]:
-    """Of a linear layer between functions that save their inputs and outputs."""
+    """Gradients of a linear layer between functions that save their inputs and outputs."""
     torch.manual_seed(0)
     layer, x = nn.Linear(8, 8), torch.randn(4, 8, requires_grad=True)
     if memory is None:

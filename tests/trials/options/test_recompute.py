@@ -39,8 +39,8 @@ def flop(recompute: Recompute, every: int = 1, backend: SDPBackend = SDPBackend.
     """FLOP of a step of one sequence, by torch's count."""
     model = decoder(SPEC)
     layout = cpu_layout(recompute=recompute, recompute_every=every)
-    for place, (index, layer) in enumerate(list(model.layers.items())):
-        model.layers[index] = recomputed(layer, layout, place=place)
+    for index_in_stage, (index, layer) in enumerate(list(model.layers.items())):
+        model.layers[index] = recomputed(layer, layout, index_in_stage=index_in_stage)
     with FlopCounterMode(display=False, custom_mapping=CPU_FLASH) as counter, sdpa_kernel(backend):
         model(tokens(SPEC, 1)).sum().backward()
     return int(counter.get_total_flops())

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.launch.processes import MARK
+from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.ranks import Death
 from autotuner.launch.zygote import ForkedRanks, Zygote
 from tests.trials.launching import left_over
@@ -31,13 +31,13 @@ class Nursery:
         self._num_errands = 0
 
     def send(self, task: str, num_ranks: int = 2, **variables: str) -> tuple[ForkedRanks, Path]:
-        """Have ranks do one of ``tests.trials.errands``; their mark begins with its name."""
+        """Have ranks do one of ``tests.trials.rank_tasks``; their attempt is named after it."""
         self._num_errands += 1
-        mark = f"{task}-{self._num_errands}"
-        folder = self._directory / mark
+        attempt_id = f"{os.getpid()}-{task}-{self._num_errands}"
+        folder = self._directory / attempt_id
         folder.mkdir()
-        name = task if ":" in task else f"tests.trials.errands:{task}"
-        return self.zygote.start(name, folder, num_ranks, {MARK: mark, **variables}), folder
+        name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
+        return self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}), folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
         """What ranks say of themselves."""
@@ -109,7 +109,7 @@ def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery:
 
 @pytest.mark.parametrize(
     ("task", "reason"),
-    [("tests.trials.nowhere:run", "ModuleNotFoundError"), ("tests.trials.errands:nothing", "AttributeError")],
+    [("tests.trials.nowhere:run", "ModuleNotFoundError"), ("tests.trials.rank_tasks:nothing", "AttributeError")],
 )
 def test_a_task_that_there_is_not_is_refused_with_the_reason(nursery: Nursery, task: str, reason: str) -> None:
     ranks, _ = nursery.send(task)
@@ -131,7 +131,7 @@ def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nurse
 def test_ranks_are_ended_whether_they_want_to_or_not(nursery: Nursery, task: str) -> None:
     ranks, folder = nursery.send(task)
     wait(both_run(folder))
-    wait(lambda: not ranks.ended() and ranks.has_started)  # while it forks, the zygote carries their mark itself
+    wait(lambda: not ranks.ended() and ranks.has_started)  # while it forks, the zygote carries their id itself
     assert len(left_over(folder.name)) == 2
     ranks.end(grace_s=0.2)
     assert left_over(folder.name) == []
@@ -188,7 +188,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "torch.py").write_text("raise ImportError('no torch on this machine')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     zygote = Zygote()
-    ranks = zygote.start("tests.trials.errands:confess", tmp_path, 1, {MARK: "torchless"})
+    ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {ATTEMPT_ID: "torchless"})
     wait(ranks.ended)
     assert "no torch on this machine" in ranks.log()
     zygote.close()

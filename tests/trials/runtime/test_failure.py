@@ -45,6 +45,13 @@ def test_what_an_exception_was_raised_from_counts() -> None:
     assert classify(wrapped) == FailureKind.OOM
 
 
+def test_a_thread_that_cannot_start_is_want_of_memory_only_where_memory_is_limited() -> None:
+    error = RuntimeError("Resource temporarily unavailable")
+    assert classify(error) == FailureKind.CRASH
+    assert classify(error, memory_was_limited=True) == FailureKind.OOM
+    assert classify(ValueError("shapes do not match"), memory_was_limited=True) == FailureKind.CRASH
+
+
 def test_a_chain_that_bites_its_tail_ends() -> None:
     first, second = RuntimeError("first"), RuntimeError("second")
     first.__cause__, second.__cause__ = second, first

@@ -14,7 +14,7 @@ WORKLOAD = Workload(seq_len=12, global_batch_size=8)
 
 def draw(replica: int = 0, num_replicas: int = 1, **changes: Any) -> Batch:
     values: dict[str, Any] = {"vocab_size": 50, "seed": 1, "step": 0, "device": torch.device("cpu"), **changes}
-    return batch(WORKLOAD, replica=replica, num_replicas=num_replicas, **values)
+    return batch(WORKLOAD, data_parallel_rank=replica, data_parallel_degree=num_replicas, **values)
 
 
 @pytest.mark.parametrize("num_replicas", [2, 4, 8])

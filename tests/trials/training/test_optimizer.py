@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from autotuner.domain.choice import OptimizerKernel
-from trials.distributed.data.optimizer_shard import ParameterShare
+from trials.distributed.data.optimizer_shard import ParameterShard
 from trials.training.optimizer import ShardedAdamW
 
 LEARNING_RATE = 0.1
@@ -16,7 +16,7 @@ def parameter(dtype: torch.dtype = torch.float32) -> nn.Parameter:
 
 
 def optimizer(held: nn.Parameter, kernel: OptimizerKernel = OptimizerKernel.FUSED) -> ShardedAdamW:
-    return ShardedAdamW([ParameterShare(held, num_copies=1)], learning_rate=LEARNING_RATE, kernel=kernel)
+    return ShardedAdamW([ParameterShard(held, num_replicas=1)], learning_rate=LEARNING_RATE, kernel=kernel)
 
 
 def train(held: nn.Parameter, optimizer: ShardedAdamW, num_steps: int = 3) -> None:
@@ -40,7 +40,7 @@ def test_every_kernel_is_adamw(kernel: OptimizerKernel) -> None:
 def test_a_bf16_parameter_follows_an_fp32_one_that_no_rounding_stops() -> None:
     """A thousandth of a value near 1 is less than its last bf16 digit."""
     held = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
-    adamw = ShardedAdamW([ParameterShare(held, num_copies=1)], learning_rate=1e-3)
+    adamw = ShardedAdamW([ParameterShard(held, num_replicas=1)], learning_rate=1e-3)
     for _ in range(16):
         held.grad = torch.ones_like(held)
         adamw.take_gradients()
@@ -50,7 +50,7 @@ def test_a_bf16_parameter_follows_an_fp32_one_that_no_rounding_stops() -> None:
 
 def test_an_fp32_parameter_is_its_own_master() -> None:
     held = parameter()
-    (master,) = (share.values() for share in optimizer(held).shares)
+    (master,) = (shard.values() for shard in optimizer(held).shards)
     assert master.data_ptr() == held.data_ptr()
 
 

@@ -80,3 +80,11 @@ def test_a_word_that_contradicts_another_is_refused() -> None:
 def test_the_nearest_word_is_named() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: recompute-full"):
         read_layout("recompute-ful")
+
+
+def test_a_word_like_none_gets_the_nearest_with_its_number_and_is_told_where_all_are() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_layout("foo8")
+    assert caught.value.nearest == "zero8"
+    assert "docs/layouts.md" in caught.value.rule
+    assert len(str(caught.value)) < 200

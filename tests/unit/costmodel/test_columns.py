@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.choice import PipelineSchedule, Precision, Recompute
@@ -58,32 +59,42 @@ def test_distinct_rows_are_the_combinations_of_the_named_fields_that_occur() -> 
         for p, t, b in ((1, 1, 1), (2, 8, 1), (4, 1, 1), (1, 1, 2), (8, 8, 1))
     ]
     few, which = LayoutColumns.from_layouts(layouts).distinct("tensor_parallel_degree", "micro_batch_size")
-    pairs = [(few.row(index).tensor_parallel_degree, few.row(index).micro_batch_size) for index in range(len(few))]
+    pairs = list(zip(few.tensor_parallel_degree.tolist(), few.micro_batch_size.tolist(), strict=True))
     assert sorted(pairs) == [(1, 1), (1, 2), (8, 1)]
     assert [pairs[index] for index in which] == [(row.tensor_parallel_degree, row.micro_batch_size) for row in layouts]
 
 
-def test_a_distinct_row_is_a_row_of_the_table() -> None:
-    few, _ = LayoutColumns.from_layouts(LAYOUTS).distinct("precision")
-    assert {few.row(index) for index in range(len(few))} <= set(LAYOUTS)
+def test_rows_told_apart_by_some_columns_have_no_others() -> None:
+    few, _ = LayoutColumns.from_layouts(LAYOUTS).distinct("precision", "data_parallel_degree")
     assert len(few) == 2
+    assert few.element_bytes.tolist() == [2.0, 2.0]  # follows from what they have
+    assert few.take(slice(0, 1)).data_parallel_degree.tolist() == [1]
+    for unknown in ("micro_batch_size", "world_size"):
+        with pytest.raises(AttributeError, match=unknown):
+            getattr(few, unknown)
+
+
+def test_layouts_with_some_columns_alone_may_have_others_values_in_them() -> None:
+    columns = LayoutColumns.from_layouts(LAYOUTS)
+    plain = columns.only("recompute", "precision", recompute=np.zeros_like(columns.recompute))
+    assert plain.recompute.tolist() == [Recompute.NONE] * 3
+    assert plain.precision.tolist() == columns.precision.tolist()
 
 
 def test_large_and_many_values_are_told_apart_too() -> None:
     layouts = [Layout(data_parallel_replicate_degree=2**40 + n, micro_batch_size=2**30 + n % 7) for n in range(50)]
     columns = LayoutColumns.from_layouts(layouts)
     few, which = columns.distinct("data_parallel_replicate_degree", "micro_batch_size")
-    assert [few.row(int(index)) for index in which] == layouts
+    assert few.data_parallel_replicate_degree[which].tolist() == columns.data_parallel_replicate_degree.tolist()
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
     few, which = columns.distinct("micro_batch_size")
     assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
     assert len(few) == 7
 
 
-def test_an_empty_table_has_no_distinct_rows_and_a_table_without_named_fields_one() -> None:
+def test_an_empty_table_has_no_distinct_rows() -> None:
     few, which = LayoutColumns.from_layouts([]).distinct("precision")
     assert (len(few), len(which)) == (0, 0)
-    few, which = LayoutColumns.from_layouts(LAYOUTS).distinct()
-    assert (len(few), which.tolist()) == (1, [0, 0, 0])
 
 
 def test_activations_are_as_wide_as_the_format_they_are_stored_in() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
@@ -27,6 +27,12 @@ def layer(layout: Layout, job: Job | None = None, **where: bool) -> Work:
 
 def output(layout: Layout, job: Job | None = None) -> Work:
     return output_work(columns(layout), job or big_job())
+
+
+def parts(work: Work) -> list[list[float]]:
+    """Every part, in the order of the fields."""
+    found: list[Floats] = [getattr(work, f.name) for f in fields(Work)]
+    return [part.tolist() for part in found]
 
 
 def first(values: Floats) -> float:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from autotuner.domain.choice import AttentionKernel, Precision
 from autotuner.domain.defaults import default_space
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from tests.builders import cpu_cluster, h100, h100_cluster
 
 
@@ -12,15 +12,18 @@ def test_a_gpu_trains_in_bf16_with_flash_attention() -> None:
 
 def test_a_cpu_trains_in_fp32_with_flash_attention() -> None:
     space = default_space(cpu_cluster())
-    assert (space.precision, space.attention_kernel) == ((Precision.FP32,), (AttentionKernel.FLASH,))
+    assert (space.values("precision"), space.values("attention_kernel")) == (
+        (Precision.FP32,),
+        (AttentionKernel.FLASH,),
+    )
 
 
 def test_a_gpu_without_bf16_trains_in_fp32_with_the_plain_kernel() -> None:
     space = default_space(h100_cluster(accelerator=h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0)))
-    assert (space.precision, space.attention_kernel) == ((Precision.FP32,), (AttentionKernel.MATH,))
+    assert (space.values("precision"), space.values("attention_kernel")) == ((Precision.FP32,), (AttentionKernel.MATH,))
 
 
 def test_a_gpu_without_flash_takes_the_best_kernel_it_has() -> None:
     kernels = (AttentionKernel.EFFICIENT, AttentionKernel.MATH)
     space = default_space(h100_cluster(accelerator=h100(attention_kernels=kernels)))
-    assert space.attention_kernel == (AttentionKernel.EFFICIENT,)
+    assert space.values("attention_kernel") == (AttentionKernel.EFFICIENT,)

@@ -17,8 +17,9 @@ from autotuner.domain.choice import (
     ShardLevel,
 )
 from autotuner.domain.layout import Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Rule, illegal, reasons
+from autotuner.domain.legality import RULES, TRIAL_RULES, Job, Reason, Rule, illegal, reasons, require_legal
 from autotuner.domain.model import LatentAttention, MixtureOfExperts
+from autotuner.domain.rule import fields_read
 from autotuner.domain.stack import Stack
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.domain.workload import Workload
@@ -266,7 +267,7 @@ def test_a_rule_can_be_broken_alone_and_says_so(case: Case) -> None:
     found = {reason.rule: reason for reason in reasons(case.layout, case.job, rules)}
     assert set(found) == {case.rule} | case.implied
     assert found[case.rule].message
-    assert hasattr(case.layout, found[case.rule].field)
+    found[case.rule].value(case.layout, case.job)  # it names what there is
 
 
 @cases
@@ -276,7 +277,7 @@ def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> Non
     if case.rule in UNREPAIRED:
         assert reason.nearest is None
     else:
-        assert not reasons(_with(case.layout, reason.field, reason.nearest), case.job, [rule])
+        assert not reasons(*_with(case, reason), [rule])
 
 
 UNREPAIRED = {
@@ -288,15 +289,41 @@ UNREPAIRED = {
     "micro-batches-in-rounds",
     "trial-fills-zero-bubble-rounds",
     "trial-rotates-pairs",  # it is the model that would have to change
-    "trial-keeps-fp32-moments",  # it is the workload that has to change
-    "trial-runs-torch",  # it is the software that would have to change
     "trial-attends-without-latents",  # the model has them, whatever the layout says
 }
 
 
-def _with(layout: Layout, field: str, nearest: int | str | bool | None) -> Layout:
-    """The layout with the offered value, read as a caller's JSON would be."""
-    return from_dict(Layout, {**to_dict(layout), field: nearest})
+def _with(case: Case, reason: Reason) -> tuple[Layout, Job]:
+    """The layout, or the job, with the offered value, read as a caller's JSON would be."""
+    if not reason.is_of_job:
+        return from_dict(Layout, {**to_dict(case.layout), reason.field: reason.nearest}), case.job
+    part, field = reason.field.split(".")
+    document = to_dict(case.job)
+    document[part] |= {field: reason.nearest}
+    return case.layout, from_dict(Job, document)
+
+
+def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
+    blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
+    assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
+        "trial-runs-torch": "stack.name",
+        "trial-attends-without-latents": "model.latent_attention",
+        "trial-rotates-pairs": "model.head_dim",
+        "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
+    }
+
+
+def test_an_illegal_layout_is_refused_with_the_path_of_the_field_its_value_and_the_nearest() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        require_legal(Layout(), with_bf16_moments(on_gpus(1)), TRIAL_RULES)
+    assert refusal.value.field == "workload.optimizer_state_precision"
+    assert (refusal.value.value, refusal.value.nearest) == ("bf16", "fp32")
+
+
+def test_the_fields_that_a_rule_reads_are_seen_also_by_way_of_derived_ones() -> None:
+    read = fields_read(BY_NAME["layers-per-stage"], on_gpus(1))
+    assert read == {"pipeline_parallel_degree", "virtual_stages_per_rank"}
+    assert fields_read(BY_NAME["trial-runs-torch"], on_gpus(1)) == set()
 
 
 def test_a_legal_layout_has_no_reasons() -> None:

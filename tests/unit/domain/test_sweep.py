@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotuner.domain.choice import Precision
-from autotuner.domain.sweep import Budget, SearchSpace, SweepState
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import Budget, SweepState
 from autotuner.errors import InvalidInput
 
 
@@ -21,12 +22,12 @@ from autotuner.errors import InvalidInput
 )
 def test_a_space_with_a_senseless_axis_is_refused_by_name(field: str, values: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        SearchSpace(**{field: values})  # type: ignore[arg-type]
+        SearchSpace(**{field: values})
     assert caught.value.field == field
 
 
 def test_a_choice_whose_integer_is_zero_is_a_legal_value() -> None:
-    assert SearchSpace(precision=(Precision.FP32,)).precision == (Precision.FP32,)
+    assert SearchSpace(precision=(Precision.FP32,)).values("precision") == (Precision.FP32,)
 
 
 @pytest.mark.parametrize("field", ["num_trials", "wall_clock_s", "accelerator_hours", "patience"])

@@ -10,7 +10,8 @@ import pytest
 
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import Layout
-from autotuner.domain.sweep import SearchSpace, SweepRequest
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import SweepRequest
 from autotuner.domain.trial import Measurement
 from autotuner.domain.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict
 from autotuner.domain.workload import Workload

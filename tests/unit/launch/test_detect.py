@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from autotuner.catalog.load import load_accelerator
 from autotuner.errors import InvalidInput
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.detect import detect_cluster, visible_gpus
 from autotuner.launch.local import LocalLauncher
 from tests.builders import cpu_cluster, h100_cluster
 
@@ -81,3 +81,18 @@ def test_the_local_launcher_has_room_for_as_many_trials_as_find_gpus_of_their_ow
 ) -> None:
     driver.write_text("NVIDIA H100 80GB HBM3\n" * num_gpus)
     assert LocalLauncher(tmp_path).capacity(h100_cluster(num_nodes=num_nodes)) == room
+
+
+@pytest.mark.parametrize(
+    ("variable", "visible"),
+    [(None, "0123"), ("2,3", "23"), ("1,-1,2", "1"), ("", ""), ("GPU-8ae3,0", ["GPU-8ae3", "0"])],
+)
+def test_gpus_that_the_environment_hides_are_not_used(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, visible: Sequence[str]
+) -> None:
+    driver.write_text("NVIDIA H100 80GB HBM3\n" * 4)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert visible_gpus() == tuple(visible)
+    if visible:
+        assert detect_cluster().accelerators_per_node == len(visible)

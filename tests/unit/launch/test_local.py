@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,10 @@ import pytest
 
 from autotuner.domain.trial import FailureKind, StepReport, TrialFailure, TrialSpec
 from autotuner.domain.wire import to_dict
-from autotuner.launch.files import TrialFiles
+from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Death, Ranks
+from autotuner.launch.reports import TrialFiles
 from tests.builders import step_report
 from tests.trials.launching import SHORT, Watcher, spec
 
@@ -23,8 +24,12 @@ class StuckRanks:
 
     pid = 4711
 
-    def start(self, spec: TrialSpec, files: TrialFiles, mark: str) -> Ranks:
-        del spec, mark
+    def __init__(self) -> None:
+        self.environment: Mapping[str, str] = {}
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        del spec
+        self.environment = environment
         files.reports.write_text(json.dumps({"type": "step", **to_dict(step_report(0))}) + "\n")
         return self
 
@@ -60,4 +65,23 @@ def test_a_watcher_that_cannot_store_a_step_is_not_taken_for_a_work_directory_th
 
     with pytest.raises(OSError, match="no space left for step 0"):
         LocalLauncher(tmp_path, StuckRanks()).run(spec("unheard"), FullStore())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_on_gpus_see_those_alone_that_no_other_trial_has(tmp_path: Path) -> None:
+    ranks, pool = StuckRanks(), DevicePool(lambda: ("0", "1", "2", "3"))
+    with pool.claim(spec("beside", device="cuda"), Watcher()):
+        LocalLauncher(tmp_path, ranks, pool).run(spec("gpus", replace(SHORT, timeout_s=0.1), device="cuda"), Watcher())
+    assert ranks.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_ranks_that_cannot_be_started_fail_the_trial_and_say_why(tmp_path: Path) -> None:
+    class Unstartable(StuckRanks):
+        def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+            del files, environment
+            raise BlockingIOError(f"too many processes to start {spec.trial_id}")
+
+    outcome = LocalLauncher(tmp_path, Unstartable()).run(spec("unstarted"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "too many processes" in outcome.message
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autotuner.domain.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
-from autotuner.launch.reports import Reports
+from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, step_report
 
 
@@ -66,3 +66,12 @@ def test_a_breakdown_whose_measurement_was_torn_by_a_full_disk_is_worth_nothing(
     reports = Reports(path)
     assert list(reports.new_steps()) == []
     assert reports.measurement is None
+
+
+def test_what_a_rank_printed_is_found_however_deep_it_lies(tmp_path: Path) -> None:
+    files = TrialFiles(tmp_path)
+    for rank, parents in ((0, "."), (1, "run/attempt_0")):
+        folder = files.rank_logs / parents / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(f"rank {rank}")
+    assert files.read_rank_logs() == {0: "rank 0", 1: "rank 1"}

@@ -53,13 +53,11 @@ class Case:
 
     def __init__(self, directory: Path) -> None:
         self.ranks = Seen()
-        self.rank_logs = directory / "ranks"
+        self.rank_logs: dict[int, str] = {}
         self.reports = Reports(directory / "reports")
 
     def rank_log(self, rank: int, text: str) -> None:
-        path = self.rank_logs / "run" / "attempt_0" / str(rank) / "stderr.log"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
+        self.rank_logs[rank] = text
 
     def fails(self, rank: int, kind: FailureKind) -> None:
         failure = RankFailure(rank=rank, kind=kind, message=f"{kind.value} on {rank}", traceback="Traceback")

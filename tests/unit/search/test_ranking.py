@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import RULES, TRIAL_RULES
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, llama_70b, tiny_job, tiny_space

@@ -21,7 +21,7 @@ from autotuner.domain.choice import (
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
 from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
 from autotuner.domain.model import MixtureOfExperts
-from autotuner.domain.sweep import SearchSpace
+from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.workload import Workload
 from autotuner.search.space import explain_empty, legal_layouts
 from tests.builders import big_job, h100_cluster, tiny_job, tiny_model, tiny_space
@@ -81,7 +81,7 @@ def brute_force(job: Job, space: SearchSpace) -> set[Layout]:
 @pytest.mark.parametrize("experts", [None, MixtureOfExperts(num_experts=2, experts_per_token=1, expert_ffn_size=64)])
 def test_the_space_is_exactly_what_brute_force_finds(experts: MixtureOfExperts | None) -> None:
     job = four_gpus(experts=experts)
-    space = replace(ALL, recompute=(Recompute.NONE,), precision=(Precision.BF16,), attention_kernel=FLASH)
+    space = ALL.with_axes(recompute=(Recompute.NONE,), precision=(Precision.BF16,), attention_kernel=FLASH)
     found = rows(legal_layouts(job, space))
     assert set(found) == brute_force(job, space)
     assert len(found) == len(set(found)) > 100
@@ -133,7 +133,7 @@ def test_a_choice_that_means_nothing_keeps_its_default_whatever_the_space_names(
 def test_equal_runs_are_listed_once_however_many_values_mean_nothing() -> None:
     job = tiny_job(1)
     plain = tiny_space(recompute=(Recompute.NONE,))
-    wide = replace(plain, recompute_every=(1, 2, 4), fp8_recipe=tuple(Fp8Recipe), loss_parallel=(False, True))
+    wide = plain.with_axes(recompute_every=(1, 2, 4), fp8_recipe=tuple(Fp8Recipe), loss_parallel=(False, True))
     assert rows(legal_layouts(job, wide)) == rows(legal_layouts(job, plain))
 
 
@@ -234,6 +234,6 @@ def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_it
         precision=(Precision.BF16, Precision.FP8),
     )
     whole = legal_layouts(big_job(), space)
-    parts = [legal_layouts(big_job(), replace(space, precision=(precision,))) for precision in space.precision]
+    parts = [legal_layouts(big_job(), space.with_axes(precision=(value,))) for value in space.values("precision") or ()]
     assert len(whole) == sum(len(part) for part in parts) > 1 << 16
     assert len(whole.distinct(*LAYOUT_FIELDS)[0]) == len(whole)

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trials.distributed.context.block_attention import BlockKernel
-from trials.distributed.context.online_softmax import Attended, AttendedGradients
+from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftmaxGradients
 from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import all_gather, reduce_scatter
 
-__all__ = ["gathered_attention"]
+__all__ = ["all_gather_kv_attention"]
 
 
-def gathered_attention(
+def all_gather_kv_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
     """Causal attention of this rank's two parts of each sequence to the whole of it.
@@ -27,13 +27,13 @@ def gathered_attention(
     Besides its own keys, a rank's queries see all that lie before its first part, and those of its second part all
     that lie between the two. So no kernel needs a mask, and none computes a score that the mask would hide.
     """
-    attended_BHSE: Tensor = _GatheredAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
+    attended_BHSE: Tensor = _AllGatherKvAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
     )
     return attended_BHSE
 
 
-class _GatheredAttention(torch.autograd.Function):
+class _AllGatherKvAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -48,12 +48,12 @@ class _GatheredAttention(torch.autograd.Function):
         # tokens first: a gather joins along dim 0
         held = all_gather(torch.stack((k_BKSE, v_BKSE)).movedim(3, 0), group)
         pair_2BKTE = part.in_order(held, 0).movedim(0, 3)
-        attended = Attended(kernel, q_BHSE, k_BKSE, v_BKSE)
+        attended = OnlineSoftmax(kernel, q_BHSE, k_BKSE, v_BKSE)
         before, between = _seen(part, half)
         if len(before):
-            attended.see(*pair_2BKTE[..., before.start : before.stop, :])
+            attended.merge(*pair_2BKTE[..., before.start : before.stop, :])
         if len(between):
-            attended.see(*pair_2BKTE[..., between.start : between.stop, :], first_query=half)
+            attended.merge(*pair_2BKTE[..., between.start : between.stop, :], first_query=half)
         output_BHSE = attended.output()
         ctx.save_for_backward(q_BHSE, k_BKSE, v_BKSE, pair_2BKTE, output_BHSE, attended.log_sum_exp_BHS)
         ctx.kernel, ctx.part, ctx.group, ctx.rest = kernel, part, group, attended.rest
@@ -64,17 +64,17 @@ class _GatheredAttention(torch.autograd.Function):
         """Every rank sums up what it knows of all keys' gradients; a reduce-scatter brings the sums home."""
         q_BHSE, k_BKSE, v_BKSE, pair_2BKTE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
         half = q_BHSE.shape[2] // 2
-        gradients = AttendedGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
-        own = gradients.of_own(k_BKSE, v_BKSE)
+        gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
+        own = gradients.own_block(k_BKSE, v_BKSE)
         total = torch.zeros_like(pair_2BKTE, dtype=own.dtype)
         before, between = _seen(ctx.part, half)
         for keys, first_query in ((before, 0), (between, half)):
             if len(keys):
                 tokens = slice(keys.start, keys.stop)
-                total[..., tokens, :] += gradients.of_seen(*pair_2BKTE[..., tokens, :], first_query=first_query)
+                total[..., tokens, :] += gradients.merged_block(*pair_2BKTE[..., tokens, :], first_query=first_query)
         own += reduce_scatter(ctx.part.by_rank(total.movedim(3, 0), 0), ctx.group).movedim(0, 3)
         k_gradient, v_gradient = own.to(k_BKSE.dtype)
-        return gradients.of_queries(), k_gradient, v_gradient, None, None, None
+        return gradients.queries(), k_gradient, v_gradient, None, None, None
 
 
 def _seen(part: ContextPart, size: int) -> tuple[range, range]:

@@ -72,7 +72,7 @@ def _math_backward(
     del rest
     gradient_BHQE = gradient_BHQE.float()
     weights_BHQS = (_scores(q_BHQE, k_BKSE, causal) - log_sum_exp_BHQ[..., None]).exp()
-    along_BHQ = (gradient_BHQE * output_BHQE.float()).sum(-1)  # the softmax's own share, arXiv 2205.14135 appendix B.2
+    along_BHQ = (gradient_BHQE * output_BHQE.float()).sum(-1)  # the softmax's own part, arXiv 2205.14135 appendix B.2
     from_values_BHQS = gradient_BHQE @ _per_head(v_BKSE, q_BHQE).float().transpose(-1, -2)
     scores_BHQS = weights_BHQS * (from_values_BHQS - along_BHQ[..., None]) * q_BHQE.shape[-1] ** -0.5
     q_gradient = scores_BHQS @ _per_head(k_BKSE, q_BHQE).float()

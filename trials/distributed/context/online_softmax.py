@@ -11,11 +11,11 @@ from torch import Tensor
 
 from trials.distributed.context.block_attention import BlockKernel, Rest
 
-__all__ = ["Attended", "AttendedGradients"]
+__all__ = ["OnlineSoftmax", "OnlineSoftmaxGradients"]
 
 
-class Attended:
-    """What the queries attended to so far, in fp32; it begins with every token's view of this rank's own keys."""
+class OnlineSoftmax:
+    """Attention of this rank's queries to the blocks of keys so far, in fp32; it begins with this rank's own keys."""
 
     def __init__(self, kernel: BlockKernel, q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor) -> None:
         self._kernel = kernel
@@ -27,10 +27,10 @@ class Attended:
         """output_BHSE in the queries' format."""
         return self._output_BHSE.to(self._q_BHSE.dtype)
 
-    def see(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> None:
-        """The queries from ``first_query`` on see all of these keys as well.
+    def merge(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> None:
+        """Let the queries from ``first_query`` on attend to all of these keys as well.
 
-        What was attended before keeps the share that its exponentiated scores have in the sum of both.
+        What was attended before keeps the weight that its exponentiated scores have in the sum of both.
         """
         rows = slice(first_query, None)
         output, log_sum_exp, self.rest = self._kernel.forward(self._q_BHSE[:, :, rows], k, v, False)
@@ -42,8 +42,8 @@ class Attended:
         self.log_sum_exp_BHS = torch.cat((self.log_sum_exp_BHS[..., :first_query], both), -1)
 
 
-class AttendedGradients:
-    """Gradients of the same, block by block; the queries' are summed up in fp32."""
+class OnlineSoftmaxGradients:
+    """Gradients of an ``OnlineSoftmax``, block by block; the queries' are summed up in fp32."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class AttendedGradients:
         self._rest = rest
         self._of_queries_BHSE = torch.zeros_like(q_BHSE, dtype=torch.float32)
 
-    def of_queries(self) -> Tensor:
+    def queries(self) -> Tensor:
         """Gradient of the queries from the blocks so far, in their format."""
         return self._of_queries_BHSE.to(self._rows[1].dtype)
 
-    def of_own(self, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
+    def own_block(self, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
         """Gradients of this rank's keys and values from its own queries, joined along a new first dim."""
         return self._block(k_BKSE, v_BKSE, causal=True, first_query=0)
 
-    def of_seen(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> Tensor:
-        """The same for keys that the queries from ``first_query`` on see all of."""
+    def merged_block(self, k: Tensor, v: Tensor, *, first_query: int = 0) -> Tensor:
+        """Gradients of keys and values that the queries from ``first_query`` on attended to, joined along a new dim."""
         return self._block(k, v, causal=False, first_query=first_query)
 
     def _block(self, k: Tensor, v: Tensor, *, causal: bool, first_query: int) -> Tensor:

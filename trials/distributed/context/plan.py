@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from autotuner.domain.choice import ContextExchange
-from trials.distributed.context.allgather_kv import gathered_attention
+from trials.distributed.context.allgather_kv import all_gather_kv_attention
 from trials.distributed.context.block_attention import BlockKernel, block_kernel
 from trials.distributed.context.ring import ring_attention
-from trials.distributed.context.ulysses import attention_by_heads
+from trials.distributed.context.ulysses import ulysses_attention
 from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.mesh import Grid
 from trials.model.attention import AttentionCore
@@ -38,8 +38,8 @@ def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> Atten
         return core
     group = grid.context.get_group()
     if layout.context_exchange == ContextExchange.ALL_TO_ALL:
-        return partial(attention_by_heads, core=core, part=part, group=group)
-    attend = ring_attention if layout.context_exchange == ContextExchange.RING else gathered_attention
+        return partial(ulysses_attention, core=core, part=part, group=group)
+    attend = ring_attention if layout.context_exchange == ContextExchange.RING else all_gather_kv_attention
     kernel = block_kernel(layout.attention_kernel, device)
     return partial(_by_blocks, attend=attend, kernel=kernel, part=part, group=group)
 

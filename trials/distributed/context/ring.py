@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from trials.distributed.context.block_attention import BlockKernel
-from trials.distributed.context.online_softmax import Attended, AttendedGradients
+from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftmaxGradients
 from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import start_all_to_all, wait
 
@@ -47,15 +47,15 @@ class _RingAttention(torch.autograd.Function):
     ) -> Tensor:
         pair, half = torch.stack((k_BKSE, v_BKSE)), q_BHSE.shape[2] // 2
         coming = _to_next(pair, part, group)
-        attended = Attended(kernel, q_BHSE, k_BKSE, v_BKSE)
+        attended = OnlineSoftmax(kernel, q_BHSE, k_BKSE, v_BKSE)
         for distance in range(1, part.num_ranks):
             pair = wait(coming)
             if distance < part.num_ranks - 1:
                 coming = _to_next(pair, part, group)
             if distance <= part.rank:
-                attended.see(*pair[..., :half, :])
+                attended.merge(*pair[..., :half, :])
             else:
-                attended.see(*pair, first_query=half)
+                attended.merge(*pair, first_query=half)
         output_BHSE = attended.output()
         ctx.save_for_backward(q_BHSE, k_BKSE, v_BKSE, output_BHSE, attended.log_sum_exp_BHS)
         ctx.kernel, ctx.part, ctx.group, ctx.rest = kernel, part, group, attended.rest
@@ -66,23 +66,23 @@ class _RingAttention(torch.autograd.Function):
         """Keys and values go round once more, and what is summed up of their gradients follows them home."""
         q_BHSE, k_BKSE, v_BKSE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
         part, group, half = ctx.part, ctx.group, q_BHSE.shape[2] // 2
-        gradients = AttendedGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
+        gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
         pair = torch.stack((k_BKSE, v_BKSE))
         coming = _to_next(pair, part, group)
-        following = _to_next(gradients.of_own(k_BKSE, v_BKSE), part, group)
+        following = _to_next(gradients.own_block(k_BKSE, v_BKSE), part, group)
         for distance in range(1, part.num_ranks):
             pair = wait(coming)
             if distance < part.num_ranks - 1:
                 coming = _to_next(pair, part, group)
             if distance <= part.rank:
-                share, tokens = gradients.of_seen(*pair[..., :half, :]), slice(half)
+                gradient, tokens = gradients.merged_block(*pair[..., :half, :]), slice(half)
             else:
-                share, tokens = gradients.of_seen(*pair, first_query=half), slice(None)
+                gradient, tokens = gradients.merged_block(*pair, first_query=half), slice(None)
             total = wait(following)
-            total[..., tokens, :] += share
+            total[..., tokens, :] += gradient
             following = _to_next(total, part, group)
         k_gradient, v_gradient = wait(following).to(k_BKSE.dtype)
-        return gradients.of_queries(), k_gradient, v_gradient, None, None, None
+        return gradients.queries(), k_gradient, v_gradient, None, None, None
 
 
 def _to_next(tensor: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:

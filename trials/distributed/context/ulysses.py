@@ -12,10 +12,10 @@ from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import exchange
 from trials.model.attention import AttentionCore
 
-__all__ = ["attention_by_heads"]
+__all__ = ["ulysses_attention"]
 
 
-def attention_by_heads(
+def ulysses_attention(
     q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, core: AttentionCore, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
     """The core's attention of some heads to the whole sequence, as this rank's tokens see it with all heads."""
@@ -24,7 +24,7 @@ def attention_by_heads(
 
 
 def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """From all heads of this rank's tokens to a share of the heads of all tokens, in the order of the sequence."""
+    """From all heads of this rank's tokens to some heads of all tokens, in the order of the sequence."""
     sequences, tokens, heads, width = x_BSHE.shape
     by_rank = x_BSHE.reshape(sequences, tokens, part.num_ranks, heads // part.num_ranks, width).permute(2, 1, 0, 3, 4)
     held = _all_for_all(by_rank.flatten(0, 1), part, group)
@@ -39,5 +39,5 @@ def _tokens_for_heads(x_BTHE: Tensor, part: ContextPart, group: ProcessGroup) ->
 
 
 def _all_for_all(rows: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    share = [len(rows) // part.num_ranks] * part.num_ranks
-    return exchange(rows, share, share, group)
+    each = [len(rows) // part.num_ranks] * part.num_ranks
+    return exchange(rows, each, each, group)

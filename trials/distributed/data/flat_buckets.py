@@ -1,7 +1,7 @@
-"""Data parallelism over flat memory: gradients are reduced in buckets, and each rank updates its slice of a bucket.
+"""Data parallelism over flat memory: gradients are reduced in buckets, and each rank updates its shard of a bucket.
 
 With shards this is ZeRO's first level (arXiv 1910.02054, section 5.1): a reduce-scatter of the gradients, an update
-of the slice, an all-gather of the values. Without, a slice is the whole bucket and its reduction an all-reduce: that
+of the shard, an all-gather of the values. Without, a shard is the whole bucket and its reduction an all-reduce: that
 is for what DistributedDataParallel cannot do. Its reducer loses count of its buckets where a pipeline rank has several
 stages, and between tensor ranks it unties a tied table.
 """
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from trials.distributed.data.optimizer_shard import complete_gradient, local_part
+from trials.distributed.data.optimizer_shard import complete_gradient
+from trials.distributed.mesh import local_part
 
-__all__ = ["Reduction", "Slice", "buckets"]
+__all__ = ["BucketShard", "Reduction", "buckets"]
 
 
 # torch 2.13 warns of the older names, and 2.11 has no others
@@ -33,21 +34,21 @@ class Reduction:
 
     Attributes:
         shards: Ranks that split the update; None: nobody does.
-        copies: Ranks that hold the same slice; None: nobody else does.
+        replicas: Ranks that hold the same shard; None: nobody else does.
         num_losses: Ranks whose losses are averaged.
         dtype: Format in which gradients are summed.
     """
 
     shards: DeviceMesh | None
-    copies: DeviceMesh | None
+    replicas: DeviceMesh | None
     num_losses: int
     dtype: torch.dtype
 
 
-class Slice:
-    """This rank's slice of a bucket of parameters, which become views of one flat tensor; a ``Share``.
+class BucketShard:
+    """This rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
 
-    ``num_copies`` places hold the whole bucket as this rank does.
+    The whole job holds the whole bucket ``num_replicas`` times.
     """
 
     def __init__(
@@ -56,18 +57,18 @@ class Slice:
         parameters: Sequence[nn.Parameter],
         reduction: Reduction,
         *,
-        num_copies: int,
+        num_replicas: int,
         is_tied: bool = False,
     ) -> None:
         self._reduction = reduction
         shards = reduction.shards
-        num_slices, place = (1, 0) if shards is None else (shards.size(), shards.get_local_rank())
+        num_shards, shard_rank = (1, 0) if shards is None else (shards.size(), shards.get_local_rank())
         parts = [local_part(parameter.detach()) for parameter in parameters]
         num_elements = sum(part.numel() for part in parts)
-        padded = -(-num_elements // num_slices) * num_slices
+        padded = -(-num_elements // num_shards) * num_shards
         self._flat = parts[0].new_zeros(padded)
-        self._own = self._flat.chunk(num_slices)[place]
-        self.num_copies = num_copies // num_slices
+        self._own = self._flat.chunk(num_shards)[shard_rank]
+        self.num_replicas = num_replicas // num_shards
         self.is_tied = is_tied
         views = [view.view_as(part) for view, part in zip(_cut(self._flat, parts), parts, strict=True)]
         for view, part in zip(views, parts, strict=True):
@@ -80,7 +81,7 @@ class Slice:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     def expect_last_backward(self) -> None:
-        """See ``Share``."""
+        """Start the reduction as soon as the next backward pass has left the last gradient of the bucket."""
         self._num_expected = len(self._parameters)
 
     def _on_gradient(self, parameter: Tensor) -> None:
@@ -92,7 +93,7 @@ class Slice:
 
     @torch.no_grad()
     def start_reduction(self) -> None:
-        """See ``Share``."""
+        """Copy the gradients into one tensor and start to reduce it; nothing happens where that was done."""
         if self._sum is not None:
             return
         whole = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
@@ -106,29 +107,29 @@ class Slice:
             self._pending = _reduce_scatter(self._sum, whole, group=group, async_op=True)
         else:
             self._sum = whole
-            self._pending = self._add_copies(whole)
+            self._pending = self._reduce_replicas(whole)
 
     def take_gradient(self) -> Tensor:
-        """See ``Share``."""
+        """The reduced gradient of this rank's shard in fp32, when it is there."""
         assert self._sum is not None
         if self._pending is not None:
             self._pending.wait()
-        if self._reduction.shards is not None and (pending := self._add_copies(self._sum)) is not None:
+        if self._reduction.shards is not None and (pending := self._reduce_replicas(self._sum)) is not None:
             pending.wait()
         gradient, self._sum, self._pending = self._sum.float(), None, None
         return gradient
 
-    def _add_copies(self, gradient: Tensor) -> dist.Work | None:
-        copies = self._reduction.copies
-        return None if copies is None else dist.all_reduce(gradient, group=copies.get_group(), async_op=True)
+    def _reduce_replicas(self, gradient: Tensor) -> dist.Work | None:
+        replicas = self._reduction.replicas
+        return None if replicas is None else dist.all_reduce(gradient, group=replicas.get_group(), async_op=True)
 
     def values(self) -> Tensor:
-        """See ``Share``."""
+        """The shard in fp32; the very memory of the bucket where that is fp32."""
         return self._own.float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """See ``Share``."""
+        """Give the shard new values and gather those of the other shards."""
         if self._own.data_ptr() != values.data_ptr():
             self._own.copy_(values)
         if self._reduction.shards is not None:
@@ -156,7 +157,7 @@ def _cut(flat: Tensor, parts: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _replaced(stage: nn.Module, parameters: Sequence[nn.Parameter], views: Sequence[Tensor]) -> list[nn.Parameter]:
-    """New parameters in the memory of ``views`` in the place of the old ones, tied ones in all their places."""
+    """New parameters in the memory of ``views`` in the place of the old ones, tied ones under all their names."""
     new = {old: _parameter_like(old, view) for old, view in zip(parameters, views, strict=True)}
     for module in stage.modules():
         for name, old in list(module.named_parameters(recurse=False)):

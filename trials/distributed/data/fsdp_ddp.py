@@ -20,7 +20,7 @@ from autotuner.domain.choice import ShardLevel
 from autotuner.domain.layout import Layout
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES
 from autotuner.units import MIB
-from trials.distributed.expert_ranks import experts_of
+from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid
 from trials.model.experts import Experts
 
@@ -44,7 +44,7 @@ def shard(module: nn.Module, grid: Grid) -> None:
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
-    """The same for experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
+    """Shard experts that have ranks of their own, among the ranks that hold the same ones; before ``shard``."""
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS or layout.expert_parallel_degree == 1:
         return
@@ -68,13 +68,13 @@ def _fully_shard(module: nn.Module, mesh: DeviceMesh, grid: Grid) -> None:
 
 
 def _expert_dim(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard]:
-    """Whole experts are dealt to the shards where that comes out even, else each matrix is cut."""
+    """Whole experts are spread over the shards where that comes out even, else each matrix is cut."""
     dim = 1 if len(experts.indices) % mesh.size(-1) else 0
     return lambda parameter: Shard(dim)
 
 
 def _held_by_expert_ranks(module: nn.Module, grid: Grid) -> set[nn.Parameter]:
-    """The parameters that one rank of the shards holds alone: nobody is there to share them with."""
+    """The parameters that one rank of the shards holds alone: nobody is there to shard them among."""
     if grid.layout.expert_parallel_degree == 1 or isinstance(module, Experts):
         return set()
     return {parameter for experts in experts_of(module) for parameter in experts.parameters()}
@@ -109,7 +109,7 @@ def _suits_ddp(part: nn.Module, layout: Layout) -> bool:
 
 
 def _replica(part: nn.Module, grid: Grid) -> DistributedDataParallel:
-    group = grid.copies.get_group()
+    group = grid.replicas.get_group()
     replica = DistributedDataParallel(
         part,
         process_group=group,

@@ -1,4 +1,4 @@
-"""What a rank updates: parameters, or its parts of some, beside the ranks that hold the same elements."""
+"""Optimizer shards: the elements of the model that one rank updates."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["ParameterShare", "Share", "complete_gradient", "local_part", "num_parts"]
+from trials.distributed.mesh import local_part
+
+__all__ = ["OptimizerShard", "ParameterShard", "complete_gradient", "num_parts"]
 
 
-class Share(Protocol):
+class OptimizerShard(Protocol):
     """Elements of the model that one rank updates.
 
     Attributes:
-        num_copies: Places of the whole job that hold these same elements, this one included.
-        is_tied: They are the vocabulary table, and another stage holds it as well.
+        num_replicas: How often the whole job holds these same elements, this rank included.
+        is_tied: The shard is the tied vocabulary table, and another stage holds it as well.
     """
 
-    num_copies: int
+    num_replicas: int
     is_tied: bool
 
     def expect_last_backward(self) -> None:
@@ -39,33 +41,33 @@ class Share(Protocol):
         """Give the elements new values, on every rank that computes with them."""
 
 
-class ParameterShare:
+class ParameterShard:
     """This rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
 
-    def __init__(self, parameter: nn.Parameter, *, num_copies: int, is_tied: bool = False) -> None:
-        self.num_copies = num_copies
+    def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
+        self.num_replicas = num_replicas
         self.is_tied = is_tied
         self._parameter = parameter
 
     def expect_last_backward(self) -> None:
-        """See ``Share``; there is nothing to do."""
+        """Nothing to do: FSDP and DDP start their own reduction."""
 
     def start_reduction(self) -> None:
-        """See ``Share``; there is nothing to do."""
+        """Nothing to do: FSDP and DDP start their own reduction."""
 
     def take_gradient(self) -> Tensor:
-        """See ``Share``."""
+        """The complete gradient of the part, in fp32; the parameter forgets its own."""
         gradient = complete_gradient(self._parameter).float()
         self._parameter.grad = None
         return gradient
 
     def values(self) -> Tensor:
-        """See ``Share``."""
+        """The part in fp32; the very memory of the parameter where that is fp32."""
         return local_part(self._parameter.detach()).float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """See ``Share``."""
+        """Give the part new values."""
         held = local_part(self._parameter.detach())
         if held.data_ptr() != values.data_ptr():
             held.copy_(values)
@@ -81,11 +83,6 @@ def complete_gradient(parameter: nn.Parameter) -> Tensor:
     if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
         gradient = gradient.redistribute(placements=parameter.placements)
     return local_part(gradient)
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def num_parts(parameter: nn.Parameter) -> int:

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from autotuner.domain.choice import AttentionKernel
 from trials.distributed.context.block_attention import BLOCK_KERNELS, BlockKernel, block_kernel
-from trials.distributed.context.online_softmax import Attended, AttendedGradients
+from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftmaxGradients
 
 HERE = (AttentionKernel.MATH, AttentionKernel.FLASH)
 TOLERANCE = 1e-5  # fp32: sums of 16 products of unit normals in another order
@@ -45,9 +45,9 @@ def test_blocks_merge_to_attention_over_all_their_keys(kernel: AttentionKernel) 
     q, k, v = draw(4, 12, 1), draw(2, 12, 2), draw(2, 12, 3)
     own = [4, 5, 6, 9, 10, 11]
     queries, keys, values = q[:, :, own], k[:, :, own], v[:, :, own]
-    attended = Attended(kernel_here(kernel), queries, keys, values)
-    attended.see(k[:, :, :4], v[:, :, :4])
-    attended.see(k[:, :, 7:9], v[:, :, 7:9], first_query=3)
+    attended = OnlineSoftmax(kernel_here(kernel), queries, keys, values)
+    attended.merge(k[:, :, :4], v[:, :, :4])
+    attended.merge(k[:, :, 7:9], v[:, :, 7:9], first_query=3)
     expected = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[:, :, own]
     assert torch.allclose(attended.output(), expected, atol=TOLERANCE)
 
@@ -57,11 +57,11 @@ def test_the_kernels_of_a_gpu_are_called_as_torch_declares_them(kernel: Attentio
     """On tensors without data: names, order and shapes of what goes in and comes out; no values."""
     q, k, v = (torch.empty(2, 4, 20, 8, device="meta", dtype=torch.bfloat16) for _ in range(3))
     block = BLOCK_KERNELS[kernel]
-    attended = Attended(block, q, k, v)
-    attended.see(k, v, first_query=10)
+    attended = OnlineSoftmax(block, q, k, v)
+    attended.merge(k, v, first_query=10)
     assert attended.output().shape == q.shape
     assert attended.log_sum_exp_BHS.shape == q.shape[:3]
-    gradients = AttendedGradients(block, q, q, attended.output(), attended.log_sum_exp_BHS, attended.rest)
-    assert gradients.of_own(k, v).shape == (2, *k.shape)
-    assert gradients.of_seen(k, v, first_query=10).shape == (2, *k.shape)
-    assert gradients.of_queries().shape == q.shape
+    gradients = OnlineSoftmaxGradients(block, q, q, attended.output(), attended.log_sum_exp_BHS, attended.rest)
+    assert gradients.own_block(k, v).shape == (2, *k.shape)
+    assert gradients.merged_block(k, v, first_query=10).shape == (2, *k.shape)
+    assert gradients.queries().shape == q.shape

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from trials.distributed.data.flat_buckets import Reduction, Slice, buckets
+from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
 
-ALONE = Reduction(shards=None, copies=None, num_losses=2, dtype=torch.float32)
+ALONE = Reduction(shards=None, replicas=None, num_losses=2, dtype=torch.float32)
 
 
 class Tied(nn.Module):
@@ -20,8 +20,8 @@ class Tied(nn.Module):
         self.second.weight = self.first.weight
 
 
-def flat(module: nn.Module) -> Slice:
-    return Slice(module, list(module.parameters()), ALONE, num_copies=1)
+def flat(module: nn.Module) -> BucketShard:
+    return BucketShard(module, list(module.parameters()), ALONE, num_replicas=1)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.integers(1, 40))

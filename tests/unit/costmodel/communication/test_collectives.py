@@ -7,7 +7,7 @@ import pytest
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication import collectives
-from autotuner.costmodel.communication.process_groups import MULTICAST_S, OWN_SHARE, Group, group_of
+from autotuner.costmodel.communication.process_groups import MULTICAST_S, OWN_SHARD_COST, Group, group_of
 from autotuner.domain.cluster import Cluster, Link
 from tests.builders import h100_cluster
 
@@ -51,7 +51,7 @@ NOTHING = np.array([0.0])
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_a_ring_passes_all_shares_but_one_and_copies_that(num_ranks: int) -> None:
-    shares = num_ranks - 1 + OWN_SHARE
+    shares = num_ranks - 1 + OWN_SHARD_COST
     assert seconds(collectives.all_gather_s(ONE_GB, group(num_ranks))) == rounded(shares / num_ranks * 1e9 / NVLINK)
 
 
@@ -114,7 +114,7 @@ def test_all_ports_of_a_node_work_for_a_ring_that_leaves_it(num_ranks: int, stri
 
 def test_a_ring_is_never_faster_than_the_links_inside_its_nodes() -> None:
     fat = h100_cluster(intra_node_link=link(NVLINK), inter_node_link=link(NVLINK))
-    inside_s = (16 - 1 + OWN_SHARE) / 16 * 1e9 / NVLINK
+    inside_s = (16 - 1 + OWN_SHARD_COST) / 16 * 1e9 / NVLINK
     assert seconds(collectives.all_gather_s(ONE_GB, group(16, cluster=fat))) == rounded(inside_s)
 
 
@@ -159,5 +159,5 @@ def test_an_all_to_all_across_nodes_is_limited_by_each_ranks_own_port() -> None:
 
 
 def test_an_all_to_all_inside_a_node_sends_every_share_once() -> None:
-    shares = 8 - 1 + OWN_SHARE
+    shares = 8 - 1 + OWN_SHARD_COST
     assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)

@@ -58,7 +58,7 @@ def test_selective_recomputation_multiplies_again_what_the_stack_does_not_keep(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_layers_that_are_spared_recompute_nothing(name: str) -> None:
+def test_layers_that_do_not_recompute_add_no_hardware_flop(name: str) -> None:
     job = Job(model=load_model(name), cluster=h100_cluster(), workload=Workload(seq_len=1024, global_batch_size=4))
     layouts = [Layout(recompute=Recompute.FULL, recompute_every=every) for every in (1, 2, job.model.num_layers)]
     every, half, one = recomputed_flop_per_step(LayoutColumns.from_layouts(layouts), job)

@@ -164,7 +164,7 @@ def test_kept_products_are_those_of_the_matrices_and_the_fused_attention() -> No
     assert kept == 64 * per_token * model.num_layers
 
 
-def test_layers_that_are_spared_keep_all_that_they_compute() -> None:
+def test_layers_that_do_not_recompute_keep_all_that_they_compute() -> None:
     job = eight_gpus()
     every, half, none = (
         without_working_memory(layout, job)

@@ -1,4 +1,4 @@
-"""Closed forms of waiting, against the event simulator."""
+"""Closed forms of bubbles, against the event simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.pipeline.bubble import waiting_s
+from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
@@ -73,8 +73,8 @@ def column(value: float, size: int) -> Passes:
 
 def test_one_rank_waits_for_nobody() -> None:
     x = LayoutColumns.from_layouts([Layout()])
-    waiting = waiting_s(x, np.array([8]), np.array([0]), column(1.0, 1), column(0.0, 1), np.array([1.0]))
-    assert waiting.tolist() == [0.0]
+    bubble = rank_bubble_s(x, np.array([8]), np.array([0]), column(1.0, 1), column(0.0, 1), np.array([1.0]))
+    assert bubble.tolist() == [0.0]
 
 
 def test_a_column_of_many_schedules_is_its_rows_one_by_one() -> None:
@@ -84,10 +84,10 @@ def test_a_column_of_many_schedules_is_its_rows_one_by_one() -> None:
         for schedule, stages in STAGES
     ]
 
-    def waiting(rows: list[Layout]) -> list[float]:
+    def bubbles(rows: list[Layout]) -> list[float]:
         x, size = LayoutColumns.from_layouts(rows), len(rows)
         last = x.pipeline_parallel_degree - 1
         others = column(1.0, size) * last.astype(np.float64)
-        return list(waiting_s(x, np.full(size, 8), last, column(1.5, size), others, np.full(size, 0.1)))
+        return list(rank_bubble_s(x, np.full(size, 8), last, column(1.5, size), others, np.full(size, 0.1)))
 
-    assert waiting(layouts) == [waiting([layout])[0] for layout in layouts]
+    assert bubbles(layouts) == [bubbles([layout])[0] for layout in layouts]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.pipeline.stage_layers import held_layers, spared_layers, spared_layers_of_all
+from autotuner.costmodel.pipeline.stage_layers import held_layers, layers_not_recomputed, model_layers_not_recomputed
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
@@ -65,18 +65,21 @@ def test_columns_hold_the_layers_that_stages_deal(drawn: tuple[Layout, Job]) -> 
 
 
 @given(piped())
-def test_of_each_stage_all_but_every_nth_layer_from_the_first_are_spared(drawn: tuple[Layout, Job]) -> None:
+def test_of_each_stage_all_but_every_nth_layer_from_the_first_do_not_recompute(drawn: tuple[Layout, Job]) -> None:
     layout, job = drawn
     num_dense = job.model.num_layers - job.model.num_sparse_layers
     x, total = LayoutColumns.from_layouts([layout]), np.zeros(2, dtype=np.int64)
     for rank in range(layout.pipeline_parallel_degree):
-        spared = [
+        not_recomputed = [
             layer
             for stage in layers_of(layout, job, rank)
             for place, layer in enumerate(stage)
             if place % layout.recompute_every
         ]
-        found = [int(count[0]) for count in spared_layers(x, job, np.array([rank]))]
-        assert found == [sum(layer < num_dense for layer in spared), sum(layer >= num_dense for layer in spared)]
+        found = [int(count[0]) for count in layers_not_recomputed(x, job, np.array([rank]))]
+        assert found == [
+            sum(layer < num_dense for layer in not_recomputed),
+            sum(layer >= num_dense for layer in not_recomputed),
+        ]
         total += found
-    assert [int(count[0]) for count in spared_layers_of_all(x, job)] == total.tolist()
+    assert [int(count[0]) for count in model_layers_not_recomputed(x, job)] == total.tolist()

@@ -35,7 +35,7 @@ SHARDED = [
 ]
 
 
-def waiting_job() -> Job:
+def blocking_job() -> Job:
     """A stack that uses every choice it has."""
     stack = replace(big_job().stack, tensor_wait_s=1e-4, send_wait_s=1e-4, blocks_sends=True, gathers_logits=True)
     return replace(big_job(), stack=stack)
@@ -45,7 +45,7 @@ def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is
     assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree"}
 
 
-@pytest.mark.parametrize("job", [big_job(), waiting_job()])
+@pytest.mark.parametrize("job", [big_job(), blocking_job()])
 def test_however_the_model_is_shared_a_rank_computes_and_saves_the_same(job: Job) -> None:
     x = LayoutColumns.from_layouts(SHARDED)
     for table in (RankStep.of(x, job), *rank_memories(x, job)):

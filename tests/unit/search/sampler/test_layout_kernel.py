@@ -6,7 +6,7 @@ import pytest
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.choice import ContextExchange, Recompute
 from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.search.sampler.layout_kernel import likeness
+from autotuner.search.sampler.layout_kernel import similarity
 from tests.unit.search.tables import LAYOUTS
 
 
@@ -15,7 +15,7 @@ def columns(*layouts: Layout) -> LayoutColumns:
 
 
 def test_a_layout_is_wholly_alike_only_to_itself() -> None:
-    alike = likeness(LAYOUTS, LAYOUTS)
+    alike = similarity(LAYOUTS, LAYOUTS)
     assert ((alike == 1.0) == np.eye(len(LAYOUTS), dtype=bool)).all()
 
 
@@ -34,21 +34,21 @@ def test_a_layout_is_wholly_alike_only_to_itself() -> None:
     ],
 )
 def test_every_doubling_and_every_changed_choice_makes_layouts_less_alike(near: Layout, far: Layout) -> None:
-    (alike,) = likeness(columns(Layout()), columns(near, far))
+    (alike,) = similarity(columns(Layout()), columns(near, far))
     assert 0 < alike[1] < alike[0] < 1
 
 
 def test_a_changed_choice_counts_the_same_whatever_the_two_values_are() -> None:
-    (alike,) = likeness(
+    (alike,) = similarity(
         columns(Layout()), columns(Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL))
     )
     assert alike[0] == alike[1]
 
 
-def test_likeness_is_a_covariance() -> None:
-    smallest = np.linalg.eigvalsh(likeness(LAYOUTS, LAYOUTS)).min()
+def test_similarity_is_a_covariance() -> None:
+    smallest = np.linalg.eigvalsh(similarity(LAYOUTS, LAYOUTS)).min()
     assert smallest > -1e-12  # none is negative but for rounding
 
 
-def test_with_nothing_to_compare_to_there_is_no_likeness() -> None:
-    assert likeness(LAYOUTS, columns()).shape == (len(LAYOUTS), 0)
+def test_with_nothing_to_compare_to_there_is_no_similarity() -> None:
+    assert similarity(LAYOUTS, columns()).shape == (len(LAYOUTS), 0)

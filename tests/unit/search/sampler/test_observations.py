@@ -32,7 +32,7 @@ def spaces_of(params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
 def read(*trials: FrozenTrial) -> Evidence:
     """MFU x step time is 1 s, 2 s, ... by row; every peak has 10 bytes that cannot be measured."""
     layouts, seconds = LayoutColumns.from_layouts(ROWS), np.arange(1.0, len(ROWS) + 1)
-    return EvidenceReader(layouts, mfu_seconds=seconds, allowance_bytes=np.full(len(ROWS), 10.0)).read(trials)
+    return EvidenceReader(layouts, worth_per_step=seconds, allowance_bytes=np.full(len(ROWS), 10.0)).read(trials)
 
 
 def trial(
@@ -58,7 +58,7 @@ def test_a_finished_trial_tells_its_step_time_that_it_fits_and_its_mfu() -> None
     evidence = read(trial(1, value=7.0, told={STEP_TIME_S: 4.0}))
     assert evidence.step_time_s == {1: 4.0}
     assert evidence.memory == {1: MemoryTrial(fits=True)}
-    assert evidence.best_mfu == 0.5
+    assert evidence.best_value == 0.5
 
 
 def test_without_a_step_time_the_value_is_the_mfu() -> None:
@@ -80,7 +80,7 @@ def test_times_and_sizes_must_be_positive_numbers(name: str, number: float) -> N
 
 def test_a_pruned_trial_tells_its_step_time_but_is_not_the_best() -> None:
     evidence = read(trial(0, TrialState.PRUNED, told={STEP_TIME_S: 4.0}))
-    assert (evidence.step_time_s, evidence.best_mfu) == ({0: 4.0}, None)
+    assert (evidence.step_time_s, evidence.best_value) == ({0: 4.0}, None)
     assert evidence.memory == {0: MemoryTrial(fits=True)}
 
 
@@ -96,7 +96,7 @@ def test_a_trial_that_ran_out_of_memory_tells_just_that(state: TrialState) -> No
 
 def test_a_trial_that_died_of_something_else_only_counts_as_tried() -> None:
     evidence = read(trial(0, TrialState.FAIL))
-    assert evidence == Evidence(tried=frozenset({0}), pending=(), step_time_s={}, memory={}, best_mfu=None)
+    assert evidence == Evidence(tried=frozenset({0}), pending=(), step_time_s={}, memory={}, best_value=None)
 
 
 def test_a_measured_peak_is_made_comparable_with_the_predicted_one() -> None:
@@ -116,7 +116,7 @@ def test_a_layout_that_occurs_twice_is_tried_in_both_rows() -> None:
 
 
 def test_the_best_is_the_highest_mfu_of_all_that_finished() -> None:
-    assert read(trial(0, value=0.2), trial(1, value=0.4), trial(2, value=0.3)).best_mfu == pytest.approx(0.4)
+    assert read(trial(0, value=0.2), trial(1, value=0.4), trial(2, value=0.3)).best_value == pytest.approx(0.4)
 
 
 def test_parameters_that_are_no_row_of_the_table_tell_nothing() -> None:

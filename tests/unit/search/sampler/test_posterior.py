@@ -20,7 +20,7 @@ def prior(**changes: object) -> Prior:
         shares=np.stack([first, ~first], axis=1).astype(np.float64),
         deviations=np.array([0.5, 0.5]),
         residual=0.1,
-        kinship=0.5,
+        residual_correlation=0.5,
     )
     return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
 
@@ -45,7 +45,7 @@ def test_an_observed_row_is_known_up_to_the_noise() -> None:
 
 
 def test_what_one_row_shows_carries_over_to_rows_that_spend_on_the_same_part_and_to_no_other() -> None:
-    corrections, _ = observed(prior(kinship=0.0), [0], [0.4])
+    corrections, _ = observed(prior(residual_correlation=0.0), [0], [0.4])
     half = len(ROWS) // 2
     assert (corrections[1:half] > 0.3).all()  # 0.5^2 of a variance of 0.5^2 + 0.1^2 is the part's: 0.385
     assert corrections[half:] == pytest.approx(0.0)
@@ -79,11 +79,11 @@ def test_conditioning_is_that_of_the_joint_normal_distribution() -> None:
     assert variance == pytest.approx(np.diag(joint - gain @ joint[rows]), abs=1e-12)  # of 0.26, after cancellation
 
 
-def test_roughly_is_exact_where_rows_share_no_residual_but_for_the_observed_ones() -> None:
-    belief = prior(kinship=0.0)
+def test_approximately_is_exact_where_rows_share_no_residual_but_for_the_observed_ones() -> None:
+    belief = prior(residual_correlation=0.0)
     rows = np.array([0, 7])
     posterior = condition(belief, rows, belief.log_predicted[rows] + 0.2, np.full(2, 1e-4))
-    rough, exact, others = posterior.roughly(), posterior.at(ROWS), np.setdiff1d(ROWS, rows)
+    rough, exact, others = posterior.approximately(), posterior.at(ROWS), np.setdiff1d(ROWS, rows)
     assert rough.mean[others] == pytest.approx(exact.mean[others])
     assert rough.variance[others] == pytest.approx(exact.variance[others])
 

@@ -13,7 +13,7 @@ from autotuner.search.sampler.posterior import Prior
 from autotuner.search.sampler.propose import Beliefs, Proposal, propose
 from tests.unit.search.tables import LAYOUTS
 
-NOTHING = Evidence(tried=frozenset(), pending=(), step_time_s={}, memory={}, best_mfu=None)
+NOTHING = Evidence(tried=frozenset(), pending=(), step_time_s={}, memory={}, best_value=None)
 NUM_ROWS = len(LAYOUTS)
 
 
@@ -24,7 +24,7 @@ def quantity(values: np.ndarray, *, layouts: LayoutColumns = LAYOUTS, deviation:
         shares=np.ones((len(values), 1)),
         deviations=np.array([0.05]),
         residual=deviation,
-        kinship=0.5,
+        residual_correlation=0.5,
     )
 
 
@@ -34,7 +34,7 @@ def beliefs(*, step_time_s: np.ndarray | None = None, peak_bytes: np.ndarray | N
         times=quantity(seconds),
         peaks=quantity(np.full(NUM_ROWS, 1e8) if peak_bytes is None else peak_bytes),
         limit_bytes=1e9,
-        mfu_seconds=np.full(NUM_ROWS, 0.4),
+        worth_per_step=np.full(NUM_ROWS, 0.4),
     )
 
 
@@ -50,7 +50,7 @@ def after(step_time_s: dict[int, float], pending: tuple[int, ...] = ()) -> Evide
         pending=pending,
         step_time_s=step_time_s,
         memory={row: MemoryTrial(fits=True) for row in step_time_s},
-        best_mfu=0.4 / min(step_time_s.values()) if step_time_s else None,
+        best_value=0.4 / min(step_time_s.values()) if step_time_s else None,
     )
 
 
@@ -127,15 +127,15 @@ def test_a_pending_trial_that_will_probably_run_out_of_memory_raises_no_bar() ->
 def test_where_cost_counts_the_cheaper_of_two_layouts_of_equal_mfu_is_tried() -> None:
     seconds = np.full(NUM_ROWS, 10.0)
     seconds[:2] = 1.0, 2.0
-    belief = replace(beliefs(step_time_s=seconds), mfu_seconds=0.4 * seconds)  # the slow one has half the peak
-    belief.mfu_seconds[2:] = 0.04
+    belief = replace(beliefs(step_time_s=seconds), worth_per_step=0.4 * seconds)  # the slow one has half the peak
+    belief.worth_per_step[2:] = 0.04
     assert {proposed(belief, cost_exponent=1.0).row for _ in range(5)} == {0}
 
 
 def test_a_higher_mfu_counts_and_not_a_shorter_step_where_precisions_differ() -> None:
-    mfu_seconds = np.full(NUM_ROWS, 0.4)
-    mfu_seconds[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
-    assert proposed(replace(beliefs(), mfu_seconds=mfu_seconds)).row == 1
+    worth_per_step = np.full(NUM_ROWS, 0.4)
+    worth_per_step[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
+    assert proposed(replace(beliefs(), worth_per_step=worth_per_step)).row == 1
 
 
 def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
@@ -146,6 +146,6 @@ def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
         times=quantity(seconds, layouts=many),
         peaks=quantity(np.full(len(many), 1e8), layouts=many),
         limit_bytes=1e9,
-        mfu_seconds=np.full(len(many), 0.4),
+        worth_per_step=np.full(len(many), 0.4),
     )
     assert proposed(belief, after({5: 1.5, 6: 1.4})).row == 31_234

@@ -5,7 +5,7 @@ import pytest
 
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import TimeError, time_error
-from autotuner.search.sampler.time_prior import learn_times, time_prior, widening
+from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS
 
 PREDICTIONS = predict(BIG_LAYOUTS, BIG_JOB)
@@ -44,9 +44,9 @@ def test_a_part_that_is_slower_than_predicted_is_learnt_from_a_dozen_layouts() -
 def test_predictions_that_prove_wrong_are_trusted_less_and_those_that_prove_right_as_before() -> None:
     right = learn_times(PRIOR, {row: float(PREDICTED_S[row]) for row in SEEN})
     wrong = learn_times(PRIOR, {row: float(PREDICTED_S[row]) * (4.0 if row % 2 else 0.25) for row in SEEN})
-    assert widening(right) == 1.0
-    assert widening(wrong) > 1.5
+    assert scale_inflation(right) == 1.0
+    assert scale_inflation(wrong) > 1.5
 
 
 def test_before_any_measurement_the_prior_is_taken_at_its_word() -> None:
-    assert widening(learn_times(PRIOR, {})) == 1.0
+    assert scale_inflation(learn_times(PRIOR, {})) == 1.0

@@ -10,10 +10,11 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.defaults import default_space
 from autotuner.domain.legality import Job
+from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.domain.workload import Workload
-from autotuner.search.sweeps.plan import Finish, RunTrial, SweepPlan, trial_job
+from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(
@@ -102,6 +103,7 @@ def test_a_sweep_ends_when_no_layout_is_left() -> None:
     while isinstance(plan_step := plan.next(0.0), RunTrial):
         plan.finished(trial(plan_step))
         tried += 1
+    assert isinstance(plan_step, Finish)
     assert plan_step.reason == StopReason.SPACE_EXHAUSTED
     assert str(tried) in plan_step.detail
 
@@ -112,6 +114,7 @@ def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much
     while isinstance(order := plan.next(0.0), RunTrial):
         plan.finished(trial(order, measurement=measured_as_predicted(order)))
         tried += 1
+    assert isinstance(order, Finish)
     assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
     found = re.fullmatch(
         r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) % of it, less than the 2.00 % asked for", order.detail
@@ -125,6 +128,7 @@ def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0)))
     while isinstance(order := plan.next(0.0), RunTrial):
         plan.finished(trial(order, measurement=measured_as_predicted(order)))
+    assert isinstance(order, Finish)
     found = re.fullmatch(r"(\d+) of (\d+) legal layouts were tried", order.detail)
     assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert found, order.detail
@@ -147,6 +151,7 @@ def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out
     while isinstance(order := plan.next(0.0), RunTrial):
         plan.finished(trial(order, state=TrialState.FAILED, failure=failure(FailureKind.OOM)))
         tried += 1
+    assert isinstance(order, Finish)
     assert (order.state, order.reason) == (SweepState.FAILED, StopReason.SPACE_EXHAUSTED)
     assert "nothing was measured" in order.detail
     assert tried > 0
@@ -184,6 +189,7 @@ def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
     instruction = plan.next(0.0)
+    assert isinstance(instruction, Finish | RunTrial)
     assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
 
 
@@ -194,8 +200,9 @@ def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_
         cluster=cluster,
         workload=Workload(seq_len=128, global_batch_size=16),
     )
-    space = replace(  # scripts/demo.sh: twelve layouts on two cores, three of each kind, so that any ten show all kinds
-        default_space(cluster),
+    space = default_space(
+        cluster
+    ).with_axes(  # scripts/demo.sh: twelve on two cores, three of each kind: any ten show all kinds
         micro_batch_size=(2, 4, 8),
         pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
         sequence_parallel=(False,),
@@ -250,23 +257,27 @@ def test_a_trial_interrupted_three_times_may_not_run_again() -> None:
 
 def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
     plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
-    run(plan, 1, measurement=measurement(mfu=0.4))
-    ordered(plan)
-    assert [plan.reported(step_report(step, mfu=0.1)) for step in range(2)] == [False, True]
+    run(plan, 1, measurement=measurement(step_time_s=1.0))
+    number = ordered(plan).number
+    assert plan.reported(number, step_report(0, step_time_s=4.0)) is None
+    stopped = plan.reported(number, step_report(1, step_time_s=4.0))
+    assert stopped is not None
+    assert stopped.reason == "pruned"
+    assert re.fullmatch(r"[\d.]+ % MFU, below 50% of the best so far, [\d.]+ % MFU", stopped.detail)
 
 
 def test_steps_of_the_warm_up_are_not_judged() -> None:
     plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
-    run(plan, 1, measurement=measurement(mfu=0.4))
-    ordered(plan)
-    assert not any(plan.reported(step_report(step, mfu=0.01, is_warmup=True)) for step in range(5))
+    run(plan, 1, measurement=measurement(step_time_s=1.0))
+    number = ordered(plan).number
+    assert not any(plan.reported(number, step_report(step, step_time_s=99.0, is_warmup=True)) for step in range(5))
 
 
 @pytest.mark.parametrize(("budget_bytes", "limit_bytes"), [(None, 4e9), (1e9, 1e9), (9e9, 4e9)])
 def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: int | None, limit_bytes: float) -> None:
     request = sweep_request()
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=budget_bytes))
-    assert trial_job(request).cluster.accelerator.memory_bytes == limit_bytes
+    assert request.trial_job.cluster.accelerator.memory_bytes == limit_bytes
 
 
 def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget() -> None:
@@ -289,14 +300,16 @@ def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> 
     request = sweep_request(space=space, budget=Budget(num_trials=1000, min_gain=0))
     plan, ended = plan_for(request), list[Trial]()
     while isinstance(order := plan.next(0.0), RunTrial):
-        mfu = 0.9 if order.layout.is_emulated else 0.1  # a ninth: below the half that others are ended at
-        assert not any(plan.reported(step_report(step, mfu=0.1)) for step in range(4))
-        ended.append(trial(order, measurement=measurement(mfu=mfu)))
+        seconds = 1.0 if order.layout.is_emulated else 9.0  # a ninth: below the half that others are ended at
+        assert not any(plan.reported(order.number, step_report(step, step_time_s=9.0)) for step in range(4))
+        ended.append(trial(order, measurement=measurement(step_time_s=seconds)))
         plan.finished(ended[-1])
+    assert isinstance(order, Finish)
     assert {t.layout.is_emulated for t in ended} == {False, True}
     for told in (plan, plan_for(request, ended)):
         counted = told.study.get_trials(states=(OptunaState.COMPLETE,))
-        assert {(t.params["precision"], t.value) for t in counted} == {("bf16", 0.1)}
+        assert {t.params["precision"] for t in counted} == {"bf16"}
+        assert len({t.value for t in counted}) == 1
 
 
 def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
@@ -304,3 +317,141 @@ def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
     plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
     run(plan, 5)
     assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat
+
+
+# ---------------------------------------------------------------------- several trials at once
+def test_a_trial_that_runs_is_not_proposed_again() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
+    layouts = [ordered(plan).layout for _ in range(6)]
+    assert len(set(layouts)) == 6
+
+
+def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
+    orders = [ordered(plan) for _ in range(3)]
+    assert plan.next(0.0) == Wait()
+    for order in orders[:2]:
+        plan.finished(trial(order))
+        assert plan.next(0.0) == Wait()
+    plan.finished(trial(orders[2]))
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET
+
+
+def test_the_last_layout_is_waited_for_before_the_space_counts_as_exhausted() -> None:
+    plan = plan_for(sweep_request(space=ONE_LAYOUT))
+    order = ordered(plan)
+    assert plan.next(0.0) == Wait()
+    plan.finished(trial(order))
+    assert stopped(plan).reason == StopReason.SPACE_EXHAUSTED
+
+
+def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
+    orders = [ordered(plan) for _ in range(3)]
+    for order in reversed(orders):
+        plan.finished(trial(order, measurement=measurement(step_time_s=1.0 + order.number)))
+    values = [t.value for t in plan.study.trials]
+    assert values == sorted(values, key=lambda value: -(value or 0.0))
+
+
+def test_only_the_first_of_the_trials_that_run_tells_the_noise_floor() -> None:
+    plan = plan_for(sweep_request())
+    numbers = [ordered(plan).number for _ in range(3)]
+    assert [plan.tells_noise(number) for number in numbers] == [True, False, False]
+
+
+def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_measured() -> None:
+    plan = plan_for(sweep_request())
+    assert plan.reference_flop_per_s is None
+    run(plan, 1, measurement=measurement(peak_flop_per_s=180e9))
+    run(plan, 1, measurement=measurement(peak_flop_per_s=170e9))
+    assert plan.reference_flop_per_s == 90e9  # of one of two ranks
+
+
+# ---------------------------------------------------------------------- loss gates
+def fp8_request(**changes: object) -> SweepRequest:
+    """A sweep over bf16 and fp8 on eight GPUs."""
+    space = default_space(load_cluster("h100:8")).with_axes(
+        precision=(Precision.BF16, Precision.FP8),
+        tensor_parallel_degree=(1, 2),
+        pipeline_parallel_degree=(1,),
+        recompute=(Recompute.FULL,),
+        micro_batch_size=(1,),
+    )
+    job = Job(
+        model=load_model("llama-3-8b"),
+        cluster=load_cluster("h100:8"),
+        workload=Workload(seq_len=4096, global_batch_size=64),
+    )
+    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=1000, min_gain=0))
+    return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def at(seconds: float) -> Measurement:
+    return measurement(step_time_s=seconds, mfu=0.4 / seconds, tokens_per_s=1000.0 / seconds, peak_bytes=(1,))
+
+
+def until_gate(plan: SweepPlan) -> RunGate:
+    """Measure trials, fp8 a third faster, until the plan wants a gate."""
+    while isinstance(order := plan.next(0.0), RunTrial):
+        is_fp8 = order.layout.precision == Precision.FP8
+        plan.finished(trial(order, measurement=at(0.75 if is_fp8 else 1.0)))
+    assert isinstance(order, RunGate), order
+    return order
+
+
+def gated(order: RunGate, outcome: GateOutcome) -> Trial:
+    result = GateResult(outcome=outcome, detail="as the test wants", reference=order.reference, tolerance=0.02)
+    return replace(order.trial, gate=result)
+
+
+def test_a_trial_that_changes_the_mathematics_is_gated_once_it_would_rank_first() -> None:
+    plan = plan_for(fp8_request())
+    order = until_gate(plan)
+    assert order.trial.layout == replace(order.reference, precision=Precision.FP8)
+    assert order.reference.precision == Precision.BF16
+    plan.gate_started(order.trial, 0.0)
+    plan.gate_ended(gated(order, GateOutcome.PASSED))
+    assert isinstance(plan.next(0.0), RunTrial)
+
+
+def test_a_failed_gate_takes_the_rank_and_the_best_that_others_are_compared_with() -> None:
+    plan = plan_for(fp8_request())
+    order = until_gate(plan)
+    plan.gate_started(order.trial, 0.0)
+    plan.gate_ended(gated(order, GateOutcome.FAILED))
+    counted = plan.study.get_trials(states=(OptunaState.COMPLETE,))
+    assert order.trial.number not in {t.number for t in counted}
+
+
+def test_trials_that_run_go_on_after_a_gate_failed() -> None:
+    plan = plan_for(fp8_request())
+    order = until_gate(plan)
+    plan.gate_started(order.trial, 0.0)
+    running = ordered(plan)
+    plan.gate_ended(gated(order, GateOutcome.FAILED))
+    plan.finished(trial(running, measurement=at(1.0)))
+    assert plan.study.trials[running.number].state.is_finished()
+
+
+def test_without_a_gate_layouts_that_change_the_mathematics_rank_as_they_are() -> None:
+    plan = plan_for(fp8_request(loss_gate=LossGate(enabled=False)))
+    while isinstance(order := plan.next(0.0), RunTrial):
+        plan.finished(trial(order, measurement=at(1.0)))
+    assert isinstance(order, Finish)
+
+
+def test_the_time_of_a_gate_counts_against_the_accelerator_hours() -> None:
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, accelerator_hours=100.0)))
+    order = until_gate(plan)
+    plan.gate_started(order.trial, 10.0)
+    assert plan.overspent(11.0) is None
+    over = plan.overspent(10.0 + 100 * 3600)
+    assert over is not None
+    assert over.reason == "budget"
+
+
+def test_no_gate_begins_when_a_budget_is_spent() -> None:
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
+    until_gate(plan)
+    assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET

@@ -1,0 +1,169 @@
+"""The domain's own dataclasses as JSON documents: read strictly, written and described by pydantic.
+
+``Document[X]`` is ``X`` to Python. Where a route reads one, pydantic refuses what JSON carries and the domain, a
+database or an array does not: unknown fields, values of another type, numbers without bounds, text with a NUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
+
+from pydantic import Discriminator, GetCoreSchemaHandler, Tag, TypeAdapter
+from pydantic_core import core_schema
+from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
+
+from autotuner.domain.choice import Choice
+from autotuner.domain.trial import Measurement, PhaseTimes, StepReport
+
+__all__ = ["CONFIG", "MAX_INTEGER", "OBJECT", "TAGS", "Document", "GivenFields", "NameOrObject", "extended"]
+
+MAX_INTEGER = 2**31 - 1
+_MAX_BYTES = 2**63 - 1
+"""Whole numbers beyond these fit neither a SQL column nor an array; only byte counts need the larger one."""
+
+_MAX_FLOAT = 1e30
+"""No rate, time or price is larger; products of a few such numbers stay finite."""
+
+_STORABLE_TEXT = "^[^\\x00]*$"
+"""PostgreSQL stores no NUL."""
+
+_REPORTED = (StepReport, Measurement, PhaseTimes)
+"""What a trial reports may be no number at all (a loss that diverged); JSON has null for it."""
+
+_NOT_SCHEMAS = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
+
+T = TypeVar("T")
+
+
+class _Strict:
+    """Metadata of ``Document``: the schema that pydantic makes of a type, made strict."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        schema = _schema_of(source)
+        return cast("CoreSchema", {**schema, "metadata": dict(schema.get("metadata", {}))})
+
+
+@cache
+def _schema_of(source: Any) -> dict[str, Any]:
+    """Made once per type: a route of each new service would otherwise make it again."""
+    schema: Any = TypeAdapter(source).core_schema
+    definitions = {definition["ref"]: definition for definition in schema.get("definitions", ())}
+    strict: dict[str, Any] = _strict(schema["schema"] if definitions else schema, "", definitions)
+    return strict
+
+
+Document: TypeAlias = Annotated[T, _Strict()]
+"""A value that travels as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFields:
+    """Metadata of a field that holds some fields of a dataclass: a mapping with those that were given, read."""
+
+    cls: type[Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_wrap_validator_function(_given_fields, handler.generate_schema(self.cls))
+
+
+def _given_fields(document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
+    value = read(document)
+    return {name: getattr(value, name) for name in document}
+
+
+def extended(cls: type[T], value: Any, **more: object) -> T:
+    """A ``cls`` with every field of ``value``, a dataclass that it extends, and with those that it has more."""
+    return cls(**{field.name: getattr(value, field.name) for field in fields(value)}, **more)
+
+
+# ---------------------------------------------------------------- a name, or what has that name
+NAME, OBJECT, CONFIG = TAGS = ("(name)", "(object)", "(config)")
+"""What a value of a union was read as; pydantic puts it into the path of an error."""
+
+
+def _name_or_object(value: object) -> str:
+    return NAME if isinstance(value, str) else OBJECT
+
+
+NameOrObject: TypeAlias = Annotated[
+    Annotated[str, Tag(NAME)] | Annotated[T, Tag(OBJECT)],
+    Discriminator(_name_or_object),
+]
+"""A thing, or the name it is stored under."""
+
+
+# ---------------------------------------------------------------- strictness
+def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
+    """A core schema in which every number and text has bounds, and no object takes more than its fields.
+
+    Args:
+        node: The schema or a part of it.
+        name: The field that it describes.
+        definitions: What it refers to, by reference; no type of ours contains itself.
+    """
+    match node:
+        case {"type": "int"}:
+            limit = _MAX_BYTES if name.endswith("_bytes") else MAX_INTEGER
+            return {"ge": -limit, "le": limit, **node, "strict": True}
+        case {"type": "float"}:
+            return {"ge": -_MAX_FLOAT, "le": _MAX_FLOAT, **node, "strict": True, "allow_inf_nan": False}
+        case {"type": "str"}:
+            return {"pattern": _STORABLE_TEXT, **node, "strict": True}
+        case {"type": "bool"}:
+            return {**node, "strict": True}
+        case {"type": "enum"} | {"type": "literal"}:
+            return _words(node)
+        case {"type": "definition-ref"}:
+            return _strict(definitions[node["schema_ref"]], name, definitions)
+        case {"type": "dataclass"}:
+            return _object(node, definitions)
+        case Mapping():
+            return {
+                key: value if key in _NOT_SCHEMAS else _strict(value, name, definitions) for key, value in node.items()
+            }
+        case list():
+            return [_strict(item, name, definitions) for item in node]
+    return node
+
+
+def _object(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = node["schema"]
+    described = [
+        {**field, "schema": _strict(field["schema"], field["name"], definitions)} for field in arguments["fields"]
+    ]
+    if node["cls"] in _REPORTED:
+        described = [{**field, "schema": _or_null(field["schema"])} for field in described]
+    config = {**node.get("config", {}), "extra_fields_behavior": "forbid"}
+    return {**node, "schema": {**arguments, "fields": described}, "config": config}
+
+
+def _or_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    match schema:
+        case {"type": "float"}:
+            return {"type": "nullable", "schema": schema}
+        case {"type": "tuple"}:
+            return {**schema, "items_schema": [_or_null(item) for item in schema["items_schema"]]}
+    return schema
+
+
+def _words(node: Mapping[str, Any]) -> Any:
+    """A choice among words: by its label where it is a ``Choice``, by its value where it is another enum."""
+    cls: Any = node.get("cls")
+    if is_choice := isinstance(cls, type) and issubclass(cls, Choice):
+        words = list(cls.labels())
+        inner: Any = core_schema.literal_schema(words)
+    else:
+        words = [str(getattr(member, "value", member)) for member in node.get("members", node.get("expected"))]
+        inner = {key: value for key, value in node.items() if key != "ref"}
+    schema: Any = core_schema.custom_error_schema(
+        inner, "one_of", custom_error_message="must be one of {words}", custom_error_context={"words": ", ".join(words)}
+    )
+    if is_choice:
+        by_label = core_schema.to_string_ser_schema(when_used="always")
+        schema = core_schema.no_info_after_validator_function(cls.from_label, schema, serialization=by_label)
+    return {**schema, **({"ref": node["ref"]} if "ref" in node else {})}

@@ -1,0 +1,70 @@
+"""``autotuner dry-run``: what one rank of a layout holds and computes at full size, without a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, LayoutText, Model, SeqLen
+from autotuner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from autotuner.domain.dry_run import DryRunRequest
+    from autotuner.domain.job import Job
+    from autotuner.domain.layout import Layout
+
+__all__ = ["dry_run"]
+
+
+def dry_run(
+    model: Model,
+    cluster: ClusterArgument,
+    global_batch: GlobalBatch,
+    seq_len: SeqLen,
+    layout: LayoutText,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=0, help="Of the whole job; else those that may be the fullest.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Run every layer and micro-batch, however long it takes.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a layout's own step at full size without values: bytes by part, FLOP and collectives of a rank."""
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import read_cluster, read_model
+    from autotuner.cli.layout_text import read_layout
+    from autotuner.cli.views.dry_run import dry_run_view
+    from autotuner.domain.job import Job
+    from autotuner.domain.layout import Layout
+    from autotuner.domain.wire import from_dict, to_dict
+    from autotuner.domain.workload import Workload
+    from autotuner.launch.torch_jobs import dry_run as run
+
+    workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
+    job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
+    answer = run(_request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact))
+    if as_json:
+        return print_json({**to_dict(answer), "fullest_rank": answer.fullest.rank})
+    console().print(dry_run_view(answer, title=f"{model} on {cluster}, {global_batch} sequences of {seq_len}"))
+    return None
+
+
+def _request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
+    from autotuner.domain.dry_run import DryRunRequest, telling_ranks
+    from autotuner.domain.legality import RULES, TRIAL_RULES, require_legal
+    from autotuner.domain.trial import TrialSpec
+
+    require_legal(layout, job, (*RULES, *TRIAL_RULES))
+    if rank is not None and rank >= layout.world_size:
+        raise InvalidInput("--rank", rank, f"must be below the {layout.world_size} ranks", layout.world_size - 1)
+    kind = job.cluster.accelerator.kind
+    spec = TrialSpec(
+        trial_id="dry-run",
+        model=job.model,
+        workload=job.workload,
+        layout=layout,
+        device="cpu" if kind == "cpu" else "cuda",
+    )
+    return DryRunRequest(spec=spec, ranks=telling_ranks(layout) if rank is None else (rank,), exact=exact)

@@ -1,0 +1,119 @@
+"""``autotuner explain`` and ``rules``: why one layout is as fast as it is, and what measured layouts teach."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from autotuner.cli.options import (
+    Json,
+    OptionalCluster,
+    OptionalGlobalBatch,
+    OptionalLayoutText,
+    OptionalModel,
+    OptionalSeqLen,
+    OptionalStack,
+    OptionalTrialId,
+    Server,
+    stored_id,
+)
+from autotuner.errors import InvalidInput
+
+__all__ = ["explain", "rules"]
+
+
+def explain(
+    trial: OptionalTrialId = None,
+    model: OptionalModel = None,
+    cluster: OptionalCluster = None,
+    global_batch: OptionalGlobalBatch = None,
+    seq_len: OptionalSeqLen = None,
+    layout: OptionalLayoutText = None,
+    stack: OptionalStack = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Explain a layout: where its time and memory go, what limits it, and which change would help.
+
+    For a trial that was measured, what was measured comes first.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.views.explanation import explanation_view, measurement_view
+
+    if trial is not None:
+        _refuse_options(
+            model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout, stack=stack
+        )
+        with connect(server) as client:
+            answer = client.get(f"/trials/{trial}/explanation")
+            measured = client.get(f"/trials/{trial}")["measured"]
+    else:
+        measured = None
+        body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
+        with connect(server, keep=is_measured(cluster or "")) as client:
+            answer = client.post("/explanations", body if stack is None else body | {"stack": stack})
+    if as_json:
+        return print_json(answer)
+    if measured is not None:
+        console().print(measurement_view(measured))
+    console().print(explanation_view(answer))
+    return None
+
+
+def rules(
+    source: Annotated[str, typer.Argument(help="A sweep's id, or a CSV file of measured runs.")],
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """State what measured layouts say about one choice at a time: pair counts and effects."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.explanation import rules_view
+
+    if source.endswith(".csv"):
+        answer = _rules_of_table(source)
+    else:
+        stored_id(source, "sweep", otherwise=", or a CSV file of measured runs")
+        with connect(server) as client:
+            answer = client.get(f"/sweeps/{source}/rules")
+    if as_json:
+        return print_json(answer)
+    console().print(rules_view(answer))
+    return None
+
+
+def _refuse_options(**options: Any) -> None:
+    """A stored trial has its layout and its job; what else is said would be ignored."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, "must be left out when a trial is given")
+
+
+def _described(**options: Any) -> dict[str, Any]:
+    """The body of an explanation, from options that are only needed where no trial is given."""
+    for name, value in options.items():
+        if value is None:
+            rule = "is required, unless the id of a stored trial is given"
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
+    from autotuner.cli.inputs import job_body
+    from autotuner.cli.layout_text import read_layout
+
+    layout = read_layout(options.pop("layout"))
+    return job_body(**options) | {"layout": layout}
+
+
+def _rules_of_table(path: str) -> dict[str, Any]:
+    """What the service answers for a sweep, from the rows of a table."""
+    from pathlib import Path
+
+    from autotuner.backtest.table import read_table
+    from autotuner.domain.wire import to_dict
+    from autotuner.search.explain.pairwise import insights
+
+    sheets = read_table(Path(path)).sheets
+    found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
+    num_measured = sum(int((~sheet.out_of_memory).sum()) for sheet in sheets)
+    return {"num_measured": num_measured, "items": to_dict(found)}

@@ -1,0 +1,64 @@
+"""``autotuner serve``, ``worker`` and ``migrate``: the parts of a service that stays."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotuner.cli.options import Json
+
+__all__ = ["migrate", "serve", "worker"]
+
+
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="Address; default AUTOTUNER_HOST.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Port, 0 for a free one; default AUTOTUNER_PORT.")
+    ] = None,
+) -> None:
+    """Run the REST service, the dashboard and, unless AUTOTUNER_NUM_WORKERS=0, the worker."""
+    from api.main import create_app
+    from autotuner.bootstrap import build
+    from autotuner.cli.server import run_server
+    from autotuner.cli.service import migrate_if_embedded
+    from autotuner.settings import Settings
+
+    settings = Settings()
+    migrate_if_embedded(settings)
+    application = build(settings)
+    try:
+        run_server(create_app(application), host or settings.host, settings.port if port is None else port)
+    finally:
+        application.close()  # also where a second Ctrl-C cut the server's own shutdown short
+
+
+def worker() -> None:
+    """Run sweeps of the shared database on this machine until interrupted."""
+    from autotuner.bootstrap import build
+    from autotuner.cli.service import migrate_if_embedded
+    from autotuner.cli.signals import interruptible
+    from autotuner.settings import Settings
+
+    settings = Settings()
+    migrate_if_embedded(settings)
+    application = build(settings)
+    with interruptible(application.request_stop):
+        application.work()
+    application.close()
+
+
+def migrate(as_json: Json = False) -> None:
+    """Bring the database to the newest schema."""
+    from autotuner.cli.console import console, print_json
+    from autotuner.settings import Settings
+    from autotuner.store.schema import head_revision
+    from autotuner.store.schema import migrate as migrate_database
+
+    settings = Settings()
+    migrate_database(settings.database_url)
+    database = settings.database_url.split("@")[-1]  # without a password
+    if as_json:
+        return print_json({"database": database, "schema_revision": head_revision()})
+    console().print(f"{database} is at the newest schema")
+    return None

@@ -1,0 +1,135 @@
+"""``autotuner sweep``, ``show`` and ``cancel``: a sweep of real trials from its start to its ranking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.options import (
+    ClusterArgument,
+    GlobalBatch,
+    Json,
+    Model,
+    SeqLen,
+    Server,
+    Space,
+    SweepId,
+    TrialOption,
+)
+
+if TYPE_CHECKING:
+    from autotuner.cli.client import Client
+
+__all__ = ["cancel", "show", "sweep"]
+
+
+def sweep(
+    model: Model,
+    cluster: ClusterArgument,
+    global_batch: GlobalBatch,
+    seq_len: SeqLen,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials to run.")] = 20,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Most wall-clock minutes.")] = None,
+    accelerator_hours: Annotated[float | None, typer.Option("--accelerator-hours", help="Most of these.")] = None,
+    patience: Annotated[int | None, typer.Option("--patience", help="Trials without a better one to wait.")] = None,
+    min_gain: Annotated[
+        float, typer.Option("--min-gain", help="Stop when less than this fraction is left to gain; 0: never.")
+    ] = 0.01,
+    prune_below: Annotated[
+        float, typer.Option("--prune-below", help="End trials below this fraction of the best MFU; 0: never.")
+    ] = 0.5,
+    warmup_steps: Annotated[int, typer.Option("--warmup-steps", help="Fewest steps before timing starts.")] = 2,
+    measured_steps: Annotated[int, typer.Option("--measured-steps", help="Fewest steps that are timed.")] = 5,
+    target_interval: Annotated[
+        float, typer.Option("--target-interval", help="Half the 95 % interval of the median to reach, as a fraction.")
+    ] = 0.01,
+    measuring_seconds: Annotated[
+        float, typer.Option("--measuring-seconds", help="Seconds of steps to reach it in.")
+    ] = 5.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a trial may take.")] = 300.0,
+    trial: TrialOption = None,
+    space: Space = None,
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
+    name: Annotated[str, typer.Option("--name", help="For people; need not be unique.")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the sweep to its end.")] = True,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Start a sweep of real trials and, with --wait, show it live until it ends."""
+    from rich.console import Console
+
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.follow import follow
+    from autotuner.cli.inputs import job_body, read_space, read_trial_settings
+
+    budget = {
+        "num_trials": trials,
+        "wall_clock_s": None if minutes is None else minutes * 60,
+        "accelerator_hours": accelerator_hours,
+        "patience": patience,
+        "prune_below": prune_below,
+        "min_gain": min_gain,
+    }
+    body = {
+        **job_body(model, cluster, global_batch, seq_len),
+        "space": read_space(space),
+        "budget": budget,
+        "trial": {
+            "warmup_steps": warmup_steps,
+            "measured_steps": measured_steps,
+            "target_interval": target_interval,
+            "measuring_budget_s": measuring_seconds,
+            "timeout_s": timeout,
+            **read_trial_settings(trial),
+        },
+        "seed": seed,
+        "name": name,
+    }
+    with connect(server, num_workers=1 if wait else 0) as client:
+        created = client.post("/sweeps", body)
+        if not wait:
+            if as_json:
+                return print_json(created)
+            console().print(f"{created['id']} is queued; a service or `autotuner worker` runs it")
+            return None
+        ended = follow(client, created["id"], Console(stderr=True, quiet=as_json, markup=False))
+        _show(client, ended["id"], as_json=as_json)
+    if ended["best_measured_mfu"] is None:
+        raise typer.Exit(6)
+    return None
+
+
+def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """Print a sweep: its state, its ranking, and why some trials have no rank."""
+    from autotuner.cli.client import connect
+
+    with connect(server) as client:
+        _show(client, sweep_id, as_json=as_json)
+
+
+def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """Ask a sweep to end; what it measured stays."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+
+    with connect(server) as client:
+        answer = client.post(f"/sweeps/{sweep_id}/cancel")
+    if as_json:
+        return print_json(answer)
+    console().print(f"{answer['id']} is {answer['state']}" + (", ending" if answer["state"] == "running" else ""))
+    return None
+
+
+def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.sweeps import sweep_view
+
+    stored = client.get(f"/sweeps/{sweep_id}")
+    ranking = client.all(f"/sweeps/{sweep_id}/ranking")
+    trials = client.all(f"/sweeps/{sweep_id}/trials")
+    if as_json:
+        print_json({"sweep": stored, "ranking": ranking, "trials": trials})
+    else:
+        console().print(sweep_view(stored, ranking["items"], trials["items"]))

@@ -1,0 +1,96 @@
+"""What a user writes after --model and --cluster: a name, or the path of a JSON file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autotuner.catalog.huggingface import from_config
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.trial import TrialSettings
+from autotuner.domain.wire import from_dict, to_dict
+from autotuner.errors import InvalidInput
+from autotuner.launch.detect import detect_cluster
+
+__all__ = ["for_service", "is_measured", "job_body", "read_cluster", "read_model", "read_space", "read_trial_settings"]
+
+
+def read_model(text: str) -> TransformerSpec:
+    """A model of the catalog, our own JSON, or a Hugging Face config.json."""
+    if not _is_file(text):
+        return load_model(text)
+    document = _document(text, "model")
+    if "model_type" in document:
+        return from_config(document, Path(text).resolve().parent.name or Path(text).stem)
+    return from_dict(TransformerSpec, document, "model")
+
+
+def read_cluster(text: str) -> Cluster:
+    """This machine (``local``), an accelerator and a count (``h100:64``), or our own JSON."""
+    if text == "local":
+        return detect_cluster()
+    return from_dict(Cluster, _document(text, "cluster"), "cluster") if _is_file(text) else load_cluster(text)
+
+
+def is_measured(cluster: str) -> bool:
+    """Whether a stored profile may describe the cluster, so that the question needs the database."""
+    return cluster == "local" or cluster.startswith("profile:")
+
+
+def read_space(text: str | None) -> dict[str, Any]:
+    """Axes of the search space, from JSON on the command line or in a file; none when left out."""
+    return _read(SearchSpace, text, "space")
+
+
+def read_trial_settings(text: str | None) -> dict[str, Any]:
+    """Settings of every trial, from JSON on the command line or in a file; none when left out."""
+    return _read(TrialSettings, text, "trial")
+
+
+def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[str, Any]:
+    """The job as the service takes it."""
+    return {
+        "model": for_service(model, kind="model"),
+        "cluster": for_service(cluster, kind="cluster"),
+        "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
+    }
+
+
+def for_service(text: str, *, kind: str) -> Any:
+    """A name for the service to resolve, or the object that a file describes."""
+    if not _is_file(text):
+        return text
+    return to_dict(read_model(text) if kind == "model" else read_cluster(text))
+
+
+def _read(kind: type[SearchSpace | TrialSettings], text: str | None, field: str) -> dict[str, Any]:
+    if text is None:
+        return {}
+    document = _document(text, field) if _is_file(text) else _parsed(text, field)
+    from_dict(kind, document, field)
+    return document
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".json") or Path(text).is_file()
+
+
+def _document(path: str, field: str) -> dict[str, Any]:
+    try:
+        return _parsed(Path(path).read_text(), field)
+    except OSError as error:
+        raise InvalidInput(field, path, f"cannot be read: {error.strerror}") from error
+
+
+def _parsed(text: str, field: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(field, text[:60], f"must be JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(field, text[:60], "must be a JSON object")
+    return document

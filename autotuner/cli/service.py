@@ -1,0 +1,72 @@
+"""The REST service inside the process of a command: the answers of any other, without a port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import httpx
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from fastapi import FastAPI
+
+from api.main import create_app
+from autotuner.bootstrap import App, build
+from autotuner.cli.signals import terminable
+from autotuner.settings import Settings
+
+__all__ = ["migrate_if_embedded", "service_in_process"]
+
+_URL = "http://localhost"
+"""What requests say they are sent to; nothing listens there."""
+
+
+@contextmanager
+def service_in_process(*, num_workers: int, keep: bool) -> Iterator[httpx.Client]:
+    """A client of a service in this process; when the block is left, its workers have given back what they ran.
+
+    Args:
+        num_workers: Threads that run sweeps meanwhile.
+        keep: False for a service that stores nothing, and needs no database.
+    """
+    application = _application(Settings(num_workers=num_workers, log_level="warning"), keep=keep)
+    with terminable(), start_blocking_portal() as portal:
+        application.start_workers()
+        try:
+            with httpx.Client(transport=_InProcess(create_app(application), portal), base_url=_URL) as http:
+                yield http
+        finally:
+            application.close()
+
+
+def migrate_if_embedded(settings: Settings) -> None:
+    """Bring a SQLite file to the newest schema; a server's database is migrated on purpose (``autotuner migrate``)."""
+    from autotuner.store.schema import migrate
+
+    if settings.database_url.startswith("sqlite"):
+        migrate(settings.database_url)
+
+
+def _application(settings: Settings, *, keep: bool) -> App:
+    if keep:
+        migrate_if_embedded(settings)
+        return build(settings)
+    from autotuner.store.sql import memory_store
+
+    return build(settings, store=memory_store())
+
+
+class _InProcess(httpx.BaseTransport):
+    """Hands requests to an ASGI application, which runs on the event loop of another thread."""
+
+    def __init__(self, api: FastAPI, portal: BlockingPortal) -> None:
+        self._asgi = httpx.ASGITransport(api, raise_app_exceptions=False)
+        self._portal = portal
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._asgi.handle_async_request(request)
+        body = b"".join([part async for part in cast("AsyncIterable[bytes]", answer.stream)])
+        return httpx.Response(answer.status_code, headers=answer.headers, content=body)

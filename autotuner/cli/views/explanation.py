@@ -1,0 +1,94 @@
+"""Explanations: of a layout, of a trial that measured it, and of what many measured layouts teach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.domain.trial import Measurement
+from autotuner.domain.wire import from_dict
+from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["explanation_view", "measurement_view", "rules_view"]
+
+
+def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
+    """Where time and memory go, and the changes that would help, would not fit, or cannot run."""
+    predicted = explained["predicted"]
+    step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
+    mfu = expected_mfu(predicted["mfu"], predicted["relative_error"])
+    validated = "" if predicted["validated"] else ", not validated on this device"
+    return Group(
+        Text(explained["label"], style="bold"),
+        Text(f"predicted, not measured: step {step}, MFU {mfu}{validated}"),
+        _time_table(explained["time"]),
+        Text(_memory(explained)),
+        _memory_table(explained["memory"]),
+        *_changes(explained),
+    )
+
+
+def measurement_view(document: Mapping[str, Any]) -> RenderableType:
+    """Facts about a measured trial, and where its step went."""
+    measured = from_dict(Measurement, dict(document))
+    step, mfu = format_seconds(measured.step_time_s), expected_mfu(measured.mfu, None)
+    numbers = f": step {step} {certainty(measured)}, MFU {mfu} of the {measured.peak_source}"
+    head = Text.assemble(("measured", "bold"), numbers)
+    lines = [Text(f"  {name}: {text}") for name, text in facts(measured).items()]
+    breakdown = measured.breakdown
+    if breakdown is None:
+        return Group(head, *lines)
+    table = plain_table("step", "share", "part")
+    for phase in phases(breakdown):
+        table.add_row(format_seconds(phase.seconds), percent(phase.share), phase.name)
+    title = f"where the step of rank {breakdown.rank} went, {format_seconds(breakdown.step_s)} under the profiler"
+    return Group(head, *lines, Text(title), table)
+
+
+def rules_view(rules: Mapping[str, Any]) -> RenderableType:
+    """One line per statement."""
+    head = f"from {rules['num_measured']} measured trials, in pairs that differ in one choice alone"
+    return Group(Text(head, style="bold"), *(Text(item["statement"]) for item in rules["items"]))
+
+
+def _time_table(parts: Sequence[Mapping[str, Any]]) -> Table:
+    table = plain_table("step", "share", "part", "limited by")
+    for part in parts:
+        table.add_row(format_seconds(part["seconds"]), percent(part["share"]), PART_WORDS[part["part"]], part["limit"])
+    return table
+
+
+def _memory(explained: Mapping[str, Any]) -> str:
+    predicted, margin_bytes = explained["predicted"], explained["margin_bytes"]
+    fit = fit_in_words(predicted["fits"], predicted["fit_probability"])
+    where = "below" if margin_bytes >= 0 else "above"
+    return (
+        f"peak {format_bytes(predicted['peak_bytes'])}, {format_bytes(abs(margin_bytes))} {where} the limit of "
+        f"{format_bytes(explained['limit_bytes'])}: {fit}"
+    )
+
+
+def _memory_table(parts: Sequence[Mapping[str, Any]]) -> Table:
+    table = plain_table("memory", "share", "part")
+    for part in parts:
+        table.add_row(format_bytes(part["num_bytes"]), percent(part["share"]), PART_WORDS[part["part"]])
+    return table
+
+
+def _changes(explained: Mapping[str, Any]) -> Iterator[Text]:
+    kinds = (
+        ("would help", [change["sentence"] for change in explained["helpful"]]),
+        ("would not fit", [change["sentence"] for change in explained["too_large"]]),
+        ("cannot run", [f"{no['change']}: {no['reason']['message']}" for no in explained["illegal"]]),
+    )
+    for head, lines in kinds:
+        yield Text(head if lines else f"{head}: no change of one step", style="bold")
+        yield from (Text(f"  {line}") for line in lines)

@@ -1,0 +1,60 @@
+"""Stored profiles of this machine: their constants, and the points of the newest."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.domain.profile import DeviceProfile
+from autotuner.search.text.sentences import percent
+from autotuner.units import format_bytes, format_rate, format_seconds
+
+__all__ = ["profile_view"]
+
+
+def profile_view(profiles: list[DeviceProfile]) -> RenderableType:
+    """The constants of each, and below them the points of the last."""
+    if not profiles:
+        return Text("no profile is stored; `autotuner profile` takes one of this machine")
+    table = plain_table("name", "device", "ranks", "measured", "fp32", "bf16", "memory", "launch", "link", "latency")
+    for one in profiles:
+        table.add_row(*_constants(one))
+    return Group(table, _kernels(profiles[-1]), _messages(profiles[-1]))
+
+
+def _constants(one: DeviceProfile) -> tuple[str, ...]:
+    link, latency = one.link_bandwidth_bytes_per_s, one.link_latency_s
+    return (
+        one.name,
+        one.device,
+        str(one.num_ranks),
+        datetime.fromtimestamp(one.measured_at, UTC).strftime("%Y-%m-%d %H:%M"),
+        format_rate(one.fp32_flop_per_s, "FLOP/s"),
+        format_rate(one.bf16_flop_per_s, "FLOP/s"),
+        format_rate(one.memory_bandwidth_bytes_per_s, "B/s"),
+        format_seconds(one.launch_s),
+        "-" if link is None else format_rate(link, "B/s"),
+        "-" if latency is None else format_seconds(latency),
+    )
+
+
+def _kernels(one: DeviceProfile) -> Table:
+    table = plain_table("name", "precision", "of the peak")
+    for gemm in one.gemm:
+        table.add_row("products", str(gemm.precision), percent(gemm.peak_share))
+    for core in one.attention:
+        shares = f"{percent(core.forward_share)} forward, {percent(core.backward_share)} backward"
+        table.add_row(f"attention {core.kernel}", str(core.precision), shares)
+    return table
+
+
+def _messages(one: DeviceProfile) -> Table:
+    table = plain_table("name", "ranks", "bytes", "time")
+    for point in one.measurements.collectives:
+        kind = point.kind.replace("_", "-")
+        table.add_row(kind, str(point.num_ranks), format_bytes(point.num_bytes), format_seconds(point.seconds))
+    return table

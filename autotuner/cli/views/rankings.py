@@ -1,0 +1,140 @@
+"""Layouts in the order of their rank, predicted or measured; every number says which of both it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, is_wide, percent
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["prediction_table", "ranking_table", "trial_number"]
+
+_PARTS = {
+    "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
+    "recomp": ("recompute_s",),
+    "tp": ("tensor_communication_s",),
+    "cp": ("context_communication_s",),
+    "ep": ("expert_communication_s",),
+    "pp": ("pipeline_communication_s",),
+    "dp": ("data_communication_s",),
+    "bubble": ("bubble_s",),
+    "optim": ("optimizer_s",),
+}
+"""Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
+
+_NOTHING_FITS = "nothing fits: take more accelerators; `autotuner explain --layout …` says by how much one is too large"
+
+
+def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> RenderableType:
+    """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory."""
+    if not items:
+        return Group(Text(title, style="bold"), Text(_NOTHING_FITS))
+    labels, common = _without_common_words([item["label"] for item in items])
+    by_ends = _by_ends(items)
+    table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
+    for item, label in zip(items, labels, strict=True):
+        predicted = item["predicted"]
+        memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
+        mfu, step = _mfu(predicted, by_ends=by_ends), _step(predicted)
+        table.add_row(str(item["rank"]), label, mfu, step, shares, memory, _fit(predicted))
+    notes = f"Predicted, nothing measured; {_error(items)}. Shares are of the step, communication as exposed."
+    return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
+
+
+def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
+    """Measured above predicted, best measured MFU first."""
+    labels, common = _without_common_words([item["label"] for item in items])
+    by_ends = _by_ends(items)
+    table = plain_table("#", "trial", "layout", "MFU", "step", "memory")
+    for item, label in zip(items, labels, strict=True):
+        measured, predicted = item["measured"], item["predicted"]
+        step = f"{format_seconds(measured['step_time_s'])}{_interval(measured)}"
+        table.add_row(
+            str(item["rank"]),
+            trial_number(item["id"]),
+            label,
+            f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted, by_ends=by_ends)})",
+            f"{step}\n({_step(predicted)})",
+            f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
+        )
+    notes = f"Measured, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
+    head = Text.assemble(("ranking by measured MFU", "bold"), f", all layouts: {common}")
+    return Group(head, table, Text(notes, style="dim"))
+
+
+def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
+    """The labels without the words that all share, and those words: what differs is what is being compared."""
+    words = [label.split() for label in labels]
+    common = [word for word in words[0] if all(word in other for other in words)] if words else []
+    if len(words) < 2:
+        return list(labels), "-"
+    short = [" ".join(word for word in label if word not in common) or "(as all)" for label in words]
+    return short, " ".join(common) or "-"
+
+
+def trial_number(trial_id: str) -> str:
+    """The end of a trial's id, which it alone has in its sweep: ``0003`` of ``sw-k3v7q2mxn5-0003``."""
+    return trial_id.rsplit("-", 1)[-1]
+
+
+def _shares(predicted: dict[str, Any]) -> str:
+    """``comp 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
+    step_time, total_s = predicted["step_time"], predicted["step_time_s"]
+    shares = {word: sum(step_time[key] for key in keys) / total_s for word, keys in _PARTS.items()}
+    return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= 0.01)
+
+
+def _by_ends(items: Sequence[dict[str, Any]]) -> bool:
+    """Whether one interval is too wide for ±: then the whole column is written by its ends."""
+    return any(is_wide(item["predicted"]["relative_error"]) for item in items)
+
+
+def _mfu(predicted: dict[str, Any], *, by_ends: bool) -> str:
+    return expected_mfu(predicted["mfu"], predicted["relative_error"], by_ends=by_ends)
+
+
+def _step(predicted: dict[str, Any]) -> str:
+    return expected_seconds(predicted["step_time_s"], predicted["relative_error"])
+
+
+def _fit(predicted: dict[str, Any]) -> str:
+    """How likely the layout is to fit; yes or no where that is not known."""
+    likely = predicted["fit_probability"]
+    if likely is None:
+        return "yes" if predicted["fits"] else "no"
+    return ">99 %" if likely >= 0.995 else percent(likely)
+
+
+def _interval(measured: dict[str, Any]) -> str:
+    """Half the interval as a share of the step, as predictions give theirs; fewer than six steps have none."""
+    interval_s = measured["step_time_interval_s"]
+    return "" if interval_s is None else f" ± {100 * interval_s / measured['step_time_s']:.2g} %"
+
+
+def _caveats(items: Sequence[dict[str, Any]]) -> str:
+    """What a reader of measured numbers should know about how they came about."""
+    measured = [item["measured"] for item in items]
+    floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
+    num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
+    num_disturbed = sum(m["num_disturbed"] for m in measured)
+    said = [
+        f"Equal runs differ by up to {percent(max(floors))}." if floors else "",
+        f"{num_extrapolated} extrapolated from fewer layers." if num_extrapolated else "",
+        f"{num_disturbed} disturbed runs thrown away." if num_disturbed else "",
+    ]
+    return "".join(f" {sentence}" for sentence in said if sentence)
+
+
+def _error(items: Sequence[dict[str, Any]]) -> str:
+    """What ± means, and whether it was measured on this kind of device."""
+    interval = "± is the 80 % interval"
+    return (
+        interval
+        if all(item["predicted"]["validated"] for item in items)
+        else f"{interval}, not validated on this device"
+    )

@@ -1,0 +1,184 @@
+"""The devices of this machine, each with one trial at a time: two would disturb each other's measurements."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.detect import visible_gpus
+from autotuner.launch.ranks import CannotRun, launcher_work
+from autotuner.ports import Launcher, TrialWatcher
+
+__all__ = ["CORES", "DevicePool", "ExclusiveLauncher"]
+
+CORES = "cpu"
+"""All cores together are one device: trials on different ones share caches and the memory's bandwidth."""
+
+_POLL_S = 0.2
+
+
+class DevicePool:
+    """The devices of this machine: all its cores as one, and its GPUs.
+
+    Args:
+        gpus: Names them as ``CUDA_VISIBLE_DEVICES`` would.
+        lock_folder: Where a file per device is locked, so that other processes with the same folder keep off; without,
+            the pool knows of its own trials only. The kernel drops such a lock (flock) with its holder.
+    """
+
+    def __init__(
+        self, gpus: Callable[[], Sequence[str]] = visible_gpus, *, lock_folder: Callable[[], Path] | None = None
+    ) -> None:
+        self._find_gpus = gpus
+        self._found_gpus: tuple[str, ...] = ()
+        self._lock_folder = lock_folder
+        self._mutex = threading.Lock()
+        self._taken: dict[str, FileLock | None] = {}
+        self._claims: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def of_this_machine(cls) -> DevicePool:
+        """The devices that all launchers of this user on this machine share."""
+        return cls(lock_folder=_lock_folder)
+
+    def capacity(self, cluster: Cluster) -> int:
+        """How many trials of that cluster's size find devices of their own at once; at least 1."""
+        if cluster.accelerator.kind == "cpu":
+            return 1
+        return max(1, self.num_gpus // cluster.world_size)
+
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs there are, in use or not."""
+        return len(self._gpus())
+
+    def _gpus(self) -> tuple[str, ...]:
+        """The driver is asked until it answers with one: asking starts a process."""
+        self._found_gpus = self._found_gpus or tuple(self._find_gpus())
+        return self._found_gpus
+
+    @contextmanager
+    def claim(self, spec: TrialSpec, watcher: TrialWatcher) -> Iterator[tuple[str, ...] | Stopped]:
+        """Devices for the ranks of a trial, waited for as long as others have them, and given back at the end.
+
+        A claim inside another of the same trial has the same devices. Where a trial has more ranks than the machine has
+        GPUs, it gets them all.
+
+        Returns:
+            Names of the devices, or the watcher's answer if it wanted a stop meanwhile.
+
+        Raises:
+            CannotRun: The files that are locked cannot be made.
+        """
+        if inherited := self._claims.get(spec.trial_id):
+            yield inherited
+            return
+        devices = self._wait(spec, watcher)
+        if isinstance(devices, Stopped):
+            yield devices
+            return
+        self._claims[spec.trial_id] = devices
+        try:
+            yield devices
+        finally:
+            del self._claims[spec.trial_id]
+            self._give_back(devices)
+
+    def _wait(self, spec: TrialSpec, watcher: TrialWatcher) -> tuple[str, ...] | Stopped:
+        names = (CORES,) if spec.device == "cpu" else self._gpus()
+        num_devices = 1 if spec.device == "cpu" else min(spec.layout.world_size, len(names))
+        is_told = False
+        while (devices := self._try(names, num_devices)) is None:
+            if not is_told:
+                watcher.on_note("waits until trials that run on this machine have ended")
+                is_told = True
+            if stopped := watcher.stop_requested():
+                return stopped
+            time.sleep(_POLL_S)
+        return devices
+
+    def _try(self, names: Sequence[str], num_devices: int) -> tuple[str, ...] | None:
+        """So many of the devices, or None where fewer are free."""
+        found: list[str] = []
+        try:
+            with self._mutex, launcher_work():
+                for name in names:
+                    if len(found) < num_devices and self._take(name):
+                        found.append(name)
+        finally:
+            if len(found) < num_devices:
+                self._give_back(found)
+        return tuple(found) if len(found) == num_devices else None
+
+    def _take(self, name: str) -> bool:
+        if name in self._taken:
+            return False
+        lock = None
+        if self._lock_folder is not None:
+            path = self._lock_folder() / f"{name.replace('/', '-')}.lock"
+            lock = FileLock(path, thread_local=False, fallback_to_soft=False)
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                return False
+        self._taken[name] = lock
+        return True
+
+    def _give_back(self, devices: Sequence[str]) -> None:
+        with self._mutex:
+            for name in devices:
+                if lock := self._taken.pop(name):
+                    lock.release()
+
+
+class ExclusiveLauncher:
+    """Any launcher on this machine, with devices for each trial that no other trial uses meanwhile.
+
+    A trial keeps them through all runs that ``RepeatingLauncher`` makes of it, and no time limit counts the waiting.
+    """
+
+    def __init__(self, launcher: Launcher, devices: DevicePool) -> None:
+        self._launcher = launcher
+        self._devices = devices
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Why the launcher inside refuses the cluster, if it does."""
+        return self._launcher.refuses(cluster)
+
+    def capacity(self, cluster: Cluster) -> int:
+        """No more than find devices of their own, and than the launcher has room for."""
+        return min(self._devices.capacity(cluster), self._launcher.capacity(cluster))
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Wait for devices, then run the trial; the watcher's answer if it wants a stop meanwhile."""
+        try:
+            with self._devices.claim(spec, watcher) as devices:
+                return devices if isinstance(devices, Stopped) else self._launcher.run(spec, watcher)
+        except CannotRun as error:
+            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot lock this machine's devices: {error}")
+
+    def close(self) -> None:
+        """Close the launcher inside."""
+        self._launcher.close()
+
+
+def _lock_folder() -> Path:
+    """Where the launchers of this user on this machine lock its devices; made where it is missing, for nobody else.
+
+    Raises:
+        CannotRun: Somebody else has made it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"autotuner-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise CannotRun(f"{folder} belongs to somebody else")
+    return folder

@@ -1,0 +1,75 @@
+"""Follows the ranks of a trial while they run, wherever that is: passes their steps on and sees what ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.domain.trial import StepReport, Stopped, TrialSpec
+from autotuner.launch.ranks import Ranks, launcher_work
+from autotuner.launch.reports import Reports
+from autotuner.launch.verdict import is_complete
+from autotuner.ports import TrialWatcher
+
+__all__ = ["GRACE_S", "Ending", "follow"]
+
+GRACE_S = 3.0
+"""What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo and torchrun were seen to need
+about one second."""
+
+_POLL_S = 0.05
+
+Ending = Stopped | Literal["measured", "failed", "timeout", "ended"]
+"""What made a launcher end a trial: the watcher's wish, a complete result, a rank's failure, the time limit, or that
+the ranks were gone."""
+
+
+def follow(spec: TrialSpec, ranks: Ranks, reports: Reports, watcher: TrialWatcher, *, deadline: float) -> Ending:
+    """Pass steps on until the whole result is there, the ranks are gone, the watcher wants a stop, or time is up.
+
+    Args:
+        spec: The trial.
+        ranks: Started; they are not ended here.
+        reports: What they write.
+        watcher: What it raises comes out as it is.
+        deadline: On the monotonic clock.
+
+    Raises:
+        CannotRun: The reports cannot be read.
+    """
+    peers_leave_by = float("inf")
+    while not (seen := _look(ranks, reports)).have_ended:
+        for step in seen.steps:
+            watcher.on_step(step)
+        if is_complete(spec, reports):
+            return "measured"
+        if stopped := watcher.stop_requested():
+            return stopped
+        now = time.monotonic()
+        if now >= deadline:
+            return "timeout"
+        if seen.has_failed:  # the others may say what they saw, then they are ended
+            peers_leave_by = min(peers_leave_by, now + GRACE_S)
+        if now >= peers_leave_by:
+            return "failed"
+        time.sleep(_POLL_S)
+    return "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What there was to see of the ranks at one moment."""
+
+    have_ended: bool
+    has_failed: bool = False
+    steps: Sequence[StepReport] = ()
+
+
+def _look(ranks: Ranks, reports: Reports) -> _Seen:
+    with launcher_work():
+        if ranks.ended():
+            return _Seen(have_ended=True)  # what they reported last is read when they have been ended for certain
+        steps = reports.new_steps()
+        return _Seen(have_ended=False, has_failed=bool(reports.failures or ranks.deaths()), steps=steps)

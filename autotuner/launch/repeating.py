@@ -1,0 +1,155 @@
+"""RepeatingLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.pooling import pooled
+from autotuner.launch.proxy import extrapolated, proxies
+from autotuner.ports import Launcher, TrialWatcher
+
+__all__ = ["RepeatingLauncher"]
+
+_LEAST_S = 0.001
+"""A time limit has to be above 0."""
+
+
+class RepeatingLauncher:
+    """Any launcher, with a trial run again where others disturbed it, for its noise floor, or at two depths instead.
+
+    All runs of a trial share its time limit; an optional one that would not fit is left out. The watcher is asked for a
+    stop during each and told of each, but hears the steps of the first run of the whole model only: a trial has one row
+    of steps, and the pruner compares like with like.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Why the launcher inside refuses the cluster, if it does."""
+        return self._launcher.refuses(cluster)
+
+    def capacity(self, cluster: Cluster) -> int:
+        """How many trials the launcher inside has room for."""
+        return self._launcher.capacity(cluster)
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Run the trial, or its proxies, until the settings are content."""
+        runs = _Runs(self._launcher, deadline=time.monotonic() + spec.settings.timeout_s)
+        depths = proxies(spec)
+        if depths is None:
+            return runs.repeated(spec, watcher)
+        measured: list[Measurement] = []
+        for proxy in depths:
+            watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
+            outcome = runs.repeated(proxy, _without_steps(watcher))
+            if not isinstance(outcome, Measurement):
+                return _at_depth(outcome, proxy, spec)
+            measured.append(outcome)
+        shallow, deep = measured
+        return extrapolated(spec, shallow, deep)
+
+    def close(self) -> None:
+        """Close the launcher inside."""
+        self._launcher.close()
+
+
+class _Runs:
+    """The runs of one trial, which end by the same moment of the monotonic clock."""
+
+    def __init__(self, launcher: Launcher, *, deadline: float) -> None:
+        self._launcher = launcher
+        self._deadline = deadline
+        self._longest_s = 0.0
+
+    def repeated(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        """The trial ``num_runs`` times, each on fresh ranks; only the first may fail it."""
+        first = self._undisturbed(spec, watcher)
+        if not isinstance(first, Measurement):
+            return first
+        runs = [first]
+        while len(runs) < spec.settings.num_runs and self._has_time():
+            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, for the noise between equal runs")
+            outcome = self._undisturbed(spec, _without_steps(watcher))
+            if isinstance(outcome, Stopped):
+                return outcome
+            if isinstance(outcome, TrialFailure):
+                break
+            runs.append(outcome)
+        return pooled(runs)
+
+    def _undisturbed(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        """The trial once, or the least disturbed of as many runs as it takes and may take."""
+        best = self._once(spec, watcher)
+        for num_disturbed in range(1, spec.settings.max_repeats + 1):
+            if not isinstance(best, Measurement) or not _is_disturbed(best, spec) or not self._has_time():
+                break
+            watcher.on_note(_why_again(best, num_disturbed, spec.settings.max_repeats))
+            outcome = self._once(spec, _without_steps(watcher))
+            if isinstance(outcome, Stopped):
+                return outcome
+            if isinstance(outcome, Measurement):
+                best = replace(min(best, outcome, key=_foreign_share), num_disturbed=num_disturbed)
+        return best
+
+    def _once(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        started_at = time.monotonic()
+        if self._longest_s:
+            left_s = max(_LEAST_S, self._deadline - started_at)
+            spec = replace(spec, settings=replace(spec.settings, timeout_s=left_s))
+        outcome = self._launcher.run(spec, watcher)
+        self._longest_s = max(self._longest_s, time.monotonic() - started_at)
+        return outcome
+
+    def _has_time(self) -> bool:
+        """Whether a run fits that takes as long as the longest so far."""
+        return time.monotonic() + self._longest_s < self._deadline
+
+
+class _StopsOnly:
+    """A watcher that hears notes and may stop the trial, but hears no steps."""
+
+    def __init__(self, watcher: TrialWatcher) -> None:
+        self._watcher = watcher
+
+    def on_step(self, step: StepReport) -> None:
+        pass
+
+    def on_note(self, note: str) -> None:
+        self._watcher.on_note(note)
+
+    def stop_requested(self) -> Stopped | None:
+        return self._watcher.stop_requested()
+
+
+def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
+    return watcher if isinstance(watcher, _StopsOnly) else _StopsOnly(watcher)
+
+
+def _is_disturbed(measurement: Measurement, spec: TrialSpec) -> bool:
+    """Whether others used more of the cores than the settings let them.
+
+    A trial on GPUs computes elsewhere, and the trials beside it on the other GPUs use the same cores: it never is.
+    """
+    return spec.device == "cpu" and measurement.foreign_cpu_share > spec.settings.max_foreign_share
+
+
+def _why_again(least_disturbed: Measurement, number: int, most: int) -> str:
+    share_percent = 100.0 * least_disturbed.foreign_cpu_share
+    others = f"others used {share_percent:.0f} % of the machine's CPU time"
+    return f"repeat {number} of at most {most}: {others}" + (", at the least, so far" if number > 1 else "")
+
+
+def _foreign_share(measurement: Measurement) -> float:
+    return measurement.foreign_cpu_share
+
+
+def _at_depth(outcome: TrialFailure | Stopped, proxy: TrialSpec, whole: TrialSpec) -> TrialFailure | Stopped:
+    """The outcome of a proxy as the whole trial's: a failure says with how many layers it came."""
+    if isinstance(outcome, Stopped):
+        return outcome
+    depth = f"with {proxy.model.num_layers} of {whole.model.num_layers} layers"
+    return replace(outcome, message=f"{depth}: {outcome.message}")

@@ -1,0 +1,89 @@
+"""Questions that only torch can answer, asked of a process of their own: the service never imports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from autotuner.domain.choice import Precision
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.dry_run import DryRun, DryRunRequest
+from autotuner.domain.profile import DeviceProfile, Measurements, ProfileRequest
+from autotuner.domain.profile_fit import fit_profile
+from autotuner.domain.wire import dumps, loads
+from autotuner.errors import AutotunerError, InvalidInput
+
+__all__ = ["ask_torch", "dry_run", "gemm_flop_per_s", "profile_of"]
+
+_DRY_RUN_TIMEOUT_S = 3600.0
+"""An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""
+
+_PROFILE_TIMEOUT_S = 600.0
+_GEMM_TIMEOUT_S = 45.0
+_EXIT_REFUSED = 2
+
+
+def ask_torch(module: str, question: str, *, timeout_s: float) -> str:
+    """The last line that ``python -m module`` prints when it is given the question on its standard input.
+
+    Raises:
+        InvalidInput: The process refused the question, or torch is not installed.
+        AutotunerError: It broke, or took too long.
+    """
+    command = [sys.executable, "-m", module]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, input=question, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AutotunerError(f"{module} had no answer after {timeout_s:.0f} s") from error
+    if done.returncode == 0:
+        return done.stdout.splitlines()[-1]
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if "No module named 'torch'" in last:
+        raise InvalidInput("torch", None, "is not installed here; see the extra `trials` of pyproject.toml")
+    if done.returncode == _EXIT_REFUSED:
+        raise InvalidInput(module, "as given", last)
+    raise AutotunerError(f"{module} failed: {last}")
+
+
+def dry_run(request: DryRunRequest) -> DryRun:
+    """What the ranks of a layout would hold and compute at full size.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: The run broke.
+    """
+    return loads(DryRun, ask_torch("trials.dry_run.dry_run", dumps(request), timeout_s=_DRY_RUN_TIMEOUT_S))
+
+
+def profile_of(cluster: Cluster, *, name: str, measured_at: float, quick: bool = False) -> DeviceProfile:
+    """What the devices of a cluster of one node, this machine, reach when all are busy.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: A rank died, or they took too long.
+    """
+    accelerator = cluster.accelerator
+    is_cpu = accelerator.kind == "cpu"
+    num_ranks = min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
+    request = ProfileRequest(device="cpu" if is_cpu else "cuda", num_ranks=num_ranks, quick=quick)
+    answer = ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S)
+    # a data sheet's peaks are what shares are of; a core has none
+    peaks = {} if is_cpu else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
+    measured = loads(Measurements, answer)
+    return fit_profile(measured, name=name, measured_at=measured_at, num_ranks=num_ranks, peaks=peaks)
+
+
+def gemm_flop_per_s() -> tuple[float, float]:
+    """FLOP/s of one core in fp32 and in bf16 while all cores multiply, by the trial job's own code.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: The cores are too busy to be measured.
+    """
+    rates = json.loads(ask_torch("trials.benchmarks.gemm", "", timeout_s=_GEMM_TIMEOUT_S))
+    return float(rates["fp32_flop_per_s"]), float(rates["bf16_flop_per_s"])

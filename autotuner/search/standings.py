@@ -1,0 +1,94 @@
+"""Standings: what a ranking cannot tell apart, from how well each step time is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats
+from autotuner.ports import RankedTime
+
+__all__ = ["Standing", "standings"]
+
+_Z95 = 1.96
+"""Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
+
+_RANGE_OF_TWO = 1.128
+"""Expected distance of two normal draws, in standard deviations: d2 of any table of control charts."""
+
+_LEAST_DEVIATION = 1e-4
+"""Relative deviation below which step times are taken to be known exactly."""
+
+_CONTENDING = 6.0
+"""Deviations within which a trial may still be the best; beyond them its probability is below 1e-8."""
+
+_GRID = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How sure a trial's place is.
+
+    Attributes:
+        probability_best: That this trial's layout is the fastest of those ranked, 0..1; they sum to 1.
+        tied_with_best: Its step time differs from that of the first by no more than chance makes them differ, 95 times
+            in 100.
+    """
+
+    probability_best: float
+    tied_with_best: bool
+
+
+def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
+    """The standing of every ranked trial of a sweep by its id, the first of the ranking first.
+
+    A median is known within its own interval; on top of that equal runs differ by the sweep's noise floor, which one
+    run cannot see. Errors of the logarithms count as normal and independent.
+    """
+    if not times:
+        return {}
+    log_s = np.log([time.step_time_s for time in times])
+    deviations = _deviations(times)
+    chances = _chances_to_be_least(log_s, deviations)
+    apart = np.abs(log_s - log_s[0]) / np.hypot(deviations, deviations[0])
+    return {
+        time.trial_id: Standing(probability_best=float(chance), tied_with_best=bool(distance <= _Z95))
+        for time, chance, distance in zip(times, chances, apart, strict=True)
+    }
+
+
+def _deviations(times: Sequence[RankedTime]) -> Floats:
+    """Standard deviation of the log of each step time."""
+    floors = [time.noise_floor for time in times if time.noise_floor is not None]
+    between_runs = max(floors, default=0.0) / _RANGE_OF_TWO
+    within_run = np.array([(time.step_time_interval_s or 0.0) / time.step_time_s / _Z95 for time in times])
+    deviations: Floats = np.maximum(np.hypot(within_run, between_runs), _LEAST_DEVIATION)
+    return deviations
+
+
+def _chances_to_be_least(means: Floats, deviations: Floats) -> Floats:
+    """Probability that each of some independent normal quantities is the least of them.
+
+    The integral of the density of one times the probabilities that the others lie above, by the trapezoidal rule over
+    those that contend; what the rule is off by is shared out.
+    """
+    highest = (means + _CONTENDING * deviations).min()
+    contends = np.flatnonzero(means - _CONTENDING * deviations <= highest)
+    mean, deviation = means[contends], deviations[contends]
+    grid = np.linspace((mean - _CONTENDING * deviation).min(), highest, _GRID)
+    z = (grid - mean[:, None]) / deviation[:, None]
+    log_above = np.log(np.maximum(_upper_tail(z), 1e-300))
+    log_density = -(z**2) / 2 - np.log(deviation)[:, None]
+    weights = np.exp(log_density + log_above.sum(axis=0) - log_above).sum(axis=1)
+    chances = np.zeros(len(means))
+    chances[contends] = weights / weights.sum()
+    return chances
+
+
+def _upper_tail(z: Floats) -> Floats:
+    """Probability of a standard normal above each value."""
+    tails: Floats = np.vectorize(math.erfc)(z / math.sqrt(2)) / 2
+    return tails

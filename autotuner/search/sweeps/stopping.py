@@ -1,0 +1,80 @@
+"""When a sweep is over: its budgets, its patience, a machine on which nothing runs, and how that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotuner.domain.objective import WORTHWHILE_GAIN
+from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, Trial
+from autotuner.units import format_seconds
+
+__all__ = ["Finish", "finish", "no_improvement", "nothing_runs", "percent", "spent"]
+
+_MAX_FAULTS_IN_A_ROW = 8
+"""Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """End the sweep."""
+
+    state: SweepState
+    reason: StopReason
+    detail: str
+
+
+def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
+    """The end of a sweep for that reason; one that measured nothing has failed, whatever ended it."""
+    if any(trial.measurement for trial in trials):
+        return Finish(state=SweepState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
+    deaths = [trial.failure.kind for trial in trials if trial.failure]
+    memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
+    return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
+
+
+def spent(request: SweepRequest, *, elapsed_s: float, accelerator_hours: float) -> tuple[StopReason, str] | None:
+    """Which of the budgets that pass while trials run is used up: wall-clock time or accelerator-hours."""
+    budget = request.budget
+    if budget.wall_clock_s is not None and elapsed_s >= budget.wall_clock_s:
+        return StopReason.TIME_BUDGET, f"{format_seconds(elapsed_s)} of {format_seconds(budget.wall_clock_s)} passed"
+    if budget.accelerator_hours is not None and accelerator_hours >= budget.accelerator_hours:
+        used = f"{accelerator_hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
+        return StopReason.ACCELERATOR_HOURS_BUDGET, used
+    return None
+
+
+def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """Whether the last trials all died of something that layouts do not cause."""
+    faults = 0
+    for trial in ended:
+        is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
+        faults = faults + 1 if is_fault else 0
+    if faults < _MAX_FAULTS_IN_A_ROW:
+        return None
+    return StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials died, none for lack of memory"
+
+
+def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """Whether patience is out: so many trials in a row did not beat the best that came before them."""
+    best, since = 0.0, 0
+    for trial in ended:
+        value = request.objective.value(trial.measurement) if trial.measurement and trial.is_ranked else 0.0
+        since = 0 if value > best * (1 + WORTHWHILE_GAIN) else since + 1
+        best = max(best, value)
+    if request.budget.patience is None or not best or since < request.budget.patience:
+        return None
+    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by {100 * WORTHWHILE_GAIN:g} %"
+
+
+def percent(share: float) -> str:
+    """``1.25 %``."""
+    return f"{100 * share:.2f} %"
+
+
+def _noise(trials: Sequence[Trial]) -> str:
+    """What differences of step times mean little, where a trial ran more than once."""
+    floors = [trial.measurement.noise_floor for trial in trials if trial.measurement]
+    known = [floor for floor in floors if floor is not None]
+    return f"; equal runs differed by up to {percent(max(known))}" if known else ""

@@ -1,0 +1,247 @@
+"""SweepRun: keeps as many trials of one sweep running as the plan wants and the launcher has room for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+
+import structlog
+
+from autotuner.domain.legality import RULES, TRIAL_RULES, reasons
+from autotuner.domain.loss_gate import GateOutcome, GateResult
+from autotuner.domain.sweep import Sweep
+from autotuner.domain.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
+from autotuner.errors import LeaseLost
+from autotuner.ports import Clock, Launcher
+from autotuner.search.sweeps.gating import run_gate
+from autotuner.search.sweeps.lease import Lease
+from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
+
+__all__ = ["SweepRun"]
+
+_NOISE_RUNS = 2
+"""The fewest runs that can differ."""
+
+_POLL_S = 0.2
+"""How long a request to stop may wait while trials run that do not ask."""
+
+_log = structlog.get_logger(__name__)
+
+
+class SweepRun:
+    """A claimed sweep from its next trial to its end.
+
+    Trials run on threads of their own, since a launcher's ``run`` returns when its trial has ended. The plan is asked
+    and told under one lock; every thread may write to the store.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        lease: Lease,
+        launcher: Launcher,
+        clock: Clock,
+        *,
+        trials: Sequence[Trial],
+        shutdown: threading.Event,
+    ) -> None:
+        self._sweep = sweep
+        self._lease = lease
+        self._launcher = launcher
+        self._clock = clock
+        self._shutdown = shutdown
+        self._plan = SweepPlan(sweep.request, trials, started_at=sweep.started_at or clock.now())
+        self._planning = threading.RLock()
+        self._abandoned = threading.Event()
+        room = launcher.capacity(sweep.request.job.cluster)
+        self._num_parallel = min(sweep.request.max_parallel_trials, room)
+
+    def run(self) -> Finish | None:
+        """Run trials until the plan says that the sweep is over; None when it was told to stop before.
+
+        Raises:
+            LeaseLost: Another worker has the sweep.
+        """
+        with ThreadPoolExecutor(self._num_parallel, thread_name_prefix="autotuner-trial") as pool, self._all_or_none():
+            running: set[Future[None]] = set()
+            while not self._is_over():
+                instruction = Wait() if len(running) == self._num_parallel else self._next()
+                match instruction:
+                    case Finish():
+                        return instruction
+                    case RunTrial():
+                        running.add(pool.submit(self._try, instruction))
+                    case RunGate():
+                        running.add(pool.submit(self._gate, instruction))
+                    case Wait():
+                        running = _without_ended(running)
+            while running:
+                running = _without_ended(running)
+        if self._lease.is_lost:
+            raise LeaseLost(self._sweep.id, "this worker")
+        return None
+
+    def _is_over(self) -> bool:
+        self._lease.renew_if_due()
+        return self._shutdown.is_set() or self._lease.is_lost or self._lease.cancel_requested
+
+    def _next(self) -> RunTrial | RunGate | Wait | Finish:
+        with self._planning:
+            instruction = self._plan.next(self._clock.now())
+            if isinstance(instruction, RunGate):
+                self._plan.gate_started(instruction.trial, self._clock.now())
+            return instruction
+
+    @contextmanager
+    def _all_or_none(self) -> Iterator[None]:
+        """An error of one trial's thread ends the others, before it goes on its way."""
+        try:
+            yield
+        except BaseException:
+            self._abandoned.set()
+            raise
+
+    # ------------------------------------------------------------------ on a trial's thread
+    def _try(self, order: RunTrial) -> None:
+        queued = order.stored or self._lease.add_trial(order.number, order.layout, order.prediction)
+        running = self._lease.start(queued)
+        with self._planning:
+            spec = self._spec(running)
+            self._plan.started(running)
+        outcome: Outcome
+        if self._plan.may_run(queued):
+            outcome = self._launched(spec, _Watcher(self, running))
+        else:
+            message = f"interrupted {queued.attempts} times; the service dies when it runs"
+            outcome = TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
+        ended = self._lease.finish(running, outcome)
+        _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
+        with self._planning:
+            if ended.state.finished:
+                self._plan.finished(ended)
+            else:
+                self._plan.given_back(ended.number)
+
+    def _gate(self, order: RunGate) -> None:
+        trial, began_at = order.trial, self._clock.now()
+        found = self._gate_result(order)
+        if isinstance(found, GateResult):
+            hours = (self._clock.now() - began_at) * trial.layout.world_size / 3600
+            trial = self._lease.add_gate(trial, found.having_cost(hours))
+            _log.info("trial.gated", trial=trial.id, outcome=found.outcome.value, detail=found.detail)
+        with self._planning:
+            self._plan.gate_ended(trial)
+
+    def _gate_result(self, order: RunGate) -> GateResult | Stopped:
+        request = self._sweep.request
+        broken = reasons(order.reference, request.job, (*RULES, *TRIAL_RULES))
+        if broken:
+            detail = f"the reference {order.reference} cannot run here: {broken[0].message}"
+            outcome, tolerance = GateOutcome.NOT_GATED, request.loss_gate.tolerance
+            return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
+        spec, watcher = self._spec(order.trial), _Watcher(self, order.trial)
+        return run_gate(self._launcher, spec, order.reference, request.loss_gate, watcher)
+
+    def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:
+        """How the trial ended; a launcher that broke fails this trial, and the sweep goes on."""
+        try:
+            return self._launcher.run(spec, watcher)
+        except Exception as error:
+            if error is watcher.error:
+                raise
+            _log.exception("launcher.error", trial=spec.trial_id)
+            message = f"the launcher failed: {type(error).__name__}: {error}"
+            return TrialFailure(kind=FailureKind.CRASH, message=message)
+
+    def _spec(self, trial: Trial) -> TrialSpec:
+        """What to run; the first trial that is measured runs twice, so that the sweep knows its noise floor."""
+        request, accelerator = self._sweep.request, self._sweep.request.job.cluster.accelerator
+        settings, on_cpu, reference = request.trial, accelerator.kind == "cpu", self._plan.reference_flop_per_s
+        if self._plan.tells_noise(trial.number):
+            settings = replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS))
+        is_known = accelerator.peak_is_measured or not on_cpu
+        return TrialSpec(
+            trial_id=trial.id,
+            model=request.job.model,
+            workload=request.job.workload,
+            layout=trial.layout,
+            device="cpu" if on_cpu else "cuda",
+            settings=settings,
+            seed=request.seed,
+            reference_flop_per_s=reference,
+            precision_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if is_known else None,
+            memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
+        )
+
+    # ------------------------------------------------------------------ what watchers ask
+    def heard(self, trial: Trial, step: StepReport) -> Stopped | None:
+        """Store a step; an answer if the trial loses by it."""
+        self._lease.add_step(trial, step)
+        with self._planning:
+            return self._plan.reported(trial.number, step)
+
+    def noted(self, trial: Trial, note: str) -> None:
+        """Store a note."""
+        self._lease.add_note(trial, note)
+
+    def reason_to_end(self) -> Stopped | None:
+        """Why everything that runs should end, if it should."""
+        if self._abandoned.is_set() or self._shutdown.is_set():
+            return Stopped(reason="shutdown")
+        self._lease.renew_if_due()
+        if self._lease.is_lost:
+            return Stopped(reason="lease_lost")
+        if self._lease.cancel_requested:
+            return Stopped(reason="cancelled", detail="cancelled by request")
+        with self._planning:
+            return self._plan.overspent(self._clock.now())
+
+
+class _Watcher:
+    """Follows one trial for a sweep's run, and knows when it should end.
+
+    Attributes:
+        error: What a method raised, so that it can be told from an error of the launcher.
+    """
+
+    def __init__(self, run: SweepRun, trial: Trial) -> None:
+        self._run = run
+        self._trial = trial
+        self._stop: Stopped | None = None
+        self.error: Exception | None = None
+
+    def on_step(self, step: StepReport) -> None:
+        self._remembering(lambda: self._run.heard(self._trial, step))
+
+    def on_note(self, note: str) -> None:
+        self._remembering(lambda: self._run.noted(self._trial, note))
+
+    def stop_requested(self) -> Stopped | None:
+        self._remembering(self._run.reason_to_end)
+        return self._stop
+
+    def _remembering(self, ask: Callable[[], Stopped | None]) -> None:
+        try:
+            answer = ask()
+        except LeaseLost:
+            answer = Stopped(reason="lease_lost")
+        except Exception as error:
+            self.error = error
+            raise
+        if answer is not None and (self._stop is None or answer.reason == "lease_lost"):
+            self._stop = answer
+
+
+def _without_ended(running: set[Future[None]]) -> set[Future[None]]:
+    """Those still running after a moment, or after one has ended.
+
+    Raises:
+        Exception: What an ended one raised.
+    """
+    ended, still = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+    for future in ended:
+        future.result()
+    return still

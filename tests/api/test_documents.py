@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from api.documents import Document, GivenFields, NameOrObject
+from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
+from autotuner.domain.choice import Recompute
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.layout import Layout
+from autotuner.domain.model import TransformerSpec
+from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.sweep import SweepRequest
+from autotuner.domain.trial import Measurement
+from autotuner.domain.wire import to_dict
+from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A sample."""
+
+    size: int
+    memory_bytes: int = 1
+    rate_per_s: float = 1.0
+    recompute: tuple[Recompute, ...] = (Recompute.NONE,)
+    layout: Layout = field(default_factory=Layout)
+    model: NameOrObject[TransformerSpec] = ""
+    space: Annotated[dict[str, Any], GivenFields(SearchSpace)] = field(default_factory=dict)
+
+
+SAMPLE: TypeAdapter[Sample] = TypeAdapter(Document[Sample])
+
+
+def read(**values: Any) -> Sample:
+    return SAMPLE.validate_python({"size": 1} | values)
+
+
+def wrong(**values: Any) -> list[tuple[str, str]]:
+    """Path and kind of every error."""
+    with pytest.raises(ValidationError) as refused:
+        read(**values)
+    return [(".".join(map(str, error["loc"])), error["type"]) for error in refused.value.errors()]
+
+
+def test_a_choice_is_read_and_written_as_its_word() -> None:
+    assert read(recompute=["full"]).recompute == (Recompute.FULL,)
+    assert (
+        TypeAdapter(Document[Layout]).dump_python(Layout(recompute=Recompute.FULL), mode="json")["recompute"] == "full"
+    )
+    assert SAMPLE.json_schema()["$defs"]["Recompute"]["enum"] == list(Recompute.labels())
+
+
+def test_a_name_may_stand_in_the_place_of_an_object() -> None:
+    assert read(model="llama").model == "llama"
+    assert read(model=to_dict(tiny_model())).model == tiny_model()
+    assert {"$ref": "#/$defs/TransformerSpec"} in SAMPLE.json_schema()["properties"]["model"]["oneOf"]
+
+
+def test_of_some_fields_those_are_read_that_were_given() -> None:
+    assert read(space={"micro_batch_size": [1, 2], "recompute": ["none"]}).space == {
+        "micro_batch_size": (1, 2),
+        "recompute": (Recompute.NONE,),
+    }
+
+
+def test_every_error_is_found_at_once() -> None:
+    assert wrong(size=True, colour="red", layout={"recompute": "ful", "compiled": 1}, space={"micro": [1]}) == [
+        ("size", "int_type"),
+        ("layout.recompute", "one_of"),
+        ("layout.compiled", "bool_type"),
+        ("space.micro", "unexpected_keyword_argument"),
+        ("colour", "unexpected_keyword_argument"),
+    ]
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.0, float("nan"), 2**31, None])
+def test_a_whole_number_is_no_other_kind_of_value_and_has_bounds(value: object) -> None:
+    assert [path for path, _ in wrong(size=value)] == ["size"]
+
+
+@pytest.mark.parametrize("value", [True, "1", float("inf"), 1e31, 10**400, None])
+def test_a_number_is_no_other_kind_of_value_and_has_bounds(value: object) -> None:
+    assert [path for path, _ in wrong(rate_per_s=value)] == ["rate_per_s"]
+
+
+def test_a_rate_may_be_written_without_a_fraction() -> None:
+    assert read(rate_per_s=10**15).rate_per_s == 1e15
+
+
+def test_only_byte_counts_may_pass_32_bits() -> None:
+    assert read(memory_bytes=2**40).memory_bytes == 2**40
+    assert SAMPLE.json_schema()["properties"]["size"]["maximum"] == 2**31 - 1
+    assert SAMPLE.json_schema()["properties"]["memory_bytes"]["maximum"] == 2**63 - 1
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", 7])
+def test_text_is_what_a_database_can_store(text: object) -> None:
+    assert [path for path, _ in wrong(model=text)]
+
+
+@pytest.mark.parametrize(("cls", "value"), [(SweepRequest, sweep_request()), (Cluster, cpu_cluster())])
+def test_a_document_is_what_the_codec_reads_and_writes(cls: Any, value: Any) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(Document[cls])
+    assert adapter.dump_python(value, mode="json") == to_dict(value)
+    assert adapter.validate_python(to_dict(value)) == value
+
+
+def test_a_loss_that_is_no_number_is_null() -> None:
+    adapter: TypeAdapter[Measurement] = TypeAdapter(Document[Measurement])
+    diverged = measurement(losses=(1.0, float("nan")))
+    assert b'"losses":[1.0,null]' in adapter.dump_json(diverged)
+    assert {"type": "null"} in adapter.json_schema()["properties"]["losses"]["items"]["anyOf"]
+
+
+def dataclasses_below(cls: type[Any]) -> set[type[Any]]:
+    """The class and every dataclass among the types of its fields."""
+    found = {cls}
+    waiting = list(get_type_hints(cls).values())
+    while waiting:
+        hint = waiting.pop()
+        waiting += getattr(hint, "__args__", ())
+        if isinstance(hint, type) and is_dataclass(hint) and hint not in found:
+            found |= dataclasses_below(hint)
+    return found
+
+
+@pytest.mark.parametrize("body", [SweepCreate, PredictionRequest, ExplanationRequest])
+def test_every_number_and_text_of_a_request_has_bounds(body: Any) -> None:
+    schema = TypeAdapter(Document[body]).json_schema()
+    named = {shape["title"]: shape for shape in schema["$defs"].values() if "properties" in shape} | {"": schema}
+    assert {cls.__name__ for cls in dataclasses_below(body)} - {body.__name__} <= named.keys()
+    leaves = [shape for part in named.values() for shape in leaves_of(part["properties"])]
+    assert len(leaves) > 30
+    for leaf in leaves:
+        assert {"integer": "maximum", "number": "maximum", "string": "pattern"}[leaf["type"]] in leaf
+
+
+def leaves_of(shape: Any) -> list[dict[str, Any]]:
+    """The numbers and texts in a JSON schema, without those that are one of some words."""
+    if isinstance(shape, list):
+        return [leaf for item in shape for leaf in leaves_of(item)]
+    if not isinstance(shape, dict):
+        return []
+    if shape.get("type") in ("integer", "number", "string"):
+        return [] if "enum" in shape or "const" in shape else [shape]
+    return [leaf for item in shape.values() for leaf in leaves_of(item)]
+
+
+def test_no_field_of_a_request_is_hidden() -> None:
+    schema = TypeAdapter(Document[SweepCreate]).json_schema()
+    assert schema["properties"].keys() == {spec.name for spec in fields(SweepCreate)}
+    assert schema["additionalProperties"] is False

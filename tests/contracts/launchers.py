@@ -1,0 +1,83 @@
+"""The launchers that tests/contracts/test_launcher.py holds to their contract; a new one needs an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.zygote import Forks
+from autotuner.ports import Launcher
+from tests.builders import cpu_cluster, failure, h100_cluster
+from tests.trials.launching import SHORT, left_over
+
+__all__ = ["LAUNCHERS", "Held"]
+
+_SHORT_LIMIT_S = 10.0
+"""Below it lies the time limit of trials that are to run into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A launcher as the contract suite needs it.
+
+    Attributes:
+        make: A new one, with a directory of its own.
+        capacity: How many trials on ``cluster`` it should have room for.
+        cluster: One of two ranks that it runs trials on.
+        left_over: The processes that are left of a trial with that id, wherever this launcher starts them.
+    """
+
+    make: Callable[[Path], Launcher]
+    capacity: int = 1
+    cluster: Cluster = field(default_factory=cpu_cluster)
+    left_over: Callable[[str], Sequence[object]] = left_over
+
+    def trial(self, trial: TrialSpec) -> TrialSpec:
+        """That trial on this launcher's kind of device."""
+        return replace(trial, device="cpu" if self.cluster.accelerator.kind == "cpu" else "cuda")
+
+
+def pretend(trial: TrialSpec) -> Measurement | TrialFailure:
+    """What the fake does for a trial that would run, for one that is too large, and for one that would not end."""
+    if trial.settings.memory_budget_bytes:
+        return failure(FailureKind.OOM)
+    if trial.settings.measured_steps <= SHORT.measured_steps:
+        return plain_measurement(trial)
+    if trial.settings.timeout_s < _SHORT_LIMIT_S:
+        return failure(FailureKind.TIMEOUT)
+    return plain_measurement(replace(trial, settings=SHORT))  # as far as anybody follows it
+
+
+def _fake(capacity: int = 1) -> Launcher:
+    return FakeLauncher(pretend, capacity=capacity)
+
+
+def _service(work_dir: Path) -> Launcher:
+    """What ``bootstrap`` builds, beside whatever else runs on the machine."""
+    devices = DevicePool()
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices)), devices)
+
+
+def _four_gpus(work_dir: Path) -> Launcher:
+    del work_dir
+    return ExclusiveLauncher(_fake(16), DevicePool(lambda: tuple("0123")))
+
+
+LAUNCHERS = {
+    "fake": Held(lambda work_dir: _fake()),
+    "fake-of-4": Held(lambda work_dir: _fake(4), capacity=4),
+    "fake-of-16": Held(lambda work_dir: _fake(16), capacity=16),
+    "repeating": Held(lambda work_dir: RepeatingLauncher(_fake(4)), capacity=4),
+    "exclusive": Held(lambda work_dir: ExclusiveLauncher(_fake(4), DevicePool())),
+    "exclusive-gpus": Held(_four_gpus, capacity=2, cluster=h100_cluster(num_nodes=1, accelerators_per_node=2)),
+    "forked": Held(_service),
+    "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, Torchrun())),
+}

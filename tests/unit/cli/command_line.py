@@ -1,0 +1,34 @@
+"""The command line as a user runs it: arguments in; text, JSON and an exit code out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.cli import main
+
+__all__ = ["JOB", "CommandLine"]
+
+JOB = ["--model", "llama-3-70b", "--cluster", "h100:64", "--global-batch", "1024", "--seq-len", "8192"]
+
+
+class CommandLine:
+    """Runs commands on a database of its own."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.directory = directory
+        self._capture = capture
+        self.error = ""
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        output, self.error = self._capture.readouterr()
+        assert ended.value.code == code, self.error
+        return output
+
+    def run_json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", code=code))

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.unit.cli.command_line import JOB, CommandLine
+
+
+def test_predict_prints_the_ten_best_layouts_with_the_parts_of_their_steps(cli: CommandLine) -> None:
+    text = cli.run("predict", *JOB)
+    assert "tp" in text
+    assert "comp" in text
+    assert "nothing measured" in text
+    assert [line.split()[0] for line in text.splitlines() if line.strip()[:2].strip().isdigit()] == [
+        str(rank) for rank in range(1, 11)
+    ]
+
+
+def test_predict_as_json_holds_breakdowns_that_sum_to_the_step(cli: CommandLine) -> None:
+    items = cli.run_json("predict", *JOB)["items"]
+    assert len(items) == 10
+    for item in items:
+        parts = item["predicted"]["step_time"].values()
+        assert sum(parts) == pytest.approx(item["predicted"]["step_time_s"])  # floating-point addition
+
+
+def test_predict_says_every_number_with_its_interval(cli: CommandLine) -> None:
+    text = cli.run("predict", *JOB, "--limit", "1")
+    (row,) = [line for line in text.splitlines() if line.startswith(" 1 ")]
+    assert re.search(r"\d ± \d+\.\d %", row)  # MFU, in points
+    assert re.search(r"s ± \d+ %", row)
+    assert "80 % interval" in text
+    assert "not validated" not in text
+    assert "not validated on this device" in cli.run("predict", *JOB[:2], "--cluster", "mi300x:64", *JOB[4:])
+
+
+def test_predict_takes_the_software_that_would_run_it(cli: CommandLine) -> None:
+    torch, other = (
+        cli.run_json("predict", *JOB, "--space", '{"tensor_parallel_degree": [8]}', "--limit", "1", "--stack", stack)
+        for stack in ("torch", "aleph-alpha")  # the second gathers the logits of tensor ranks
+    )
+    assert torch["items"][0]["predicted"]["step_time_s"] != other["items"][0]["predicted"]["step_time_s"]
+
+
+def test_predict_stores_nothing(cli: CommandLine) -> None:
+    cli.run("predict", *JOB)
+    assert list(cli.directory.iterdir()) == []
+
+
+def test_a_config_json_of_hugging_face_is_read(cli: CommandLine) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 4,
+        "vocab_size": 1000,
+    }
+    path = cli.directory / "config.json"
+    path.write_text(json.dumps(config))
+    answer = cli.run_json("predict", "--model", str(path), *JOB[2:])
+    assert answer["items"]

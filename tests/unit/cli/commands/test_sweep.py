@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import tiny_model
+from tests.unit.cli.command_line import JOB, CommandLine
+
+
+def tiny_sweep(directory: Path, *more: str) -> list[str]:
+    """A sweep of the tiny model on two cores."""
+    model = directory / "tiny.json"
+    model.write_text(json.dumps(to_dict(tiny_model())))
+    job = ["--model", str(model), "--cluster", "cpu:2", "--global-batch", "8", "--seq-len", "64"]
+    return ["sweep", *job, "--warmup-steps", "0", "--measured-steps", "1", *more]
+
+
+def test_a_sweep_keeps_the_gain_that_it_should_stop_below(cli: CommandLine) -> None:
+    created = cli.run_json("sweep", *JOB, "--no-wait", "--min-gain", "0.05")
+    assert created["budget"]["min_gain"] == 0.05
+    cli.run("sweep", *JOB, "--no-wait", "--min-gain", "5", code=2)
+    assert "min_gain" in cli.error
+
+
+def test_a_sweep_that_is_not_waited_for_is_queued_shown_and_cancelled(cli: CommandLine) -> None:
+    created = cli.run_json("sweep", *JOB, "--no-wait", "--name", "tonight")
+    assert created["state"] == "queued"
+    assert created["id"] in cli.run("show", created["id"])
+    assert cli.run_json("cancel", created["id"])["state"] == "cancelled"
+
+
+def test_showing_a_sweep_that_is_not_there_says_so(cli: CommandLine) -> None:
+    cli.run("show", "sw-none", code=3)
+    assert "sw-none" in cli.error
+
+
+def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli: CommandLine) -> None:
+    answer = cli.run_json(*tiny_sweep(cli.directory, "--trials", "1"))
+    assert answer["sweep"]["state"] == "complete"
+    assert [item["rank"] for item in answer["ranking"]["items"]] == [1]
+    assert answer["ranking"]["items"][0]["measured"]["mfu"] > 0
+    assert "limited by" in cli.run("explain", answer["trials"]["items"][0]["id"])
+
+
+def test_a_sweep_in_which_nothing_is_measured_ends_with_its_own_exit_code(cli: CommandLine) -> None:
+    text = cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--timeout", "0.5"), code=6)
+    assert "timeout: no result within 500 ms" in text
+
+
+def test_a_sweep_on_devices_that_this_machine_does_not_have_is_refused_with_the_reason(cli: CommandLine) -> None:
+    cli.run("sweep", *JOB[:2], "--cluster", "v100:512", *JOB[4:], "--space", '{"precision": ["fp32"]}', code=2)
+    assert "GPUs" in cli.error
+
+
+def test_a_sweep_without_a_service_says_how_to_watch_it(cli: CommandLine) -> None:
+    cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--timeout", "0.5"), code=6)
+    assert "watch it with `autotuner serve`" in cli.error
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "rules", "explain"])
+def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(cli: CommandLine, command: str) -> None:
+    cli.run(command, "sweeps/x.json", code=2)
+    assert "must be the id of a" in cli.error
+    assert list(cli.directory.iterdir()) == []

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from api import examples
+from autotuner.cli.views.explanation import explanation_view, measurement_view
+from autotuner.cli.views.rankings import prediction_table, ranking_table
+from autotuner.domain.layout import Layout
+from autotuner.domain.wire import to_dict
+from tests.unit.cli.views.printed import predicted, printed
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_number_and_no_word_of_a_layout_is_cut_off(width: int) -> None:
+    views = (
+        prediction_table([predicted(1), predicted(2, Layout())], title="all"),
+        ranking_table(to_dict(examples.ranking_page())["items"]),
+        explanation_view(to_dict(examples.explanation())),
+        measurement_view(to_dict(examples.trial_detail())["measured"]),
+    )
+    for view in views:
+        text = printed(view, width)
+        assert "…" not in text
+        assert max(len(line) for line in text.splitlines()) <= width

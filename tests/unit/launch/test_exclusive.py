@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.bootstrap import build
+from autotuner.domain.layout import Layout
+from autotuner.domain.trial import Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.settings import Settings
+from tests.builders import cpu_cluster, h100_cluster
+from tests.trials.launching import SHORT, Watcher, left_over, spec
+
+GPUS = tuple("01234567")
+STOPPED = Stopped(reason="cancelled")
+
+
+def on_gpus(trial_id: str, num_gpus: int) -> TrialSpec:
+    return spec(trial_id, device="cuda", layout=Layout(data_parallel_replicate_degree=num_gpus))
+
+
+def gpus() -> DevicePool:
+    return DevicePool(lambda: GPUS)
+
+
+def impatient() -> Watcher:
+    """Stops the trial as soon as it is asked."""
+    return Watcher(stop_after=0)
+
+
+@pytest.fixture
+def somebody_else() -> Iterator[None]:
+    """Another service whose trial runs on the machine's cores."""
+    with DevicePool.of_this_machine().claim(spec("somebody-else"), Watcher()) as devices:
+        assert devices == (CORES,)
+        yield
+
+
+def test_trials_that_run_at_once_have_gpus_of_their_own() -> None:
+    pool = gpus()
+    with ExitStack() as claims:
+        held = [claims.enter_context(pool.claim(on_gpus(f"t{n}", 2), impatient())) for n in range(4)]
+    assert sorted(device for devices in held if isinstance(devices, tuple) for device in devices) == list(GPUS)
+
+
+def test_where_no_gpu_is_free_a_trial_waits_says_so_and_still_hears_a_stop() -> None:
+    pool, watcher = gpus(), impatient()
+    with pool.claim(on_gpus("first", 7), impatient()), pool.claim(on_gpus("second", 2), watcher) as devices:
+        assert devices == STOPPED
+    assert len(watcher.notes) == 1
+    with pool.claim(on_gpus("third", 8), impatient()) as devices:
+        assert devices == GPUS  # the one that was free while the second waited included
+
+
+def test_gpus_come_back_when_a_trial_raises() -> None:
+    pool = gpus()
+    with pytest.raises(ZeroDivisionError), pool.claim(on_gpus("broken", 8), impatient()):
+        raise ZeroDivisionError
+    with pool.claim(on_gpus("next", 8), impatient()) as devices:
+        assert devices == GPUS
+
+
+def test_a_claim_within_a_claim_of_the_same_trial_has_its_devices() -> None:
+    pool = gpus()
+    with pool.claim(on_gpus("t", 4), impatient()) as outer:
+        with pool.claim(on_gpus("t", 4), impatient()) as inner:
+            assert inner == outer
+        with pool.claim(on_gpus("other", 8), impatient()) as devices:
+            assert devices == STOPPED  # the inner one's end gave nothing back
+
+
+def test_trials_on_cores_and_on_gpus_do_not_wait_for_each_other() -> None:
+    pool = gpus()
+    with pool.claim(spec("cores"), impatient()) as cores, pool.claim(on_gpus("gpus", 8), impatient()) as devices:
+        assert (cores, devices) == ((CORES,), GPUS)
+
+
+def test_claims_of_many_threads_never_share_a_gpu_and_all_have_their_turn() -> None:
+    pool, taken, mutex = gpus(), set[str](), threading.Lock()
+
+    def run(number: int) -> None:
+        with pool.claim(on_gpus(f"t{number}", 3), Watcher()) as devices:
+            assert isinstance(devices, tuple)
+            with mutex:
+                assert not taken & set(devices)
+                taken.update(devices)
+            with mutex:
+                taken.difference_update(devices)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(run, range(24)))
+
+
+@pytest.mark.parametrize(("num_nodes", "room"), [(1, 2), (2, 1), (4, 1)])
+def test_a_machine_has_room_for_as_many_trials_as_find_gpus_and_never_for_none(num_nodes: int, room: int) -> None:
+    pool = DevicePool(lambda: tuple(map(str, range(16))))
+    assert pool.capacity(h100_cluster(num_nodes=num_nodes)) == room
+    assert pool.capacity(cpu_cluster(4)) == 1
+
+
+def test_pools_with_one_folder_share_their_devices_and_release_them(tmp_path: Path) -> None:
+    mine, theirs = (DevicePool(lambda: GPUS, lock_folder=lambda: tmp_path) for _ in range(2))
+    with mine.claim(on_gpus("mine", 6), impatient()) as held:
+        with theirs.claim(on_gpus("theirs", 2), impatient()) as devices:
+            assert devices == ("6", "7")
+        with theirs.claim(on_gpus("more", 3), impatient()) as devices:
+            assert devices == STOPPED
+    assert held == tuple("012345")
+    with theirs.claim(on_gpus("after", 8), impatient()) as devices:
+        assert devices == GPUS
+
+
+def test_devices_of_a_process_that_was_killed_are_free(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from autotuner.launch.exclusive import DevicePool; from tests.trials.launching import Watcher, spec\n"
+        "with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec('theirs'), Watcher()):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    pool = DevicePool(lock_folder=lambda: tmp_path)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pool.claim(spec("waiting"), impatient()) as devices:
+            assert devices == STOPPED
+        process.kill()
+    with pool.claim(spec("next"), impatient()) as devices:
+        assert devices == (CORES,)
+
+
+@pytest.mark.usefixtures("somebody_else")
+def test_while_another_trial_runs_a_service_starts_none_and_still_hears_a_stop(tmp_path: Path) -> None:
+    application = build(Settings(database_url=f"sqlite:///{tmp_path}/store", work_dir=tmp_path))
+    assert application.launcher.run(spec("waiting"), impatient()) == STOPPED
+    assert left_over("waiting") == []
+    application.close()
+
+
+def test_all_runs_of_a_trial_keep_its_devices_so_that_waiting_for_them_takes_no_time_from_any() -> None:
+    pool = DevicePool()
+
+    def behave(trial: TrialSpec) -> Measurement:
+        with pool.claim(spec("another"), impatient()) as devices:
+            assert devices == STOPPED
+        return plain_measurement(trial)
+
+    launcher = FakeLauncher(behave)
+    ExclusiveLauncher(RepeatingLauncher(launcher), pool).run(spec("twice", replace(SHORT, num_runs=2)), Watcher())
+    assert len(launcher.specs) == 2
+
+
+def test_a_folder_that_cannot_be_locked_in_fails_the_trial_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    pool = DevicePool(lock_folder=lambda: tmp_path / "file")
+    outcome = ExclusiveLauncher(FakeLauncher(), pool).run(spec("unlocked"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "file" in outcome.message
+
+
+def test_a_lock_folder_that_leads_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"autotuner-{os.getuid()}").symlink_to(tmp_path)
+    outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("led"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "belongs to somebody else" in outcome.message

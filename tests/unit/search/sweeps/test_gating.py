@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.choice import Precision
+from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.workload import Workload
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.search.sweeps.gating import gate_settings, run_gate
+from tests.builders import cpu_layout, failure, tiny_model
+
+GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.02)
+REFERENCE = cpu_layout()
+CANDIDATE = TrialSpec(
+    trial_id="sw-test-0003",
+    model=tiny_model(),
+    workload=Workload(seq_len=64, global_batch_size=8),
+    layout=replace(REFERENCE, precision=Precision.FP8),
+    device="cuda",
+    seed=5,
+)
+
+
+class Listener:
+    """A watcher that remembers, and stops when told to."""
+
+    def __init__(self, stop: Stopped | None = None) -> None:
+        self.notes: list[str] = []
+        self.steps: list[StepReport] = []
+        self._stop = stop
+
+    def on_step(self, step: StepReport) -> None:
+        self.steps.append(step)
+
+    def on_note(self, note: str) -> None:
+        self.notes.append(note)
+
+    def stop_requested(self) -> Stopped | None:
+        return self._stop
+
+
+def curves(fp8_factor: float) -> Callable[[TrialSpec], Measurement]:
+    """Losses that fall, higher by a factor in fp8."""
+
+    def run(spec: TrialSpec) -> Measurement:
+        factor = fp8_factor if spec.layout.precision == Precision.FP8 else 1.0
+        losses = tuple(factor * (7.0 - 0.1 * step) for step in range(spec.settings.measured_steps))
+        return replace(plain_measurement(spec), losses=losses)
+
+    return run
+
+
+def test_candidate_and_reference_train_once_per_seed_with_the_same_seeds() -> None:
+    launcher = FakeLauncher(curves(1.0))
+    run_gate(launcher, CANDIDATE, REFERENCE, GATE, Listener())
+    ran = [(spec.layout.precision, spec.seed) for spec in launcher.specs]
+    assert ran == [(Precision.FP32, 5), (Precision.FP8, 5), (Precision.FP32, 6), (Precision.FP8, 6)]
+    assert len({spec.trial_id for spec in launcher.specs}) == 4
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.001, GateOutcome.PASSED), (1.05, GateOutcome.FAILED)])
+def test_the_losses_decide(factor: float, outcome: GateOutcome) -> None:
+    found = run_gate(FakeLauncher(curves(factor)), CANDIDATE, REFERENCE, GATE, Listener())
+    assert isinstance(found, GateResult)
+    assert found.outcome is outcome
+    assert [len(curve) for curve in (*found.candidate_losses, *found.reference_losses)] == [6, 6, 6, 6]
+
+
+def test_a_gate_runs_its_steps_and_nothing_else() -> None:
+    settings = gate_settings(replace(CANDIDATE.settings, num_runs=3, proxy_layers_per_stage=(1, 2)), GATE)
+    assert (settings.warmup_steps, settings.max_warmup_steps) == (0, 0)
+    assert (settings.measured_steps, settings.max_measured_steps) == (6, 6)
+    assert (settings.num_runs, settings.max_repeats, settings.profiled_steps) == (1, 0, 0)
+    assert settings.proxy_layers_per_stage == ()
+
+
+def test_the_watcher_hears_a_note_per_seed_and_no_steps() -> None:
+    listener = Listener()
+    run_gate(FakeLauncher(curves(1.0)), CANDIDATE, REFERENCE, GATE, listener)
+    assert [note.endswith(f"seed {number} of 2") for number, note in enumerate(listener.notes, 1)] == [True, True]
+    assert not listener.steps
+
+
+def test_a_stop_ends_the_gate_without_a_result() -> None:
+    stop = Stopped(reason="cancelled")
+    assert run_gate(FakeLauncher(curves(1.0)), CANDIDATE, REFERENCE, GATE, Listener(stop)) == stop
+
+
+@pytest.mark.parametrize(
+    ("dying", "outcome"), [(Precision.FP8, GateOutcome.FAILED), (Precision.FP32, GateOutcome.NOT_GATED)]
+)
+def test_a_candidate_that_dies_has_failed_and_one_without_a_reference_is_not_gated(
+    dying: Precision, outcome: GateOutcome
+) -> None:
+    def run(spec: TrialSpec) -> Measurement | TrialFailure:
+        return failure(FailureKind.NUMERICS) if spec.layout.precision == dying else curves(1.0)(spec)
+
+    found = run_gate(FakeLauncher(run), CANDIDATE, REFERENCE, GATE, Listener())
+    assert isinstance(found, GateResult)
+    assert found.outcome is outcome
+    assert failure().message in found.detail

@@ -1,0 +1,255 @@
+"""Sweeps whose trials run side by side, on a launcher that holds them until all have met."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.choice import Precision, Recompute
+from autotuner.domain.cluster import Cluster
+from autotuner.domain.defaults import default_space
+from autotuner.domain.legality import Job
+from autotuner.domain.loss_gate import GateOutcome
+from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
+from autotuner.domain.workload import Workload
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.ports import Launcher, Store, TrialWatcher
+from autotuner.search.standings import standings
+from autotuner.search.sweeps.worker import Worker
+from autotuner.store.sql import memory_store
+from tests.builders import failure, step_report, sweep_request
+
+Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Crowd(FakeLauncher):
+    """Ends no trial before as many run as it expects, and remembers how many ran at once."""
+
+    def __init__(self, expected: int, *, capacity: int, behaviour: Behaviour = plain_measurement) -> None:
+        super().__init__(behaviour, capacity=capacity)
+        self._all_here = threading.Barrier(expected)
+        self._lock = threading.Lock()
+        self._running = 0
+        self.most_at_once = 0
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        with self._lock:
+            self._running += 1
+            self.most_at_once = max(self.most_at_once, self._running)
+        try:
+            self._all_here.wait(timeout=30)
+            return super().run(spec, watcher)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+
+def swept(request: SweepRequest, launcher: Launcher, *, shutdown: threading.Event | None = None) -> tuple[Store, Sweep]:
+    store = memory_store()
+    sweep_id = store.create_sweep(request, now=time.time())[0].id
+    Worker(store, launcher, RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    return store, store.get_sweep(sweep_id)
+
+
+@pytest.mark.parametrize("num_parallel", [1, 4, 16])
+def test_as_many_trials_run_at_once_as_are_asked_for_and_have_room(num_parallel: int) -> None:
+    budget = Budget(num_trials=2 * num_parallel, min_gain=0, prune_below=0)
+    request = sweep_request(budget=budget, max_parallel_trials=num_parallel)
+    launcher = Crowd(num_parallel, capacity=num_parallel)
+    store, ended = swept(request, launcher)
+    assert launcher.most_at_once == num_parallel
+    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TRIAL_BUDGET)
+    trials, total = store.list_trials(ended.id)
+    assert total == 2 * num_parallel
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    assert len({trial.layout for trial in trials}) == total
+
+
+@pytest.mark.parametrize(("asked", "capacity"), [(1, 4), (4, 1), (3, 2)])
+def test_the_smaller_of_what_is_asked_for_and_what_has_room_decides(asked: int, capacity: int) -> None:
+    most = min(asked, capacity)
+    budget = Budget(num_trials=2 * most, min_gain=0, prune_below=0)
+    launcher = Crowd(most, capacity=capacity)
+    swept(sweep_request(budget=budget, max_parallel_trials=asked), launcher)
+    assert launcher.most_at_once == most
+
+
+def test_a_failed_trial_makes_room_for_the_next() -> None:
+    deaths = iter([failure(FailureKind.OOM)] * 4)
+    budget = Budget(num_trials=8, min_gain=0, prune_below=0)
+    launcher = Crowd(4, capacity=4, behaviour=lambda spec: next(deaths, None) or plain_measurement(spec))
+    store, ended = swept(sweep_request(budget=budget, max_parallel_trials=4), launcher)
+    states = [trial.state for trial in store.list_trials(ended.id)[0]]
+    assert (states.count(TrialState.FAILED), states.count(TrialState.COMPLETE)) == (4, 4)
+
+
+def test_a_pruned_trial_makes_room_and_says_what_it_lost_to() -> None:
+    times = iter([1.0, *[9.0] * 3, *[1.0] * 10])
+
+    def slower_after_the_first(spec: TrialSpec) -> Measurement:
+        return plain_measurement(spec, step_time_s=next(times))
+
+    request = sweep_request(budget=Budget(num_trials=6, prune_below=0.5, min_gain=0))
+    store, ended = swept(request, FakeLauncher(slower_after_the_first))
+    trials = store.list_trials(ended.id)[0]
+    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    assert len(pruned) == 3
+    assert all(trial.stopped and "below 50% of the best so far" in trial.stopped.detail for trial in pruned)
+
+
+def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs_them() -> None:
+    shutdown = threading.Event()
+    store = memory_store()
+    request = sweep_request(budget=Budget(num_trials=8, min_gain=0, prune_below=0), max_parallel_trials=4)
+    sweep_id = store.create_sweep(request, now=time.time())[0].id
+
+    def until_all_run(spec: TrialSpec) -> Measurement:
+        shutdown.set()
+        return plain_measurement(spec)
+
+    first = Crowd(4, capacity=4, behaviour=until_all_run)
+    Worker(store, first, RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    begun = store.list_trials(sweep_id)[0]
+    assert [trial.state for trial in begun] == [TrialState.QUEUED] * 4
+    assert store.get_sweep(sweep_id).state == SweepState.RUNNING
+
+    Worker(store, FakeLauncher(capacity=4), RealClock(), owner="two", lease_s=15.0).run_once()
+    trials = store.list_trials(sweep_id)[0]
+    assert [trial.number for trial in trials] == list(range(8))
+    assert {(trial.state, trial.attempts) for trial in trials} == {(TrialState.COMPLETE, 1)}
+    assert [trial.layout for trial in trials[: len(begun)]] == [trial.layout for trial in begun]
+
+
+def test_a_watchers_own_error_ends_the_sweep_as_an_error_and_no_trial_as_dead() -> None:
+    class Corrupt(FakeLauncher):
+        """Reports a step of which the plan can make nothing."""
+
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            watcher.on_step(step_report(0, step_time_s=0.0))
+            return super().run(spec, watcher)
+
+    store, ended = swept(sweep_request(), Corrupt())
+    assert (ended.state, ended.stop_reason) == (SweepState.FAILED, StopReason.ERROR)
+    assert "ZeroDivisionError" in ended.stop_detail
+    assert all(trial.failure is None for trial in store.list_trials(ended.id)[0])
+
+
+def test_a_trial_that_a_budget_ends_says_so() -> None:
+    class Slow(FakeLauncher):
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            while not (stopped := watcher.stop_requested()):
+                time.sleep(0.01)
+            self.specs.append(spec)
+            return stopped
+
+    request = sweep_request(budget=Budget(num_trials=4, wall_clock_s=0.2, min_gain=0))
+    store, ended = swept(request, Slow())
+    (trial,) = store.list_trials(ended.id)[0]
+    assert ended.stop_reason == StopReason.TIME_BUDGET
+    assert trial.state == TrialState.CANCELLED
+    assert trial.stopped is not None
+    assert trial.stopped.reason == "budget"
+
+
+def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> None:
+    store = memory_store()
+    sweep_id = store.create_sweep(sweep_request(), now=time.time())[0].id
+    stolen: list[Sweep] = []
+
+    class Thinking(FakeLauncher):
+        def capacity(self, cluster: Cluster) -> int:
+            for _ in range(6):
+                time.sleep(0.25)
+                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=time.time(), lease_s=0.5)]))
+            return super().capacity(cluster)
+
+    Worker(store, Thinking(), RealClock(), owner="one", lease_s=0.5).run_once()
+    assert not stolen
+    assert store.get_sweep(sweep_id).state == SweepState.COMPLETE
+
+
+def test_notes_of_a_launcher_become_events() -> None:
+    class Talking(FakeLauncher):
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            watcher.on_note("repeat 2 of 3: others used 64 % of the machine's CPU time")
+            return super().run(spec, watcher)
+
+    store, ended = swept(sweep_request(), Talking())
+    notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
+    assert notes == ["repeat 2 of 3: others used 64 % of the machine's CPU time"] * 4
+
+
+# ---------------------------------------------------------------------- bf16 and fp8 in one sweep
+def mixed_precision_request(**changes: object) -> SweepRequest:
+    cluster = load_cluster("h100:8")
+    space = default_space(cluster).with_axes(
+        precision=(Precision.BF16, Precision.FP8),
+        tensor_parallel_degree=(1, 2),
+        pipeline_parallel_degree=(1,),
+        recompute=(Recompute.FULL,),
+        micro_batch_size=(1,),
+    )
+    job = Job(model=load_model("llama-3-8b"), cluster=cluster, workload=Workload(seq_len=4096, global_batch_size=64))
+    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=10, min_gain=0, prune_below=0))
+    return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def faster_in_fp8(loss_factor: float) -> Behaviour:
+    """Steps a third shorter in fp8, at losses higher by a factor; no two trials take equally long."""
+
+    def run(spec: TrialSpec) -> Measurement:
+        is_fp8 = spec.layout.precision == Precision.FP8
+        number = int(spec.trial_id.split("-")[2])
+        losses = tuple(
+            (loss_factor if is_fp8 else 1.0) * (7 - 0.1 * step) for step in range(spec.settings.measured_steps)
+        )
+        return replace(plain_measurement(spec, step_time_s=(0.75 if is_fp8 else 1.0) + number / 1000), losses=losses)
+
+    return run
+
+
+@pytest.mark.parametrize("loss_factor", [1.0, 1.1])
+def test_the_ranking_of_bf16_and_fp8_layouts_is_the_order_by_tokens_per_s(loss_factor: float) -> None:
+    store, ended = swept(mixed_precision_request(), FakeLauncher(faster_in_fp8(loss_factor)))
+    ranked = [trial.measurement for trial in store.ranking(ended.id)[0] if trial.measurement]
+    tokens_per_s = [measured.tokens_per_s for measured in ranked]
+    assert tokens_per_s == sorted(tokens_per_s, reverse=True)
+    assert len({measured.peak_flop_per_s for measured in ranked}) == 1
+
+
+def test_fp8_wins_once_its_losses_passed_the_gate() -> None:
+    store, ended = swept(mixed_precision_request(), FakeLauncher(faster_in_fp8(1.001)))
+    first = store.ranking(ended.id)[0][0]
+    assert first.layout.precision == Precision.FP8
+    assert first.gate is not None
+    assert first.gate.outcome is GateOutcome.PASSED
+    assert len(first.gate.candidate_losses) == ended.request.loss_gate.num_seeds
+
+
+def test_fp8_whose_losses_failed_the_gate_has_no_rank_and_bf16_wins() -> None:
+    store, ended = swept(mixed_precision_request(), FakeLauncher(faster_in_fp8(1.1)))
+    assert store.ranking(ended.id)[0][0].layout.precision == Precision.BF16
+    failed = [trial for trial in store.list_trials(ended.id)[0] if trial.gate]
+    assert failed
+    assert all(trial.gate and trial.gate.outcome is GateOutcome.FAILED and not trial.is_ranked for trial in failed)
+
+
+def test_standings_of_a_sweep_sum_to_one_and_tie_the_first_with_itself() -> None:
+    store, ended = swept(sweep_request(), FakeLauncher())
+    found = standings(store.ranked_times(ended.id))
+    assert sum(standing.probability_best for standing in found.values()) == pytest.approx(1.0)
+    assert next(iter(found.values())).tied_with_best

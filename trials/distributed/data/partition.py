@@ -1,0 +1,87 @@
+"""Divides a stage's parameters into the optimizer shards that a rank updates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+
+from autotuner.domain.choice import ShardLevel
+from autotuner.domain.trial import TrialSpec
+from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
+from trials.distributed.data.optimizer_shard import OptimizerShard, ParameterShard, num_parts
+from trials.distributed.mesh import Grid
+from trials.model.decoder import Decoder
+from trials.model.weights import parameter_dtype
+
+__all__ = ["optimizer_shards"]
+
+
+class _Kind(NamedTuple):
+    """What parameters of one bucket have in common."""
+
+    num_replicas: int
+    is_tied: bool
+
+
+def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid) -> list[OptimizerShard]:
+    """The shards of all parameters of a stage; where nobody else reduces them, they lie in flat buckets from now on."""
+    if not _is_flat(stage, grid):
+        return [ParameterShard(parameter, **kind._asdict()) for parameter, kind in _parameters(stage, spec)]
+    kinds: dict[_Kind, list[nn.Parameter]] = defaultdict(list)
+    for parameter, kind in _parameters(stage, spec):
+        kinds[kind].append(parameter)
+    reduction = _reduction(spec, grid)
+    return [
+        BucketShard(stage, bucket, reduction, **kind._asdict())
+        for kind, parameters in kinds.items()
+        for bucket in buckets(parameters, spec.layout.gradient_bucket_bytes)
+    ]
+
+
+def _is_flat(stage: nn.Module, grid: Grid) -> bool:
+    """Whether somebody must reduce the gradients, and neither FSDP nor DDP does."""
+    level = grid.layout.shard_level
+    if level == ShardLevel.NONE:
+        return grid.num_losses > 1 and not isinstance(stage, DistributedDataParallel)
+    return level == ShardLevel.OPTIMIZER
+
+
+def _reduction(spec: TrialSpec, grid: Grid) -> Reduction:
+    layout = spec.layout
+    shards: DeviceMesh | None
+    replicas: DeviceMesh | None
+    if layout.shard_level == ShardLevel.NONE:
+        shards, replicas = None, grid.replicas
+    else:
+        shards = grid.axis("shard")
+        replicas = grid.axis("dp_replicate") if layout.data_parallel_replicate_degree > 1 else None
+    dtype = torch.float32 if layout.fp32_gradient_reduce else parameter_dtype(layout.precision)
+    return Reduction(shards=shards, replicas=replicas, num_losses=grid.num_losses, dtype=dtype)
+
+
+def _parameters(stage: nn.Module, spec: TrialSpec) -> Iterator[tuple[nn.Parameter, _Kind]]:
+    """Each parameter once, with how often the whole job holds the elements that this rank holds of it."""
+    layout = spec.layout
+    ranks_per_stage = layout.world_size // layout.pipeline_parallel_degree
+    elsewhere = _table_elsewhere(stage, spec)
+    for parameter in stage.parameters():
+        is_tied = parameter is elsewhere
+        num_replicas = ranks_per_stage // num_parts(parameter)
+        yield parameter, _Kind(num_replicas=2 * num_replicas if is_tied else num_replicas, is_tied=is_tied)
+
+
+def _table_elsewhere(stage: nn.Module, spec: TrialSpec) -> nn.Parameter | None:
+    """The tied table of this stage, where its other copy is on another stage."""
+    decoder = next(module for module in stage.modules() if isinstance(module, Decoder))
+    if not spec.model.tied_embeddings or spec.layout.num_stages == 1:
+        return None
+    for table in (decoder.embedding, decoder.output):
+        if table is not None and isinstance(table.weight, nn.Parameter):
+            return table.weight
+    return None

@@ -1,0 +1,158 @@
+"""Experts over ranks: each tensor rank holds columns and rows of all, or each expert rank holds whole ones.
+
+Whole experts lie on a group of neighbours: tensor ranks first, then context ranks, then data shards, and tokens travel
+to them and back. Ranks with the same position in different groups hold the same experts, and shard or replicate them
+among each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ParallelStyle, SequenceParallel
+
+from autotuner.domain.layout import Layout
+from trials.distributed.functional_collectives import all_to_all, exchange
+from trials.distributed.mesh import Grid, local_part
+from trials.model.experts import Compute, Experts, LocalExperts
+from trials.model.routing import count_on_host, inverse, permuted
+
+__all__ = ["experts_of", "local_experts", "routed_plan", "spread_experts"]
+
+
+def local_experts(grid: Grid) -> LocalExperts:
+    """The experts of this rank."""
+    layout = grid.layout
+    if layout.expert_parallel_degree == 1:
+        return LocalExperts(local_part=local_part)
+    axis = grid.experts("expert")
+    # see _ExpertRanks: the mean over ranks with the same experts counts each part of the tokens once per tensor rank
+    scale = layout.tensor_parallel_degree / layout.expert_parallel_degree
+    return LocalExperts(
+        rank=axis.get_local_rank(),
+        num_ranks=axis.size(),
+        exchange=_ExpertRanks(axis.get_group(), scale),
+        local_part=local_part,
+    )
+
+
+def experts_of(module: nn.Module) -> list[Experts]:
+    """The experts in a module."""
+    return [part for part in module.modules() if isinstance(part, Experts)]
+
+
+def spread_experts(layer: nn.Module, grid: Grid) -> None:
+    """Declare the experts that this rank holds a part of those there are."""
+    if grid.layout.expert_parallel_degree == 1:
+        return
+    for experts in experts_of(layer):
+        for name, parameter in list(experts.named_parameters()):
+            whole = DTensor.from_local(parameter.detach(), grid.experts("expert"), [Shard(0)], run_check=False)
+            setattr(experts, name, nn.Parameter(whole))
+
+
+class _ExpertRanks:
+    """Sends each row to the rank of its expert and what became of it back; an ``ExpertExchange``.
+
+    An expert's gradient is thereby a sum over the group, each rank's loss being a mean over its own tokens; the ranks
+    with the same experts then take the mean among each other. What is wanted is the sum over all of them, divided by
+    the number of losses: ``gradient_scale`` times that mean. It scales what goes into the experts' backward pass, and
+    what comes out of it for the rows is scaled back.
+    """
+
+    def __init__(self, group: ProcessGroup, gradient_scale: float) -> None:
+        self._group = group
+        self._gradient_scale = gradient_scale
+
+    def __call__(self, x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
+        """Exchange rows and answers among the expert ranks, as an ``ExpertExchange`` does."""
+        num_ranks = self._group.size()
+        each = [len(counts_N) // num_ranks] * num_ranks
+        coming = all_to_all(counts_N, each, each, self._group).view(num_ranks, -1)  # of each rank, for each expert here
+        totals = torch.cat((counts_N.view(num_ranks, -1).sum(1), coming.sum(1)))
+        numbers = count_on_host(totals, total=2 * len(x_AD))  # without values as many rows come as go
+        sent, received = numbers[:num_ranks], numbers[num_ranks:]
+        rows = exchange(x_AD, sent, received, self._group)
+        order = _by_expert(coming, len(rows))
+        back = inverse(order)
+        rows = _scaled(permuted(rows, order, back), 1 / self._gradient_scale)
+        answers = _scaled(compute(rows, coming.sum(0)), self._gradient_scale)
+        return exchange(permuted(answers, back, order), received, sent, self._group)
+
+
+def _by_expert(counts: Tensor, num_rows: int) -> Tensor:
+    """The order that brings rows that came rank by rank, each rank's by expert, to the order of the experts."""
+    experts = torch.arange(counts.shape[1], device=counts.device).repeat(counts.shape[0])
+    return experts.repeat_interleave(counts.flatten(), output_size=num_rows).argsort(stable=True)
+
+
+def _scaled(rows: Tensor, scale: float) -> Tensor:
+    """The rows themselves, whose gradients are multiplied."""
+    result: Tensor = _Scaled.apply(rows, scale)  # type: ignore[no-untyped-call]  # torch leaves it without types
+    return result
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient * ctx.scale, None
+
+
+def routed_plan(layout: Layout, path: str) -> dict[str, ParallelStyle]:
+    """Styles of the routed experts at ``path``: each matrix is split, or whole experts see a part of the tokens.
+
+    Where every rank holds columns and rows of all experts it sees all tokens, routes them as the others do, and its
+    answers are parts of a sum; so are all gradients that it computes, the router's included. Where it holds whole
+    experts it routes the tokens of its part of the sequence, and the router's gradient is again a part of a sum.
+    """
+    between: Placement = Shard(1) if layout.sequence_parallel else Replicate()
+    router = SequenceParallel(sequence_dim=0, use_local_output=True)
+    if layout.expert_parallel_degree == 1:
+        tokens = _Tokens(outside=between, inside=Replicate(), gradient=Partial(), answers=Partial())
+        return {path: tokens, f"{path}.router": router, f"{path}.experts": _SplitMatrices()}
+    part = Shard(1)
+    return {path: _Tokens(outside=between, inside=part, gradient=part, answers=part), f"{path}.router": router}
+
+
+class _Tokens(ParallelStyle):
+    """Brings the tokens that a module sees from one placement to another, and its answers back."""
+
+    def __init__(self, *, outside: Placement, inside: Placement, gradient: Placement, answers: Placement) -> None:
+        super().__init__()
+        self._outside, self._inside = [outside], [inside]
+        self._gradient, self._answers = [gradient], [answers]
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def enter(_: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
+            (x,) = inputs
+            whole = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, self._outside, run_check=False)
+            return whole.redistribute(placements=self._inside).to_local(grad_placements=self._gradient)
+
+        def leave(_: nn.Module, _inputs: object, answers: Tensor) -> Tensor:
+            whole = DTensor.from_local(answers, device_mesh, self._answers, run_check=False)
+            return whole.redistribute(placements=self._outside).to_local()
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+        return module
+
+
+class _SplitMatrices(ParallelStyle):
+    """Every expert's first matrices by rows of output, its last one by columns of input."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in list(module.named_parameters()):
+            split = Shard(2 if name == "down" else 1)
+            part = distribute_tensor(parameter.detach(), device_mesh, [split], src_data_rank=None)
+            setattr(module, name, nn.Parameter(part))
+        return module

@@ -1,0 +1,86 @@
+"""Forward and backward passes over a step's micro-batches: one after the other, or through a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trials.distributed.data.fsdp_ddp import reshard
+from trials.distributed.pipeline import Schedule
+from trials.model.loss import Loss
+from trials.training.data import Batch
+
+__all__ = ["AccumulatedPasses", "Passes", "PipelinePasses"]
+
+Passes = Callable[[Batch], Tensor]
+"""Accumulates the gradients of one step and returns this replica's mean loss, 0 where this rank computes none."""
+
+
+class AccumulatedPasses:
+    """Micro-batches one after the other, for a rank that holds every layer.
+
+    Replicas reduce gradients once, after the last. FSDP reduces after each: whoever shards gradients has no room for
+    whole ones. Where it shards no parameters, those gathered for the first micro-batch serve all others.
+    ``before_last`` is told that the last backward pass comes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        micro_batch_size: int,
+        num_micro_batches: int,
+        loss: Loss,
+        before_last: Callable[[], None],
+    ) -> None:
+        self._model = model
+        self._micro_batch_size = micro_batch_size
+        self._num_micro_batches = num_micro_batches
+        self._loss = loss
+        self._before_last = before_last
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Accumulate the gradients of one step; the mean loss of this replica."""
+        reshard(self._model)  # what the step before gathered is not updated
+        total = torch.zeros((), device=batch.tokens_BS.device)
+        for index, (tokens_BS, labels_BS) in enumerate(batch.micro_batches(self._micro_batch_size), start=1):
+            is_last = index == self._num_micro_batches
+            if is_last:
+                self._before_last()
+            with nullcontext() if is_last else self._unsynchronised():
+                loss = self._loss(self._model(tokens_BS), labels_BS) / self._num_micro_batches
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
+
+    def _unsynchronised(self) -> AbstractContextManager[None]:
+        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePasses:
+    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches.
+
+    Attributes:
+        has_first_stage: This rank is fed the tokens.
+        has_last_stage: It computes the loss; in a V, the first pipeline rank does both.
+    """
+
+    schedule: Schedule
+    has_first_stage: bool
+    has_last_stage: bool
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
+        inputs = (batch.tokens_BS,) if self.has_first_stage else ()
+        losses: list[Tensor] = []
+        target = batch.labels_BS if self.has_last_stage else None
+        self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
+        if not losses:
+            return torch.zeros((), device=batch.tokens_BS.device)
+        return torch.stack([loss.detach() for loss in losses]).sum()
