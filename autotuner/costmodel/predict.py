@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from autotuner.catalog.load import is_validated
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
@@ -18,7 +19,7 @@ from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
-from autotuner.costmodel.uncertainty import fit_probability, is_validated, relative_error
+from autotuner.costmodel.uncertainty import fit_probability, relative_error
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
@@ -158,7 +159,7 @@ def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
         fits=needed_bytes <= accelerator.memory_bytes,
         fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),
         relative_error=relative_error(step_time, job),
-        validated=is_validated(job),
+        validated=is_validated(job.cluster.accelerator),
     )
 
 
