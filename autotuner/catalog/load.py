@@ -22,6 +22,7 @@ __all__ = [
     "Fact",
     "accelerator_facts",
     "accelerators",
+    "is_validated",
     "load_accelerator",
     "load_cluster",
     "load_link",
@@ -32,6 +33,13 @@ __all__ = [
 ]
 
 _ABOUT_A_MODEL = ("source", "date")
+_WHAT_MAKES_IT_FAST = (
+    "kind",
+    "fp32_flop_per_s",
+    "bf16_flop_per_s",
+    "fp8_flop_per_s",
+    "memory_bandwidth_bytes_per_s",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,20 @@ def load_accelerator(name: str) -> Accelerator:
         sustained_share=facts["sustained_share"].value,
         kernel_launch_s=facts["kernel_launch_s"].value,
         attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
+    )
+
+
+def is_validated(accelerator: Accelerator) -> bool:
+    """Whether published runs on this device were compared with predictions.
+
+    The table says so of its own entries. A device that a user describes is none of them, whatever it is called: what
+    makes it fast must be what the table has.
+    """
+    facts = _accelerator_tables().get(accelerator.name, {})
+    return (
+        "validated" in facts
+        and bool(facts["validated"].value)
+        and all(getattr(accelerator, name) == facts[name].value for name in _WHAT_MAKES_IT_FAST)
     )
 
 

@@ -19,7 +19,7 @@ from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.legality import Job, Rule, illegal
 from autotuner.domain.option import Kind
 
-__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns", "broken_rows", "is_one_of"]
+__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns", "as_column", "broken_rows", "is_one_of"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Choices: TypeAlias = npt.NDArray[np.int8]
@@ -72,7 +72,7 @@ class LayoutColumns:
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
         """Columns from one sequence per field, all equally long; converted to each field's type."""
-        return cls(**{name: np.asarray(values[name], dtype=_DTYPES[one.kind]) for name, one in OPTIONS.items()})
+        return cls(**{name: as_column(name, values[name]) for name in LAYOUT_FIELDS})
 
     def __len__(self) -> int:
         return len(self.tensor_parallel_degree)
@@ -99,12 +99,14 @@ class LayoutColumns:
 
         Those rows have the named columns only.
         """
-        num_codes, code = 1, np.zeros(len(self), dtype=np.int64)
-        for name in names:
-            count, ranks = _ranks(getattr(self, name))
-            if count == 1:
+        columns = [getattr(self, name) for name in names]
+        # numbers, most of which are degrees, change together and seldom: a space crosses them with all choices
+        num_codes, code = _codes_of_runs([column for column in columns if column.dtype == np.int64], len(self))
+        for column in columns:
+            if column.dtype == np.int64 or not column.any():
                 continue
-            num_codes, code = num_codes * count, code * count + ranks
+            count = int(column.max()) + 1
+            num_codes, code = num_codes * count, code * count + column
             if num_codes > len(self):  # so that counting them stays cheap
                 num_codes, code = _ranks(code)
         num_different, which = _ranks(code)
@@ -155,6 +157,11 @@ class _SomeColumns(LayoutColumns):
         return _SomeColumns({name: column[index] for name, column in self.__dict__.items()})
 
 
+def as_column(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of one field, as wide as its column is."""
+    return np.asarray(values, dtype=_DTYPES[OPTIONS[name].kind])
+
+
 def broken_rows(x: LayoutColumns, job: Job, rules: Iterable[Rule]) -> Booleans:
     """Which rows break any of the rules, each of which is written for one layout with operators that columns have."""
     verdict = illegal(cast("Layout", x), job, rules)
@@ -170,10 +177,21 @@ _MAX_COUNTED = 1 << 24
 """Values below this are told apart by counting, which is faster than sorting."""
 
 
+def _codes_of_runs(columns: list[Integers], size: int) -> tuple[int, Integers]:
+    """A number for each row, equal where all columns are, and one more than the highest; told apart run by run."""
+    ends = reduce(
+        np.logical_or, (column[1:] != column[:-1] for column in columns), np.zeros(max(0, size - 1), np.bool_)
+    )
+    starts = np.concatenate([np.zeros(min(1, size), np.int64), np.flatnonzero(ends) + 1])
+    num_codes, code = 1, np.zeros(len(starts), dtype=np.int64)
+    for column in columns:
+        count, ranks = _ranks(column[starts])
+        num_codes, code = _ranks(code * count + ranks)
+    return num_codes, np.repeat(code, np.diff(starts, append=size))
+
+
 def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
     """How many different values there are, none below zero, and the number of each value among them."""
-    if len(values) and (values == values[0]).all():  # most fields of a table never vary
-        return 1, np.zeros(len(values), dtype=np.int64)
     highest = int(values.max(initial=0))
     if highest >= _MAX_COUNTED:
         present, ranks = np.unique(values, return_inverse=True)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.catalog.load import is_validated
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
-from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
+from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
-from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
-from autotuner.costmodel.uncertainty import fit_probability, is_validated, relative_error
+from autotuner.costmodel.uncertainty import fit_probability, relative_error
 from autotuner.domain.choice import Precision
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
 from autotuner.domain.prediction import Memory, Prediction, StepTime
 
-__all__ = ["PredictionColumns", "StepTimeColumns", "predict", "predict_chunks", "predict_one"]
+__all__ = ["PredictionColumns", "StepTimeColumns", "TotalColumns", "predict", "predict_one", "predict_totals"]
+
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +66,26 @@ class PredictionColumns:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalColumns:
+    """What decides a ranking of many layouts; row i belongs to layout i."""
+
+    mfu: Floats
+    peak_bytes: Floats
+
+
 CHUNK = 1 << 16
 """Layouts predicted at once: their columns stay in a core's cache, and a table of millions needs little more memory."""
 
 
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
     """Time and memory of every row; the layouts must be legal for the job. Beyond its result it holds one chunk."""
-    whole: PredictionColumns | None = None
-    for rows, chunk in predict_chunks(x, job):
-        if len(chunk) == len(x):
-            return chunk
-        whole = whole or mapped(lambda column: np.empty(len(x), column.dtype), chunk)
-        write(chunk, whole, rows)
-    assert whole is not None, "even an empty table is one chunk"
-    return whole
+    return _by_chunks(_predict, x, job)
 
 
-def predict_chunks(x: LayoutColumns, job: Job) -> Iterator[tuple[slice, PredictionColumns]]:
-    """Time and memory chunk by chunk, each with its rows of the table, for who needs little of a table of millions."""
-    for start in range(0, max(1, len(x)), CHUNK):
-        rows = slice(start, start + CHUNK)
-        yield rows, _predict(x.take(rows), job)
+def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
+    """What decides a ranking of every row, to the last digit that of ``predict``, without the parts that make it up."""
+    return _by_chunks(_predict_totals, x, job)
 
 
 def predict_one(layout: Layout, job: Job) -> Prediction:
@@ -89,13 +93,59 @@ def predict_one(layout: Layout, job: Job) -> Prediction:
     return predict(LayoutColumns.from_layouts([layout]), job).row(0)
 
 
-def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
+def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job], Table], x: LayoutColumns, job: Job) -> Table:
+    """The chunks' tables one after the other; the only one as it is."""
+    if len(x) <= CHUNK:
+        return predict_chunk(x, job)
+    whole: Table | None = None
+    for start in range(0, len(x), CHUNK):
+        rows = slice(start, start + CHUNK)
+        chunk = predict_chunk(x.take(rows), job)
+        whole = whole or mapped(lambda column: np.empty(len(x), column.dtype), chunk)
+        write(chunk, whole, rows)
+    assert whole is not None
+    return whole
+
+
+def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
+    step, memories, which = _by_step(x, job)
+    window = _taken(step.window, which)
+    step_s = total_s(
+        step.step_time.before_data_s.take(which),
+        data_communication_s(x, job, window),
+        step.step_time.bubble_s.take(which),
+        optimizer_s(x, job, owned_elements(x, window.held)),
+    )
+    return TotalColumns(
+        mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
+        peak_bytes=peak_bytes(x, job, [_taken(memory, which) for memory in memories]),
+    )
+
+
+def _by_step(x: LayoutColumns, job: Job) -> tuple[RankStep, list[RankMemory], Integers]:
+    """What depends on ``STEP_FIELDS`` alone, computed once for each combination of them, and each row's combination."""
     few, which = x.distinct(*STEP_FIELDS)
-    step_time = _step_time(x, job, mapped(lambda column: column[which], RankStep.of(few, job)))
-    sizes = fullest_rank(x, job, [mapped(lambda column: column[which], rank) for rank in rank_memories(few, job)])
-    step_s, peak_bytes = step_time.total_s, sizes.total_bytes
+    *critical, second = fullest_ranks(few, job)
+    return RankStep.of(few, job, critical), rank_memories(few, job, (*critical, second)), which
+
+
+def _taken(table: Table, which: Integers) -> Table:
+    taken: Table = mapped(lambda column: column.take(which), table)
+    return taken
+
+
+def _reference_flop(job: Job, step_s: Floats) -> Floats:
+    """What the whole job could multiply in a step at its reference peak."""
+    return job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size * step_s
+
+
+def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
+    step, memories, which = _by_step(x, job)
+    step_time = _step_time(x, job, _taken(step, which))
+    sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
+    step_s, needed_bytes = step_time.total_s, sizes.total_bytes
     accelerator = job.cluster.accelerator
-    reference_flop = accelerator.reference_flop_per_s * job.cluster.world_size * step_s
+    reference_flop = _reference_flop(job, step_s)
     peaks = np.array([accelerator.peak_flop_per_s(p) or np.inf for p in Precision])
     model_flop = model_flop_per_step(job)
     mfu = model_flop / reference_flop
@@ -106,16 +156,16 @@ def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
         mfu=mfu,
         hfu=(model_flop + recomputed_flop_per_step(x, job)) / reference_flop,
         precision_utilization=mfu * (accelerator.reference_flop_per_s / peaks)[x.precision],
-        fits=peak_bytes <= accelerator.memory_bytes,
-        fit_probability=fit_probability(peak_bytes, float(accelerator.memory_bytes)),
+        fits=needed_bytes <= accelerator.memory_bytes,
+        fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),
         relative_error=relative_error(step_time, job),
-        validated=is_validated(job),
+        validated=is_validated(job.cluster.accelerator),
     )
 
 
 def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
     return replace(
         rank.step_time,
-        data_communication_s=data_communication_s(x, job, rank),
-        optimizer_s=optimizer_s(x, job, owned_elements(x, rank.held)),
+        data_communication_s=data_communication_s(x, job, rank.window),
+        optimizer_s=optimizer_s(x, job, owned_elements(x, rank.window.held)),
     )

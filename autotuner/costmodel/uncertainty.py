@@ -13,6 +13,7 @@ from functools import reduce
 
 import numpy as np
 
+from autotuner.catalog.load import is_validated
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.job import Job
@@ -27,7 +28,6 @@ __all__ = [
     "TimeError",
     "fit_probability",
     "interval_error",
-    "is_validated",
     "log_variance",
     "part_shares",
     "relative_error",
@@ -93,20 +93,13 @@ most published tables lie within the 30 % that it makes of an interval. It saves
 _UNVALIDATED = 2.0
 """Factor on the deviations for a kind of device on which no published run was compared: an assumption."""
 
-_VALIDATED = ("a100", "h100")
-
 MEMORY_DEVIATION = 0.08
 """Standard deviation of log(peak that runs out / predicted peak)."""
 
 
-def is_validated(job: Job) -> bool:
-    """Whether published runs on this kind of device were compared with predictions."""
-    return job.cluster.accelerator.name.startswith(_VALIDATED)
-
-
 def time_error(job: Job) -> TimeError:
     """What a search believes beforehand about the errors of this job's predictions."""
-    if not is_validated(job):
+    if not is_validated(job.cluster.accelerator):
         return _widened(_UNVALIDATED, residual=_UNVALIDATED * RESIDUAL, common=_UNVALIDATED * COMMON)
     known = job.stack.scatter is not None
     return _widened(SEARCHED if known else 1.0, residual=RESIDUAL, common=COMMON)
@@ -114,7 +107,7 @@ def time_error(job: Job) -> TimeError:
 
 def interval_error(job: Job) -> TimeError:
     """What the intervals are made of: where the stack was fitted, what was seen on sheets that were left out."""
-    if job.stack.scatter is None or not is_validated(job):
+    if job.stack.scatter is None or not is_validated(job.cluster.accelerator):
         return time_error(job)
     return _widened(KNOWN, residual=job.stack.scatter)
 

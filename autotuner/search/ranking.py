@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.predict import predict, predict_chunks
+from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, Job, Rule
 from autotuner.domain.prediction import Prediction
@@ -48,11 +48,9 @@ def best_predicted(
     Of a table of millions only what decides the order is held; the best are predicted a second time.
     """
     layouts = legal_layouts(job, space, rules)
-    mfu, peak_bytes, fits = np.empty(len(layouts)), np.empty(len(layouts)), np.empty(len(layouts), dtype=np.bool_)
-    for rows, chunk in predict_chunks(layouts, job):
-        mfu[rows], peak_bytes[rows], fits[rows] = chunk.mfu, chunk.memory.total_bytes, chunk.fits
-    fitting = np.flatnonzero(fits)
-    order = np.lexsort((peak_bytes[fitting], -mfu[fitting]))
+    totals = predict_totals(layouts, job)
+    fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
+    order = np.lexsort((totals.peak_bytes[fitting], -totals.mfu[fitting]))
     best = layouts.take(fitting[order[:limit]])
     predictions = predict(best, job)
     return PredictionTable(

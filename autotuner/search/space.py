@@ -9,7 +9,6 @@ built almost without illegal rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import LayoutColumns, broken_rows
+from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows
 from autotuner.domain.check import divisors
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.choice_rules import IDLE_RULES
@@ -57,12 +56,19 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     degrees = _degrees(job, space)
     degrees = degrees.take(~_verdict(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
     choice_rules = [rule for rule in rules if rule.field not in _DEGREE_FIELDS]
-    choices, kept = _possible(_choices(job, space), job, choice_rules), []
+    choices = _possible(_choices(job, space), job, choice_rules)
+    if not _named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
+        choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
     step = max(1, _BLOCK // max(1, _length(choices)))
-    for start in range(0, max(1, len(degrees)), step):
-        layouts = _settled(_cross(degrees.take(slice(start, start + step)), choices), job, space)
-        kept.append(layouts.take(~_verdict(layouts, job, choice_rules)))
-    return LayoutColumns.from_values({name: np.concatenate([getattr(k, name) for k in kept]) for name in LAYOUT_FIELDS})
+    blocks = (_Crossing(degrees.take(slice(s, s + step)), choices) for s in range(0, max(1, len(degrees)), step))
+    kept = [_legal_rows(block, job, space, choice_rules) for block in blocks]
+    return LayoutColumns.from_values({name: np.concatenate([k[name] for k in kept]) for name in LAYOUT_FIELDS})
+
+
+def _legal_rows(layouts: _Crossing, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of those layouts that break no rule."""
+    _settle(layouts, job, space)
+    return layouts.columns(np.flatnonzero(~_verdict(layouts, job, rules)))
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
@@ -72,7 +78,8 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     several. Empty when nothing is wrong.
     """
     space = space or SearchSpace()
-    layouts = _settled(_cross(_degrees(job, space), _choices(job, space)), job, space)
+    layouts = _Crossing(_degrees(job, space), _choices(job, space))
+    _settle(layouts, job, space)
     removed = [(rule, _verdict(layouts, job, [rule])) for rule in rules]
     reasons = [(int(broken.sum()), _reason(rule, broken, layouts, job)) for rule, broken in removed if broken.any()]
     return tuple(reason for _, reason in sorted(reasons, key=lambda counted: -counted[0]))
@@ -97,7 +104,7 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 def _choices(job: Job, space: SearchSpace) -> _Choices:
     """Every combination that the space names; what means nothing beside the other choices has its default."""
     combinations = zip(*product(*(_named(space, name) for name in _CHOICE_FIELDS)), strict=True)
-    choices = {name: np.asarray(values) for name, values in zip(_CHOICE_FIELDS, combinations, strict=True)}
+    choices = {name: as_column(name, values) for name, values in zip(_CHOICE_FIELDS, combinations, strict=True)}
     for rule in _named_without_default(space):
         idle = _broken_alone(rule, choices, job)
         if idle is not None:
@@ -123,13 +130,11 @@ def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.boo
     return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (_length(choices),))
 
 
-def _settled(layouts: LayoutColumns, job: Job, space: SearchSpace) -> LayoutColumns:
-    """The layouts with defaults where a choice means nothing beside their degrees."""
+def _settle(layouts: _Crossing, job: Job, space: SearchSpace) -> None:
+    """Put defaults where a choice means nothing beside the degrees."""
     for rule in _named_without_default(space):
         idle = _verdict(layouts, job, [rule])
-        column = _defaulted(getattr(layouts, rule.field), idle, rule.field, space)
-        layouts = replace(layouts, **{rule.field: column})
-    return layouts
+        layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
 
 
 def _named_without_default(space: SearchSpace) -> list[Rule]:
@@ -142,7 +147,8 @@ def _defaulted(
 ) -> npt.NDArray[Any]:
     """The default in place of the first value named; of the others it would be the same layout again."""
     first, *_ = _named(space, name)
-    return np.where(idle & (column == first), getattr(_DEFAULT, name), column)
+    settled = np.where(idle & (column == first), getattr(_DEFAULT, name), column)
+    return settled.astype(column.dtype, copy=False)
 
 
 def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
@@ -154,11 +160,40 @@ def _length(choices: _Choices) -> int:
     return len(choices[_CHOICE_FIELDS[0]])
 
 
-def _cross(degrees: LayoutColumns, choices: _Choices) -> LayoutColumns:
-    """Each row of the degrees with each combination of choices."""
-    columns = {name: np.repeat(getattr(degrees, name), _length(choices)) for name in _DEGREE_FIELDS}
-    columns |= {name: np.tile(values, len(degrees)) for name, values in choices.items()}
-    return LayoutColumns.from_values(columns)
+class _Crossing(LayoutColumns):
+    """Each row of the degrees with each combination of choices; a column is there once somebody reads it.
+
+    Rules read few columns, and of most rows nothing else is needed: that they are illegal.
+    """
+
+    def __init__(self, degrees: LayoutColumns, choices: _Choices) -> None:
+        self.__dict__.update(_degrees=degrees, _choices=choices, _changed={})
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        degrees, choices = self.__dict__["_degrees"], self.__dict__["_choices"]
+        if name in choices:
+            column = np.tile(choices[name], len(degrees))
+        elif name in LAYOUT_FIELDS:
+            column = np.repeat(getattr(degrees, name), _length(choices))
+        else:
+            raise AttributeError(name)
+        self.__dict__[name] = column
+        return column
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_degrees"]) * _length(self.__dict__["_choices"])
+
+    def put(self, name: str, column: npt.NDArray[Any]) -> None:
+        """Change a column."""
+        self.__dict__[name] = self.__dict__["_changed"][name] = column
+
+    def columns(self, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
+        """Every column of some rows."""
+        degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
+        of_degrees, of_choices = np.divmod(rows, max(1, _length(choices)))
+        columns = {name: getattr(degrees, name).take(of_degrees) for name in _DEGREE_FIELDS}
+        columns |= {name: column.take(of_choices) for name, column in choices.items()}
+        return columns | {name: column[rows] for name, column in changed.items()}
 
 
 def _degrees(job: Job, space: SearchSpace) -> LayoutColumns:

@@ -44,6 +44,15 @@ def test_a_trial_that_exhausts_its_memory_ran_out_of_memory(tmp_path: Path, fork
     assert "allocate" in failure.log_tail
 
 
+@pytest.mark.parametrize("budget_bytes", [1_000_000, 8_000_000])
+def test_a_budget_without_room_for_the_stack_of_a_thread_is_too_little_memory(
+    tmp_path: Path, forks: Forks, budget_bytes: int
+) -> None:
+    """What a thread is refused with, EAGAIN, names no memory."""
+    trial = spec("thread", replace(SHORT, memory_budget_bytes=budget_bytes))
+    assert died(LocalLauncher(tmp_path, forks), trial).kind == FailureKind.OOM
+
+
 def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher: LocalLauncher) -> None:
     watcher = Watcher(at_first_step=disturb("killed", 1, signal.SIGKILL))
     failure = died(launcher, spec("killed", ENDLESS), watcher)

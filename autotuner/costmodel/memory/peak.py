@@ -19,11 +19,11 @@ from autotuner.costmodel.memory.activations import LayerBytes, kept_bytes, logit
 from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.pipeline.rank_load import fullest_ranks, num_micro_batches
+from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
 from autotuner.domain.choice import OptimizerKernel, Precision, ShardLevel
 from autotuner.domain.legality import Job
 
-__all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "rank_memories"]
+__all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes", "rank_memories"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,11 @@ class RankMemory:
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
     """The peak of each layout, with the pipeline rank that reaches it."""
-    return fullest_rank(x, job, rank_memories(x, job))
+    return fullest_rank(x, job, rank_memories(x, job, fullest_ranks(x, job)))
 
 
-def rank_memories(x: LayoutColumns, job: Job) -> list[RankMemory]:
-    """The ranks among which the fullest is found; they depend on ``rank_step.STEP_FIELDS`` alone."""
+def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
+    """What the pipeline ranks hold among which the fullest is found; all depends on ``STEP_FIELDS`` alone."""
     kinds = (False, True) if job.model.num_sparse_layers else (False,)
     layers = {sparse: LayerBytes.of(x, job, sparse=sparse) for sparse in kinds}
     working, logits, received = working_bytes(x, job), logits_bytes(x, job), _received_bytes(x, job)
@@ -90,7 +90,7 @@ def rank_memories(x: LayoutColumns, job: Job) -> list[RankMemory]:
             received_bytes=received * (2 * x.virtual_stages_per_rank - load.has_input - load.has_output),
             joined_bytes=joined,
         )
-        for load in fullest_ranks(x, job)
+        for load in loads
     ]
 
 
@@ -98,12 +98,21 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
     """The peak of each layout on the fullest of some ranks."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
+    highest_bytes = fullest.total_bytes
     for other in others:
-        worse = other.total_bytes > fullest.total_bytes
+        total_bytes = other.total_bytes
+        worse = total_bytes > highest_bytes
+        highest_bytes = np.maximum(highest_bytes, total_bytes)
         fullest = MemoryColumns(
             **{f.name: np.where(worse, getattr(other, f.name), getattr(fullest, f.name)) for f in fields(fullest)}
         )
     return fullest
+
+
+def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
+    """The peak of each layout alone, without its parts."""
+    sharding = Sharding.of(x, job)
+    return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 
 
 def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -> MemoryColumns:

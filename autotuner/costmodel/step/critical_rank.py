@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -13,7 +14,7 @@ from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, num_micro_batches
+from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.domain.legality import Job
 
 __all__ = ["RankTime", "slowest_rank"]
@@ -50,11 +51,11 @@ class RankTime:
         )
 
 
-def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> RankTime:
-    """The rank that a step waits for."""
+def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
+    """The rank that a step waits for, found among some of each layout."""
     m, stage_send_s = num_micro_batches(x, job), _stage_send_s(x, job)
     whole = passes.whole()
-    first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in critical_ranks(x, job))
+    first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads)
     for other in others:
         first = first.where_slower(other)
     return first

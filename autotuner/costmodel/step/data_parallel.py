@@ -11,7 +11,7 @@ from autotuner.costmodel.communication.process_groups import replicate_group, sh
 from autotuner.costmodel.memory.sharding import communicates_once, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
-from autotuner.costmodel.step.rank_step import RankStep
+from autotuner.costmodel.step.rank_step import RankWindow
 from autotuner.domain.choice import ShardLevel
 from autotuner.domain.legality import Job
 from autotuner.domain.stages import ONE_STAGE_SCHEDULES
@@ -22,7 +22,7 @@ _MATRICES_PER_LAYER = 7
 """Four of attention and three of a gated feed-forward block; of a layer's experts each is one tensor for all."""
 
 
-def data_communication_s(x: LayoutColumns, job: Job, rank: RankStep) -> Floats:
+def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """Exposed seconds of the data-parallel group in one step; weights and gradients travel as they are stored.
 
     * nothing sharded: all-reduces under the last micro-batch's backward;
@@ -34,10 +34,10 @@ def data_communication_s(x: LayoutColumns, job: Job, rank: RankStep) -> Floats:
     Replicas of shards all-reduce what was scattered, as often as it is scattered. Experts, whose group is smaller by
     the expert ranks, are sent as if over the whole shard group.
     """
-    collectives, parts = _num_collectives_and_parts(x, job, rank)
-    gather_s, reduce_s = _gather_and_reduce_s(x, job, rank.held, collectives)
+    collectives, parts = _num_collectives_and_parts(x, job, window)
+    gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
     share = overlap_share(job.cluster.accelerator) * job.stack.overlaps_data_parallel
-    forward_s, backward_s = share * rank.forward_s, share * rank.backward_s
+    forward_s, backward_s = share * window.forward_s, share * window.backward_s
     under_forward_s = exposed_s(gather_s, forward_s, parts)
     under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
     m = num_micro_batches(x, job)
@@ -56,7 +56,7 @@ def data_communication_s(x: LayoutColumns, job: Job, rank: RankStep) -> Floats:
     )
 
 
-def _num_collectives_and_parts(x: LayoutColumns, job: Job, rank: RankStep) -> tuple[Floats, Floats]:
+def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -> tuple[Floats, Floats]:
     """Collectives that a rank's gradients take, and parts of its backward pass behind which some of them start.
 
     One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
@@ -64,11 +64,11 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, rank: RankStep) -> tu
     holds one matrix at least. Buckets start as they fill; but all of a stage together, when its last backward is done,
     where a pipeline rank has several stages or shards its optimizer (``trials/training/build.py``).
     """
-    by_layer = rank.num_layers.astype(np.float64) + 1.0
+    by_layer = window.num_layers.astype(np.float64) + 1.0
     if not job.stack.fills_buckets:
         return by_layer, by_layer
-    gradients_bytes = x.element_bytes * (rank.held.dense + rank.held.expert)
-    by_matrix = _MATRICES_PER_LAYER * rank.num_layers + 1.0
+    gradients_bytes = x.element_bytes * (window.held.dense + window.held.expert)
+    by_matrix = _MATRICES_PER_LAYER * window.num_layers + 1.0
     by_bucket = np.clip(np.ceil(gradients_bytes / x.gradient_bucket_bytes), x.virtual_stages_per_rank, by_matrix)
     optimizer = x.shard_level == ShardLevel.OPTIMIZER
     by_stage = (x.pipeline_parallel_degree > 1) & (optimizer | ~is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +12,34 @@ from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
-from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.layout import fields_entering
 from autotuner.domain.legality import Job
 from autotuner.domain.option import CostPart
 
-__all__ = ["STEP_FIELDS", "RankStep"]
+__all__ = ["STEP_FIELDS", "RankStep", "RankWindow"]
 
 STEP_FIELDS = ("data_parallel_degree", *fields_entering(CostPart.RANK_STEP))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWindow:
+    """What the collectives of data-parallel ranks depend on: what one pipeline rank holds, and computes meanwhile.
+
+    Attributes:
+        forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
+        backward_s: Computation of one micro-batch's backward; reductions hide under it.
+        held: Its weights.
+        num_layers: Its layers.
+    """
+
+    forward_s: Floats
+    backward_s: Floats
+    held: Weights
+    num_layers: Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,23 +48,17 @@ class RankStep:
 
     Attributes:
         step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
-        forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
-        backward_s: Computation of one micro-batch's backward; reductions hide under it.
-        held: Its weights.
-        num_layers: Its layers.
+        window: What hides collectives of the data-parallel group.
     """
 
     step_time: StepTimeColumns
-    forward_s: Floats
-    backward_s: Floats
-    held: Weights
-    num_layers: Integers
+    window: RankWindow
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job) -> RankStep:
-        """One row per layout."""
+    def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> RankStep:
+        """One row per layout, from the pipeline ranks among which the slowest is found."""
         works = ModelWork.of(x, job)
-        slowest, m = slowest_rank(x, job, works.passes()), num_micro_batches(x, job)
+        slowest, m = slowest_rank(x, job, works.passes(), loads), num_micro_batches(x, job)
         work = works.on(slowest.load)
         step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))
         step_time = StepTimeColumns(
@@ -64,13 +76,13 @@ class RankStep:
             bubble_s=slowest.bubble_s,
             optimizer_s=nothing,
         )
-        return cls(
-            step_time=step_time,
+        window = RankWindow(
             forward_s=work.compute_s + work.recompute_s - work.backward_s,
             backward_s=work.backward_s,
             held=held,
             num_layers=slowest.load.num_layers,
         )
+        return cls(step_time=step_time, window=window)
 
 
 def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import pytest
 
 from autotuner.catalog.load import (
     accelerator_facts,
     accelerators,
+    is_validated,
     load_accelerator,
     load_cluster,
     load_link,
@@ -18,7 +21,9 @@ from autotuner.catalog.load import (
     stacks,
 )
 from autotuner.domain.choice import AttentionKernel, Precision
+from autotuner.domain.cluster import Accelerator, MeasuredGemm
 from autotuner.domain.stack import Stack
+from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput, NotFound
 
 LINK_ENDS = ("intra_node_link", "inter_node_link")
@@ -146,3 +151,24 @@ def test_every_link_can_be_built(name: str) -> None:
 def test_newer_links_of_one_kind_are_faster() -> None:
     rates = [load_link(f"nvlink{generation}").bandwidth_bytes_per_s for generation in (2, 3, 4, 5)]
     assert rates == sorted(rates)
+
+
+@pytest.mark.parametrize("name", accelerators())
+def test_published_runs_were_compared_on_a100_and_h100_alone(name: str) -> None:
+    assert is_validated(load_accelerator(name)) == (name in {"a100-40gb", "a100-80gb", "h100-sxm", "h100-pcie"})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"name": "a100x"}, {"name": "h100"}, {"bf16_flop_per_s": 1e15}, {"memory_bandwidth_bytes_per_s": 4e12}],
+    ids=str,
+)
+def test_a_device_that_a_user_describes_is_not_validated_whatever_it_is_called(changed: dict[str, Any]) -> None:
+    assert not is_validated(replace(load_accelerator("h100-sxm"), **changed))
+
+
+def test_a_catalog_device_is_still_validated_after_a_way_through_json_and_with_a_profile_of_its_own() -> None:
+    device = load_accelerator("h100-sxm")
+    profiled = replace(device, measured_gemm=(MeasuredGemm(precision=Precision.BF16, peak_share=0.7),))
+    assert is_validated(from_dict(Accelerator, to_dict(device)))
+    assert is_validated(profiled)

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.catalog.load import load_cluster
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.predict import CHUNK, predict, predict_one
+from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.cluster import Link
 from autotuner.domain.layout import Layout
@@ -18,6 +18,7 @@ from autotuner.domain.legality import Job
 from autotuner.domain.model import TransformerSpec
 from autotuner.domain.prediction import StepTime
 from autotuner.domain.workload import Workload
+from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job
 
 GOOD = Layout(
@@ -233,6 +234,13 @@ def test_a_table_longer_than_a_chunk_is_predicted_row_by_row_in_order() -> None:
     assert len(predictions) == num_rows
     for index in (0, CHUNK - 1, CHUNK, num_rows - 1):
         assert predictions.row(index) == predict_one(choices[index % 3], big_job())
+
+
+def test_totals_are_those_of_whole_predictions_to_the_last_digit() -> None:
+    layouts = legal_layouts(big_job())
+    whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
+    assert totals.mfu.tolist() == whole.mfu.tolist()
+    assert totals.peak_bytes.tolist() == whole.memory.total_bytes.tolist()
 
 
 def test_an_empty_table_has_no_predictions() -> None:

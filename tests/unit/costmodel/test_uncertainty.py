@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.load import is_validated, load_cluster
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
     MEMORY_DEVIATION,
@@ -17,7 +17,6 @@ from autotuner.costmodel.uncertainty import (
     Z80,
     fit_probability,
     interval_error,
-    is_validated,
     part_shares,
     relative_error,
     time_error,
@@ -87,7 +86,7 @@ def test_only_devices_with_published_runs_are_validated_and_others_are_less_cert
     cluster: str, validated: bool
 ) -> None:
     job = replace(big_job(), cluster=load_cluster(cluster))
-    assert is_validated(job) == validated
+    assert is_validated(job.cluster.accelerator) == validated
     narrow, wide = time_error(big_job()), time_error(job)
     factor = 1.0 if validated else 2.0
     assert wide.residual == factor * narrow.residual
