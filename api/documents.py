@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
 from autotuner.domain.choice import Choice
+from autotuner.domain.loss_gate import GateResult
 from autotuner.domain.trial import Measurement, PhaseTimes, StepReport
 
 __all__ = ["CONFIG", "MAX_INTEGER", "OBJECT", "TAGS", "Document", "GivenFields", "NameOrObject", "extended"]
@@ -30,7 +31,7 @@ _MAX_FLOAT = 1e30
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
 
-_REPORTED = (StepReport, Measurement, PhaseTimes)
+_REPORTED = (StepReport, Measurement, PhaseTimes, GateResult)
 """What a trial reports may be no number at all (a loss that diverged); JSON has null for it."""
 
 _NOT_SCHEMAS = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})

@@ -33,6 +33,7 @@ from autotuner.domain.defaults import default_space
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job, Reason
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.objective import Objective
 from autotuner.domain.prediction import Memory, Prediction, StepTime
 from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
@@ -41,6 +42,7 @@ from autotuner.domain.workload import Workload
 from autotuner.ports import Page
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.pairwise import Insight
+from autotuner.search.standings import Standing
 
 __all__ = ["ANSWERS", "BODIES", "explanation", "ranking_page", "sweep_detail", "trial_detail"]
 
@@ -216,7 +218,7 @@ def _trial_page() -> TrialPage:
 
 def ranking_page() -> RankingPage:
     """A page with the best trial."""
-    return RankingPage.of([_trial()], 1, Page())
+    return RankingPage.of([_trial()], 1, Page(), {_trial().id: Standing(probability_best=1.0, tied_with_best=True)})
 
 
 def _event_stream() -> str:
@@ -254,6 +256,8 @@ def _sweep() -> dict[str, Any]:
         "budget": Budget(num_trials=1),
         "progress": Progress(fraction=1.0, num_trials=1, elapsed_s=60.0, accelerator_hours=0.12),
         "trials": TrialCounts(complete=1),
+        "objective": Objective(),
+        "best_value": 0.43,
         "best_measured_mfu": 0.43,
     }
 

@@ -43,7 +43,7 @@ class Products:
 
     @property
     def flop(self) -> Floats:
-        """Of each row."""
+        """FLOP of each row."""
         return np.asarray(2.0 * self.count * self.m * self.n * self.k)
 
     def take(self, rows: Booleans) -> Products:

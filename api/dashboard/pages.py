@@ -14,7 +14,7 @@ from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
 from autotuner.domain.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
-from autotuner.ports import Page, Store
+from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.sentences import EMULATED
 
@@ -24,8 +24,6 @@ _router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _SWEEPS_PER_PAGE = 50
 _RANKS_SHOWN = 100
-
-_UNRANKED = (TrialState.FAILED, TrialState.PRUNED, TrialState.CANCELLED)
 
 _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
 """Further pages begin behind more sweeps than a database can count."""
@@ -59,21 +57,21 @@ def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: _Numbe
 def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None) -> Response:
     """One sweep: where it stands, its ranking, what runs and what failed."""
     window = Page(limit=_RANKS_SHOWN)
-    ranking, num_ranked = app.store.ranking(sweep.id, page=window)
+    ranking = RankingPage.of_sweep(app.store, sweep.id, TrialFilter(), window)
     stored = list(all_trials(app.store, sweep.id))
-    trials = [TrialView.of(trial) for trial in stored]
-    running = [TrialDetail.of(app.store.get_trial(t.id)) for t in trials if t.state is TrialState.RUNNING]
+    running = [TrialDetail.of(app.store.get_trial(t.id)) for t in stored if t.state is TrialState.RUNNING]
     return page(
         request,
         "_sweep.html" if part else "sweep.html",
-        sweep=SweepDetail.of(app.store, sweep, app.clock.now()),
-        ranking=RankingPage.of(ranking, num_ranked, window).items,
-        num_ranked=num_ranked,
+        sweep=SweepDetail.of_sweep(app.store, sweep, app.clock.now()),
+        ranking=ranking.items,
+        num_ranked=ranking.total,
         running=running,
+        noun=sweep.request.objective.noun,
         emulated=EMULATED,
-        queued=[trial for trial in trials if trial.state is TrialState.QUEUED],
-        ended=[t for t in trials if t.state in _UNRANKED or (t.layout.is_emulated and t.measured)],
-        scatter=scatter([t for t in trials if not t.layout.is_emulated]),
+        queued=[TrialView.of(t) for t in stored if t.state is TrialState.QUEUED],
+        ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked],
+        scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
     )
 
@@ -86,7 +84,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         request,
         "_trial.html" if part else "trial.html",
         sweep=app.store.get_sweep(trial.sweep_id),
-        trial=TrialView.of(trial),
+        trial=TrialDetail.of(trial),
         emulated=EMULATED if trial.layout.is_emulated else "",
         explanation=_explanation(app.store, trial),
     )

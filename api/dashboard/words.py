@@ -6,9 +6,10 @@ import math
 from datetime import UTC, datetime
 from typing import TypeGuard
 
-from api.schemas import Predicted
+from api.schemas import Predicted, RankedTrial, TrialView
 from autotuner.domain.choice import ShardLevel
 from autotuner.domain.layout import OPTIONS, Layout
+from autotuner.domain.loss_gate import GateOutcome
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words
@@ -22,6 +23,8 @@ __all__ = [
     "facts",
     "fit",
     "gain",
+    "gate",
+    "has_own_peak",
     "in_words",
     "num_bytes",
     "part_name",
@@ -32,6 +35,7 @@ __all__ = [
     "predicted_seconds",
     "rounded",
     "seconds",
+    "standing",
     "tick",
     "token_rate",
 ]
@@ -99,6 +103,32 @@ def predicted_mfu(predicted: Predicted) -> str:
 def fit(predicted: Predicted) -> str:
     """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     return fit_in_words(predicted.fits, predicted.fit_probability)
+
+
+def has_own_peak(trial: TrialView) -> bool:
+    """Whether the layout's precision has another peak than the one behind MFU, so that its utilization says more."""
+    own = trial.measured_precision_utilization if trial.measured else trial.predicted.precision_utilization
+    mfu = trial.measured.mfu if trial.measured else trial.predicted.mfu
+    return _known(own) and not math.isclose(own, mfu, rel_tol=0.01)
+
+
+def standing(trial: RankedTrial) -> str:
+    """What a ranking cannot tell apart: ``tied with the first, best with 31 %``; nothing of a trial that is clear."""
+    chance = trial.probability_best
+    if chance is None or not trial.tied_with_best or chance > 0.995:
+        return ""
+    return f"{'' if trial.rank == 1 else 'tied with the first, '}best with {rounded(chance)}"
+
+
+def gate(outcome: GateOutcome) -> str:
+    """``loss gate passed``."""
+    match outcome:
+        case GateOutcome.PASSED:
+            return "loss gate passed"
+        case GateOutcome.FAILED:
+            return "loss gate failed"
+        case GateOutcome.NOT_GATED:
+            return "loss not gated"
 
 
 def part_name(part: str) -> str:

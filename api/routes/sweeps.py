@@ -44,7 +44,7 @@ def create_sweep(
     sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
-    return SweepDetail.of(app.store, sweep, app.clock.now())
+    return SweepDetail.of_sweep(app.store, sweep, app.clock.now())
 
 
 @router.get("", responses=problems(422))
@@ -60,7 +60,7 @@ def list_sweeps(
 @router.get("/{sweep_id}", responses=problems(404, 422))
 def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
     """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-    return SweepDetail.of(app.store, sweep, app.clock.now())
+    return SweepDetail.of_sweep(app.store, sweep, app.clock.now())
 
 
 @router.post("/{sweep_id}/cancel", responses=problems(404, 422))
@@ -70,7 +70,7 @@ def cancel_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
     A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.
     """
     now = app.clock.now()
-    return SweepDetail.of(app.store, app.store.request_cancel(sweep.id, now=now), now)
+    return SweepDetail.of_sweep(app.store, app.store.request_cancel(sweep.id, now=now), now)
 
 
 @router.get("/{sweep_id}/trials", responses=problems(404, 422))
@@ -81,5 +81,8 @@ def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) 
 
 @router.get("/{sweep_id}/ranking", responses=problems(404, 422))
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
-    """Rank a sweep's complete trials by measured MFU, highest first."""
-    return RankingPage.of(*app.store.ranking(sweep.id, where=where, page=page), page)
+    """Rank a sweep's trials by what it maximises, the best first, and say which cannot be told from the first.
+
+    A trial in a number format that its hardware lacks, or whose loss gate failed, has no rank.
+    """
+    return RankingPage.of_sweep(app.store, sweep.id, where, page)

@@ -16,11 +16,11 @@ router = APIRouter(tags=["trials"])
 
 @router.get("/trials/{trial_id}", responses=problems(404, 422))
 def read_trial(app: AppOf, trial_id: TrialId) -> Document[TrialDetail]:
-    """Read a trial: layout, prediction, measurement or failure, and every step."""
+    """Read a trial: layout, prediction, measurement or failure, loss gate, and every step."""
     return TrialDetail.of(app.store.get_trial(trial_id))
 
 
 @router.get("/ranking", responses=problems(422))
 def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
-    """Rank the complete trials of all sweeps by measured MFU, highest first."""
+    """Rank the trials of all sweeps by measured MFU, highest first."""
     return RankingPage.of(*app.store.ranking(where=where, page=page), page)

@@ -14,7 +14,9 @@ from autotuner.domain.cluster import Cluster
 from autotuner.domain.defaults import default_space
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import Job
+from autotuner.domain.loss_gate import LossGate
 from autotuner.domain.model import TransformerSpec
+from autotuner.domain.objective import Objective
 from autotuner.domain.search_space import SearchSpace
 from autotuner.domain.stack import Stack
 from autotuner.domain.sweep import Budget, SweepRequest
@@ -66,13 +68,19 @@ class SweepCreate(_JobRequest):
         space: Values each axis may take; an axis left out takes the default that suits the cluster.
         seed: Same seed, same sequence of trials.
         name: For people; need not be unique.
+        objective: What is maximised.
+        max_parallel_trials: Trials that run at once where there is room for them.
+        loss_gate: How layouts that change the mathematics earn the first rank.
     """
 
     space: _GivenAxes = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     trial: TrialSettings = field(default_factory=TrialSettings)
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     name: str = ""
+    objective: Objective = field(default_factory=Objective)
+    max_parallel_trials: Annotated[int, Field(ge=1)] = 1
+    loss_gate: LossGate = field(default_factory=LossGate)
 
     def resolved(self, app: App) -> SweepRequest:
         """The sweep that is asked for; its trials run PyTorch itself."""
@@ -84,6 +92,9 @@ class SweepCreate(_JobRequest):
             trial=self.trial,
             seed=self.seed,
             name=self.name,
+            objective=self.objective,
+            max_parallel_trials=self.max_parallel_trials,
+            loss_gate=self.loss_gate,
         )
 
 

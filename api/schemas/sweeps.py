@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 from api.documents import extended
 from api.schemas.trials import TrialView
-from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import Trial
+from autotuner.domain.objective import Objective
+from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
-from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]
 
@@ -42,7 +40,7 @@ class Progress:
         fraction: The budget nearest its end, 0..1; 1 for a finished sweep.
         num_trials: Trials that ran.
         elapsed_s: Since the sweep started, until now or its end.
-        accelerator_hours: Sum over trials of run time x ranks.
+        accelerator_hours: Sum over trials and loss gates of run time x ranks.
     """
 
     fraction: float
@@ -51,15 +49,15 @@ class Progress:
     accelerator_hours: float
 
     @classmethod
-    def of(cls, sweep: Sweep, num_trials: int, accelerator_hours: float, now: float) -> Self:
+    def of(cls, sweep: SweepOverview, num_trials: int, now: float) -> Self:
         """What a sweep has spent."""
         elapsed_s = 0.0 if sweep.started_at is None else (sweep.finished_at or now) - sweep.started_at
-        spent = _spent(sweep.request.budget, num_trials, elapsed_s, accelerator_hours)
+        spent = _spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)
         return cls(
             fraction=1.0 if sweep.state.finished else min(1.0, max(spent)),
             num_trials=num_trials,
             elapsed_s=elapsed_s,
-            accelerator_hours=accelerator_hours,
+            accelerator_hours=sweep.accelerator_hours,
         )
 
 
@@ -84,7 +82,8 @@ class SweepSummary:
         stop_reason: Null until the sweep is finished.
         stop_detail: The reason with its numbers, as a sentence.
         trials: How many there are in each state.
-        best_measured_mfu: Of the best complete trial; null until there is one.
+        best_value: What the trial ranked first reached of ``objective``; null until there is one.
+        best_measured_mfu: MFU of the trial ranked first; null until there is one.
     """
 
     id: str
@@ -99,39 +98,35 @@ class SweepSummary:
     stop_reason: StopReason | None
     stop_detail: str
     budget: Budget
+    objective: Objective
     progress: Progress
     trials: TrialCounts
+    best_value: float | None
     best_measured_mfu: float | None
 
     @classmethod
-    def of(cls, store: Store, sweep: Sweep, now: float) -> SweepSummary:
+    def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
         """The sweep with how far it has come."""
-        trials = tuple(all_trials(store, sweep.id))
-        counts = TrialCounts(**Counter(trial.state.value for trial in trials))
-        best = _best(store, sweep)
-        hours = sum(trial.accelerator_hours(now) for trial in trials)
+        counts = TrialCounts(**{state.value: number for state, number in overview.num_trials.items()})
         return SweepSummary(
-            id=sweep.id,
-            name=sweep.request.name,
-            state=sweep.state,
-            model=sweep.request.job.model.name,
-            cluster=sweep.request.job.cluster.name,
-            created_at=sweep.created_at,
-            started_at=sweep.started_at,
-            finished_at=sweep.finished_at,
-            cancel_requested=sweep.cancel_requested,
-            stop_reason=sweep.stop_reason,
-            stop_detail=sweep.stop_detail,
-            budget=sweep.request.budget,
-            progress=Progress.of(sweep, counts.ran, hours, now),
+            id=overview.id,
+            name=overview.name,
+            state=overview.state,
+            model=overview.model,
+            cluster=overview.cluster,
+            created_at=overview.created_at,
+            started_at=overview.started_at,
+            finished_at=overview.finished_at,
+            cancel_requested=overview.cancel_requested,
+            stop_reason=overview.stop_reason,
+            stop_detail=overview.stop_detail,
+            budget=overview.budget,
+            objective=overview.objective,
+            progress=Progress.of(overview, counts.ran, now),
             trials=counts,
-            best_measured_mfu=best.measurement.mfu if best and best.measurement else None,
+            best_value=overview.best_value,
+            best_measured_mfu=overview.best_mfu,
         )
-
-
-def _best(store: Store, sweep: Sweep) -> Trial | None:
-    trials, _ = store.ranking(sweep.id, page=Page(limit=1))
-    return trials[0] if trials else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,18 +135,19 @@ class SweepDetail(SweepSummary):
 
     Attributes:
         request: As it runs: every name resolved, every default filled in.
-        best: The complete trial with the highest measured MFU; null until there is one.
+        best: The trial ranked first; null until there is one.
     """
 
     request: SweepRequest
     best: TrialView | None
 
     @classmethod
-    def of(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
+    def of_sweep(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
         """The sweep with its request and its best trial."""
-        best = _best(store, sweep)
-        summary = SweepSummary.of(store, sweep, now)
-        return extended(cls, summary, request=sweep.request, best=TrialView.of(best) if best else None)
+        summary = SweepSummary.of(store.overview(sweep.id, now=now), now)
+        ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
+        best = TrialView.of(ranking[0]) if ranking else None
+        return extended(cls, summary, request=sweep.request, best=best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +166,6 @@ class SweepPage:
     @classmethod
     def of(cls, store: Store, state: SweepState | None, page: Page, now: float) -> Self:
         """The sweeps of one page."""
-        sweeps, total = store.list_sweeps(state=state, page=page)
-        items = tuple(SweepSummary.of(store, sweep, now) for sweep in sweeps)
+        overviews, total = store.list_overviews(now=now, state=state, page=page)
+        items = tuple(SweepSummary.of(overview, now) for overview in overviews)
         return cls(items=items, total=total, limit=page.limit, offset=page.offset)

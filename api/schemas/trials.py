@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from api.documents import extended
 from api.schemas.predictions import Predicted
 from autotuner.domain.layout import Layout
-from autotuner.domain.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
-from autotuner.ports import Page
+from autotuner.domain.loss_gate import GateOutcome, GateResult
+from autotuner.domain.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.ports import Page, Store, TrialFilter
+from autotuner.search.standings import Standing, standings
 
 __all__ = ["RankedTrial", "RankingPage", "TrialDetail", "TrialPage", "TrialView"]
 
@@ -26,7 +28,11 @@ class TrialView:
         started_at: Epoch seconds.
         finished_at: Epoch seconds.
         measured: Null unless the trial is complete.
+        measured_precision_utilization: Measured model FLOP over the dense peak of the layout's own precision, 0..1;
+            never ranked by.
         failure: Null unless the trial failed.
+        stopped: Why it was pruned or cancelled; null otherwise, and in records older than this field.
+        gate_outcome: What the loss gate says of a layout that changes the mathematics; null for any other.
     """
 
     id: str
@@ -40,7 +46,10 @@ class TrialView:
     finished_at: float | None
     predicted: Predicted
     measured: Measurement | None
+    measured_precision_utilization: float | None
     failure: TrialFailure | None
+    stopped: Stopped | None
+    gate_outcome: GateOutcome | None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -57,20 +66,34 @@ class TrialView:
             finished_at=trial.finished_at,
             predicted=Predicted.of(trial.prediction),
             measured=trial.measurement,
+            measured_precision_utilization=trial.measurement.precision_utilization if trial.measurement else None,
             failure=trial.failure,
+            stopped=trial.stopped,
+            gate_outcome=_gate_outcome(trial),
         )
+
+
+def _gate_outcome(trial: Trial) -> GateOutcome | None:
+    if trial.gate is not None:
+        return trial.gate.outcome
+    return GateOutcome.NOT_GATED if trial.measurement and trial.layout.changes_mathematics else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDetail(TrialView):
-    """A trial with the steps of its running or last attempt."""
+    """A trial with the steps of its running or last attempt.
+
+    Attributes:
+        gate: What the loss gate found, with the curves of the candidate and of its reference; null where none ran.
+    """
 
     steps: tuple[StepReport, ...]
+    gate: GateResult | None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialDetail:
         """The trial with its steps."""
-        return extended(cls, TrialView.of(trial), steps=trial.steps)
+        return extended(cls, TrialView.of(trial), steps=trial.steps, gate=trial.gate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,18 +117,23 @@ class TrialPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial(TrialView):
-    """A complete trial and its place.
+    """A ranked trial, its place, and how sure that is.
 
     Attributes:
-        rank: From 1, by measured MFU.
+        rank: From 1, by what the sweep maximises; by MFU among the trials of all sweeps.
+        probability_best: How likely its layout is the fastest of the sweep's ranked ones, 0..1; null across sweeps.
+        tied_with_best: Its step time differs from that of the sweep's first by no more than chance makes them differ;
+            null across sweeps.
     """
 
     rank: int
+    probability_best: float | None = None
+    tied_with_best: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPage:
-    """Complete trials by measured MFU, highest first.
+    """Trials that have a rank, the best first.
 
     Attributes:
         total: How many match, on all pages.
@@ -117,7 +145,26 @@ class RankingPage:
     offset: int
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], total: int, page: Page) -> Self:
-        """The trials of one page with their places."""
-        ranked = (extended(RankedTrial, TrialView.of(t), rank=rank) for rank, t in enumerate(trials, page.offset + 1))
-        return cls(items=tuple(ranked), total=total, limit=page.limit, offset=page.offset)
+    def of(
+        cls, trials: Sequence[Trial], total: int, page: Page, standings: Mapping[str, Standing] | None = None
+    ) -> Self:
+        """The trials of one page with their places, and with the standings of their sweep where it is one sweep's."""
+        places = enumerate(trials, page.offset + 1)
+        ranked = tuple(_ranked(trial, rank, (standings or {}).get(trial.id)) for rank, trial in places)
+        return cls(items=ranked, total=total, limit=page.limit, offset=page.offset)
+
+    @classmethod
+    def of_sweep(cls, store: Store, sweep_id: str, where: TrialFilter, page: Page) -> Self:
+        """One page of a sweep's ranking."""
+        trials, total = store.ranking(sweep_id, where=where, page=page)
+        return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)))
+
+
+def _ranked(trial: Trial, rank: int, standing: Standing | None) -> RankedTrial:
+    return extended(
+        RankedTrial,
+        TrialView.of(trial),
+        rank=rank,
+        probability_best=standing.probability_best if standing else None,
+        tied_with_best=standing.tied_with_best if standing else None,
+    )

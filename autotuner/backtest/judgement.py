@@ -60,14 +60,14 @@ class Rows:
 
     @property
     def absolute_errors(self) -> Floats:
-        """Of every run that ended: how far predicted / measured is from 1."""
+        """How far, of every run that ended, predicted / measured is from 1."""
         ran = self.ran
         errors: Floats = np.abs(self.predicted_s[ran] / self.measured_s[ran] - 1)
         return errors
 
     @property
     def covered(self) -> Booleans:
-        """Of every run that ended: its step time lies in the 80 % interval."""
+        """Whether, of every run that ended, the step time lies in the 80 % interval."""
         ran = self.ran
         ratio, reach = self.measured_s[ran] / self.predicted_s[ran], 1 + self.relative_error[ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)

@@ -59,7 +59,7 @@ class Replay:
         )
 
     def knowing(self, num_layouts: int, seed: int) -> Replay:
-        """The same sheet after so many of its layouts, drawn by the seed, were tried."""
+        """The replay of this sheet after so many of its layouts, drawn by the seed, were tried."""
         drawn = np.random.default_rng(seed).permutation(len(self))
         return replace(self, known=drawn[:num_layouts])
 

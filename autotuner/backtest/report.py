@@ -33,7 +33,7 @@ class Score:
     Attributes:
         rows_used: Runs judged, measured or out of memory.
         rows_left_out: Runs not judged: reason to count.
-        median_abs_error: Of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs.
+        median_abs_error: Median of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs.
         p90_abs_error: 90th percentile of the same.
         mean_abs_error: Mean of the same.
         spearman: Rank correlation of predicted and measured step times; of all: median over sheets.
@@ -72,7 +72,7 @@ class Report:
     sheets: tuple[Score, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: fractions, and null for a figure that has no meaning."""
+        """The figures for JSON: fractions, and null for a figure that has no meaning."""
         return asdict(self)
 
 

@@ -33,13 +33,7 @@ __all__ = [
 ]
 
 _ABOUT_A_MODEL = ("source", "date")
-_WHAT_MAKES_IT_FAST = (
-    "kind",
-    "fp32_flop_per_s",
-    "bf16_flop_per_s",
-    "fp8_flop_per_s",
-    "memory_bandwidth_bytes_per_s",
-)
+_KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +98,14 @@ def load_accelerator(name: str) -> Accelerator:
 def is_validated(accelerator: Accelerator) -> bool:
     """Whether published runs on this device were compared with predictions.
 
-    The table says so of its own entries. A device that a user describes is none of them, whatever it is called: what
-    makes it fast must be what the table has.
+    The table says so of its own entries. A device that a user describes is none of them, whatever it is called: its
+    peaks must be those of the table, which a profile of the very device leaves as they are.
     """
     facts = _accelerator_tables().get(accelerator.name, {})
     return (
         "validated" in facts
         and bool(facts["validated"].value)
-        and all(getattr(accelerator, name) == facts[name].value for name in _WHAT_MAKES_IT_FAST)
+        and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
     )
 
 

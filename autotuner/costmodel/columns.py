@@ -19,7 +19,17 @@ from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.legality import Job, Rule, illegal
 from autotuner.domain.option import Kind
 
-__all__ = ["Booleans", "Choices", "Floats", "Integers", "LayoutColumns", "as_column", "broken_rows", "is_one_of"]
+__all__ = [
+    "Booleans",
+    "Choices",
+    "Floats",
+    "Integers",
+    "LayoutColumns",
+    "as_column",
+    "broken_rows",
+    "is_one_of",
+    "joined",
+]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Choices: TypeAlias = npt.NDArray[np.int8]
@@ -155,6 +165,11 @@ class _SomeColumns(LayoutColumns):
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         return _SomeColumns({name: column[index] for name, column in self.__dict__.items()})
+
+
+def joined(tables: Sequence[LayoutColumns]) -> LayoutColumns:
+    """The rows of all tables, one table after the other."""
+    return LayoutColumns(**{name: np.concatenate([getattr(t, name) for t in tables]) for name in LAYOUT_FIELDS})
 
 
 def as_column(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:

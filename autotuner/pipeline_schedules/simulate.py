@@ -39,7 +39,7 @@ class PassTimes:
 
     @classmethod
     def equal(cls, num_stages: int, forward_s: float, input_s: float, weight_s: float, *, send_s: float = 0.0) -> Self:
-        """The same times on every stage and link."""
+        """Equal times on every stage and link."""
         return cls(
             forward_s=(forward_s,) * num_stages,
             input_s=(input_s,) * num_stages,
@@ -65,8 +65,8 @@ class Timeline:
     """When each action of a schedule starts and its rank is free again, in seconds from the first start.
 
     Attributes:
-        start_s: By rank and position, as ``Schedule.ranks``.
-        end_s: The same; with blocking sends an action ends when what it sends has arrived.
+        start_s: By rank and position in ``Schedule.ranks``.
+        end_s: By rank and position; with blocking sends an action ends when what it sends has arrived.
         busy_s: Seconds in which each rank computes.
     """
 
@@ -88,7 +88,7 @@ def simulate(schedule: Schedule, times: PassTimes, *, blocking_sends: bool = Fal
 
     Args:
         schedule: What runs.
-        times: Of as many stages as the schedule has.
+        times: Times of as many stages as the schedule has.
         blocking_sends: A rank that sends computes on only when what it sent has arrived: head-of-line blocking of a
             slow link (arXiv 2504.19232).
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.predict import predict, predict_totals
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, joined
+from autotuner.costmodel.predict import TotalColumns, predict, predict_totals
 from autotuner.domain.layout import Layout
 from autotuner.domain.legality import RULES, Job, Rule
 from autotuner.domain.prediction import Prediction
 from autotuner.domain.search_space import SearchSpace
-from autotuner.search.space import legal_layouts
+from autotuner.search.space import legal_chunks
 
 __all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]
 
@@ -31,7 +32,7 @@ class PredictionTable:
 
     Attributes:
         num_legal: Layouts that keep every rule.
-        num_fitting: Of these, how many are predicted to fit in memory.
+        num_fitting: Legal layouts that are predicted to fit in memory.
         rows: At most as many as were asked for.
     """
 
@@ -45,16 +46,55 @@ def best_predicted(
 ) -> PredictionTable:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
-    Of a table of millions only what decides the order is held; the best are predicted a second time.
+    Of a space of millions one chunk is held at a time, and the best of those before; these are predicted once more.
     """
-    layouts = legal_layouts(job, space, rules)
-    totals = predict_totals(layouts, job)
-    fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
-    order = np.lexsort((totals.peak_bytes[fitting], -totals.mfu[fitting]))
-    best = layouts.take(fitting[order[:limit]])
-    predictions = predict(best, job)
+    best, num_legal, num_fitting = _Leaders.none(), 0, 0
+    for chunk in legal_chunks(job, space, rules):
+        totals = predict_totals(chunk, job)
+        fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
+        num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)
+        best = best.beside(chunk, totals, _highest(fitting, totals.mfu, limit)).first(limit)
+    predictions = predict(best.layouts, job)
     return PredictionTable(
-        num_legal=len(layouts),
-        num_fitting=len(fitting),
-        rows=tuple(PredictedLayout(layout=best.row(row), prediction=predictions.row(row)) for row in range(len(best))),
+        num_legal=num_legal,
+        num_fitting=num_fitting,
+        rows=tuple(
+            PredictedLayout(layout=best.layouts.row(row), prediction=predictions.row(row))
+            for row in range(len(best.layouts))
+        ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaders:
+    """The best layouts of those seen."""
+
+    layouts: LayoutColumns
+    mfu: Floats
+    peak_bytes: Floats
+
+    @classmethod
+    def none(cls) -> _Leaders:
+        return cls(layouts=LayoutColumns.from_layouts([]), mfu=np.empty(0), peak_bytes=np.empty(0))
+
+    def beside(self, layouts: LayoutColumns, totals: TotalColumns, rows: Integers) -> _Leaders:
+        """With some rows of another table behind them."""
+        return _Leaders(
+            layouts=joined((self.layouts, layouts.take(rows))),
+            mfu=np.concatenate([self.mfu, totals.mfu[rows]]),
+            peak_bytes=np.concatenate([self.peak_bytes, totals.peak_bytes[rows]]),
+        )
+
+    def first(self, limit: int) -> _Leaders:
+        """At most so many: highest MFU first, then the smallest peak, then as they came."""
+        order = np.lexsort((self.peak_bytes, -self.mfu))[:limit]
+        return _Leaders(layouts=self.layouts.take(order), mfu=self.mfu[order], peak_bytes=self.peak_bytes[order])
+
+
+def _highest(rows: Integers, mfu: Floats, limit: int) -> Integers:
+    """The rows of highest MFU, in their order, with all that share the last one's: no other can be ranked."""
+    if len(rows) <= max(1, limit):
+        return rows
+    lowest = np.partition(mfu[rows], -max(1, limit))[-max(1, limit)]
+    highest: Integers = rows[mfu[rows] >= lowest]
+    return highest

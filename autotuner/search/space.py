@@ -17,7 +17,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows
+from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, joined
+from autotuner.costmodel.predict import CHUNK
 from autotuner.domain.check import divisors
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.choice_rules import IDLE_RULES
@@ -26,7 +27,7 @@ from autotuner.domain.legality import RULES, Job, Reason, Rule
 from autotuner.domain.rule import fields_read
 from autotuner.domain.search_space import SearchSpace
 
-__all__ = ["explain_empty", "legal_layouts"]
+__all__ = ["explain_empty", "legal_chunks", "legal_layouts"]
 
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
 _DEGREE_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
@@ -52,23 +53,35 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
     virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
     """
-    space = space or SearchSpace()
+    chunks = list(legal_chunks(job, space, rules))
+    return chunks[0] if len(chunks) == 1 else joined(chunks)
+
+
+def legal_chunks(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> Iterator[LayoutColumns]:
+    """``legal_layouts`` in tables of ``CHUNK`` rows, one after the other; the last is shorter, and may be empty."""
+    pending: list[LayoutColumns] = []
+    for block in _legal_blocks(job, space or SearchSpace(), rules):
+        pending.append(block)
+        while sum(map(len, pending)) > CHUNK:
+            whole = joined(pending)
+            yield whole.take(slice(0, CHUNK))
+            pending = [whole.take(slice(CHUNK, None))]
+    yield joined(pending)
+
+
+def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[LayoutColumns]:
+    """The legal layouts of some degrees after the other."""
     degrees = _degrees(job, space)
-    degrees = degrees.take(~_verdict(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
+    degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
     choice_rules = [rule for rule in rules if rule.field not in _DEGREE_FIELDS]
     choices = _possible(_choices(job, space), job, choice_rules)
     if not _named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
         choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
     step = max(1, _BLOCK // max(1, _length(choices)))
-    blocks = (_Crossing(degrees.take(slice(s, s + step)), choices) for s in range(0, max(1, len(degrees)), step))
-    kept = [_legal_rows(block, job, space, choice_rules) for block in blocks]
-    return LayoutColumns.from_values({name: np.concatenate([k[name] for k in kept]) for name in LAYOUT_FIELDS})
-
-
-def _legal_rows(layouts: _Crossing, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of those layouts that break no rule."""
-    _settle(layouts, job, space)
-    return layouts.columns(np.flatnonzero(~_verdict(layouts, job, rules)))
+    for start in range(0, max(1, len(degrees)), step):
+        layouts = _Crossing(degrees.take(slice(start, start + step)), choices)
+        _settle(layouts, job, space)
+        yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
@@ -80,7 +93,7 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     space = space or SearchSpace()
     layouts = _Crossing(_degrees(job, space), _choices(job, space))
     _settle(layouts, job, space)
-    removed = [(rule, _verdict(layouts, job, [rule])) for rule in rules]
+    removed = [(rule, broken_rows(layouts, job, [rule])) for rule in rules]
     reasons = [(int(broken.sum()), _reason(rule, broken, layouts, job)) for rule, broken in removed if broken.any()]
     return tuple(reason for _, reason in sorted(reasons, key=lambda counted: -counted[0]))
 
@@ -90,11 +103,6 @@ def _reason(rule: Rule, broken: npt.NDArray[np.bool_], layouts: LayoutColumns, j
     count = f"{int(broken.sum())} of {len(layouts)} layouts, the first {example}"
     message = f"{count}: {rule.message(example, job)}"
     return Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job))
-
-
-def _verdict(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> npt.NDArray[np.bool_]:
-    """Which rows break a rule, as a column even where the rules only look at the job."""
-    return broken_rows(layouts, job, rules)
 
 
 _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -133,7 +141,7 @@ def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.boo
 def _settle(layouts: _Crossing, job: Job, space: SearchSpace) -> None:
     """Put defaults where a choice means nothing beside the degrees."""
     for rule in _named_without_default(space):
-        idle = _verdict(layouts, job, [rule])
+        idle = broken_rows(layouts, job, [rule])
         layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
 
 
@@ -187,13 +195,14 @@ class _Crossing(LayoutColumns):
         """Change a column."""
         self.__dict__[name] = self.__dict__["_changed"][name] = column
 
-    def columns(self, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
+    def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         """Every column of some rows."""
+        rows = np.arange(len(self))[index]
         degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
         of_degrees, of_choices = np.divmod(rows, max(1, _length(choices)))
         columns = {name: getattr(degrees, name).take(of_degrees) for name in _DEGREE_FIELDS}
         columns |= {name: column.take(of_choices) for name, column in choices.items()}
-        return columns | {name: column[rows] for name, column in changed.items()}
+        return LayoutColumns(**columns | {name: column[rows] for name, column in changed.items()})
 
 
 def _degrees(job: Job, space: SearchSpace) -> LayoutColumns:

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
@@ -14,6 +14,7 @@ import uvicorn
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.domain.layout import Layout
+from autotuner.domain.loss_gate import GateOutcome, GateResult
 from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.trial import Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
@@ -21,7 +22,7 @@ from autotuner.ports import Clock, Store
 from autotuner.settings import Settings
 from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
 
-__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "serve"]
+__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "loss_gate_result", "serve"]
 
 NOW = 1_760_000_000.0
 
@@ -54,6 +55,21 @@ def serve(app: App) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def loss_gate_result(**changes: Any) -> GateResult:
+    """A loss gate that was passed, of one seed and two steps."""
+    value = GateResult(
+        outcome=GateOutcome.PASSED,
+        detail="after 2 steps the loss is +0.10 ± 0.20 % from the reference's, within 2 %",
+        reference=cpu_layout(),
+        candidate_losses=((5.5, 5.4),),
+        reference_losses=((5.5, 5.4),),
+        excess=0.001,
+        noise=0.002,
+        tolerance=0.02,
+    )
+    return replace(value, **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +120,10 @@ class StoreDriver:
     def end(self, trial: Trial, outcome: Outcome | None = None) -> Trial:
         """The end of a running trial; complete unless said otherwise."""
         return self.store.finish_trial(trial.id, outcome or measurement(), owner=self.owner, now=NOW + 30)
+
+    def gated(self, trial: Trial, result: GateResult) -> Trial:
+        """What a loss gate found of a complete trial."""
+        return self.store.add_gate(trial.id, result, owner=self.owner, now=NOW + 45)
 
     def finish(self, sweep: Sweep) -> Sweep:
         """The end of the sweep, its budget spent."""

@@ -5,8 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.domain.choice import Precision
+from autotuner.domain.loss_gate import GateOutcome
+from autotuner.domain.trial import Measurement, Stopped
 from autotuner.domain.wire import to_dict
-from tests.api.service import StoreDriver
+from autotuner.store.schema import memory_engine
+from autotuner.store.sql import SqlStore
+from tests.api.service import StoreDriver, app_on, loss_gate_result, serve
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_model
 
 BODY: dict[str, Any] = {
@@ -198,3 +203,82 @@ def test_trials_beyond_one_batch_are_counted_too(client: httpx.Client, driver: S
     for number in range(501):  # one more than a batch of the summary
         driver.queued(sweep, number)
     assert client.get(f"/sweeps/{sweep.id}").json()["trials"]["queued"] == 501
+
+
+def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_loss_gate(client: httpx.Client) -> None:
+    asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
+    created = client.post("/sweeps", json=BODY | asked).json()
+    assert created["objective"] == {"metric": "tokens_per_s"}
+    assert created["request"]["max_parallel_trials"] == 4
+    assert created["request"]["loss_gate"]["num_seeds"] == 5
+    refused = client.post("/sweeps", json=BODY | {"loss_gate": {"num_seeds": 1}, "max_parallel_trials": 0}).json()
+    assert [error["field"] for error in refused["errors"]] == ["max_parallel_trials", "loss_gate.num_seeds"]
+
+
+def test_a_ranking_says_which_trials_cannot_be_told_from_the_first(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
+        layout = cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number)
+        driver.ended(sweep, number, measured_in(step_time_s), layout=layout)
+    rows = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
+    assert [(row["rank"], row["number"], row["tied_with_best"]) for row in rows] == [
+        (1, 0, True),
+        (2, 1, True),
+        (3, 2, False),
+    ]
+    chances = [row["probability_best"] for row in rows]
+    assert sum(chances) == pytest.approx(1.0)
+    assert chances == sorted(chances, reverse=True)
+    assert [row["tied_with_best"] for row in client.get("/ranking").json()["items"]] == [None] * 3
+
+
+def measured_in(step_time_s: float) -> Measurement:
+    """A measurement of the tiny model's step, its median known within 1 %."""
+    return measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.01 * step_time_s)
+
+
+def test_a_trial_that_was_ended_says_why(client: httpx.Client, driver: StoreDriver) -> None:
+    sentence = "its steps take 1.4 s, the best 0.5 s"
+    trial = driver.ended(driver.sweep(), 0, Stopped(reason="pruned", detail=sentence))
+    assert client.get(f"/trials/{trial.id}").json()["stopped"] == {"reason": "pruned", "detail": sentence}
+
+
+def test_a_loss_gate_is_told_with_both_curves_and_takes_a_rank_where_it_failed(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    trials = [
+        driver.ended(sweep, n, layout=cpu_layout(precision=Precision.FP8, micro_batch_size=2**n)) for n in range(2)
+    ]
+    driver.gated(trials[0], loss_gate_result(outcome=GateOutcome.FAILED, candidate_losses=((5.0, float("nan")),)))
+    read = client.get(f"/trials/{trials[0].id}").json()
+    assert (read["gate_outcome"], read["gate"]["outcome"]) == ("failed", "failed")
+    assert read["gate"]["candidate_losses"] == [[5.0, None]]
+    (row,) = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
+    assert (row["id"], row["gate_outcome"]) == (trials[1].id, "not_gated")
+
+
+def test_the_utilization_of_the_precision_in_use_stands_beside_mfu(client: httpx.Client, driver: StoreDriver) -> None:
+    found = measurement(mfu=0.6, model_flop_per_s=60.0, precision_flop_per_s=200.0)
+    read = client.get(f"/trials/{driver.ended(driver.sweep(), 0, found).id}").json()
+    assert (read["measured"]["mfu"], read["measured_precision_utilization"]) == (0.6, 0.3)
+
+
+class WithoutTrials(SqlStore):
+    """A store that reads no trial."""
+
+    def list_trials(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("a list of sweeps reads no trial")
+
+    ranking = get_trial = list_sweeps = list_trials
+
+
+@pytest.mark.parametrize("path", ["/api/v1/sweeps", "/"])
+def test_a_list_of_sweeps_reads_no_trial(path: str) -> None:
+    driver = StoreDriver(store=WithoutTrials(memory_engine()))
+    sweep = driver.sweep(sweep_request(name="nightly"))
+    driver.ended(sweep, 0, measurement(mfu=0.25))
+    with serve(app_on(driver.store)) as address:
+        answer = httpx.get(f"{address}{path}")
+    assert answer.status_code == 200
+    assert "nightly" in answer.text

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.domain.choice import Recompute
+from autotuner.domain.choice import Precision, Recompute
+from autotuner.domain.loss_gate import GateOutcome
 from autotuner.domain.trial import Stopped
-from tests.api.service import StoreDriver
+from tests.api.service import StoreDriver, loss_gate_result
 from tests.builders import breakdown, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 
 
@@ -257,3 +258,45 @@ def test_on_a_phone_every_number_of_the_ranking_is_in_sight(page: Page, driver: 
     )
     assert edges
     assert all(0 <= left < right <= 360 for left, right in edges)
+
+
+def test_trials_that_cannot_be_told_from_the_first_are_marked(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
+        found = measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.005)
+        driver.ended(sweep, number, found, layout=cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number))
+    page.goto(f"/sweeps/{sweep.id}")
+    rows = page.locator(".ranking tbody th")
+    expect(rows.nth(0)).to_contain_text("best with")
+    expect(rows.nth(1)).to_contain_text("tied with the first, best with")
+    expect(rows.nth(2)).not_to_contain_text("best with")
+    expect(page.locator("#live")).to_contain_text("cannot be told from it")
+
+
+def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    layouts = [cpu_layout(precision=Precision.FP8, micro_batch_size=2**number) for number in range(3)]
+    trials = [
+        driver.ended(sweep, number, measurement(precision_flop_per_s=100e9), layout)
+        for number, layout in enumerate(layouts)
+    ]
+    driver.gated(trials[0], loss_gate_result())
+    driver.gated(trials[1], loss_gate_result(outcome=GateOutcome.FAILED, detail="not shown to be within 2 %"))
+    page.goto(f"/sweeps/{sweep.id}")
+    rows = page.locator(".ranking tbody tr")
+    expect(rows.locator("th")).to_contain_text(["loss gate passed", "loss not gated"])
+    expect(rows.first).to_contain_text("50.0 % of fp8")
+    expect(page.locator("#ended + div")).to_contain_text("loss gate failed: not shown to be within 2 %")
+    page.goto(f"/trials/{trials[0].id}")
+    expect(page.locator("#standing ~ p").first).to_contain_text("loss gate passed: after 2 steps")
+    expect(page.locator(".facing")).to_contain_text("Utilization of fp8")
+
+
+def test_a_pruned_trial_says_why_it_ended(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.ended(sweep, 0, Stopped(reason="pruned", detail="its steps take 1.4 s, the best 0.5 s"))
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        page.goto(path)
+        expect(page.locator("#live")).to_contain_text("its steps take 1.4 s, the best 0.5 s")

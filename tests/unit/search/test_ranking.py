@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.domain.choice import PipelineSchedule
 from autotuner.domain.legality import RULES, TRIAL_RULES
 from autotuner.domain.search_space import SearchSpace
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, llama_70b, tiny_job, tiny_space
+
+BUCKETS = tuple(2**power for power in range(20, 30))
 
 
 def test_rows_fit_and_fall_in_predicted_mfu() -> None:
@@ -59,3 +61,16 @@ def test_a_sweeps_rules_leave_what_a_trial_can_run() -> None:
     space = SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(False, True))
     tried = best_predicted(big_job(), space, rules=(*RULES, *TRIAL_RULES))
     assert 0 < tried.num_legal < best_predicted(big_job(), space).num_legal
+
+
+def test_the_best_of_several_chunks_are_those_of_the_whole_table() -> None:
+    """Also where several have the same MFU: then the smaller peak counts, then the space's order."""
+    job, space = big_job(), SearchSpace(pipeline_schedule=tuple(PipelineSchedule), gradient_bucket_bytes=BUCKETS)
+    layouts = legal_layouts(job, space)
+    assert len(layouts) > CHUNK
+    whole = predict(layouts, job)
+    rows = [row for row in range(len(layouts)) if whole.fits[row]]
+    rows.sort(key=lambda row: (-whole.mfu[row], whole.memory.total_bytes[row], row))
+    table = best_predicted(job, space, limit=25)
+    assert (table.num_legal, table.num_fitting) == (len(layouts), len(rows))
+    assert [row.layout for row in table.rows] == [layouts.row(row) for row in rows[:25]]
