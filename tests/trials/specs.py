@@ -24,6 +24,7 @@ __all__ = [
     "PIPELINE",
     "SEQUENCE",
     "TENSOR",
+    "THREE_STEPS",
     "ZBV",
     "ddp",
     "fsdp",
@@ -43,6 +44,9 @@ FIVE_STEPS = TrialSettings(
     timeout_s=60.0,
 )
 """The first of them is warm-up."""
+
+THREE_STEPS = replace(FIVE_STEPS, measured_steps=2, max_measured_steps=2)
+"""The loss of the last one has seen an update by the gradients of two steps."""
 
 ONE_STEP = replace(FIVE_STEPS, warmup_steps=0, max_warmup_steps=0, measured_steps=1, max_measured_steps=1)
 """Enough for the peak of memory, which is that of the first step."""

@@ -1,4 +1,7 @@
-"""What a forked rank of the tests' zygote can be asked to do."""
+"""What a forked rank of the tests' zygote can be asked to do.
+
+The zygote imports this module once, and with it the libraries that only some trials need: a second of each rank.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.compile_fx
+import torchao.float8  # noqa: F401
 from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 from torch.distributed.tensor import DTensor
@@ -40,9 +45,9 @@ def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> 
     """What a training is compared by: gradients, losses, and the whole parameters before and after all steps."""
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
     first = rank_of_trial.whole_parameters()
-    norm, gradients = rank_of_trial.first_gradients()
-    numbers = range(spec.settings.warmup_steps + spec.settings.measured_steps)
-    losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers]
+    loss, norm, gradients = rank_of_trial.first_step()
+    numbers = range(1, spec.settings.warmup_steps + spec.settings.measured_steps)
+    losses = [loss, *(rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers)]
     saved = {
         "norm": norm,
         "gradients": gradients,
@@ -115,13 +120,13 @@ class _Rank:
             device=torch.device("cpu"),
         )
 
-    def first_gradients(self) -> tuple[float, dict[str, Tensor]]:
-        """Norm of the whole model's gradient of the first step, and the gradients as ``whole_parameters``.
+    def first_step(self) -> tuple[float, float, dict[str, Tensor]]:
+        """Train one step; its loss, the norm of the whole model's gradient, and the gradients as ``whole_parameters``.
 
         A gradient is brought together the way that new values are: it is written into the parameter, which then gets
         its own values back.
         """
-        self.step.gradients(self.batch(0))
+        replica_loss = self.step.gradients(self.batch(0))
         optimizer = self.step.optimizer
         values = [shard.values().clone() for shard in optimizer.shards]
         for shard, gradient in zip(optimizer.shards, optimizer.gradients, strict=True):
@@ -129,7 +134,9 @@ class _Rank:
         gradients = self.whole_parameters()
         for shard, value in zip(optimizer.shards, values, strict=True):
             shard.write(value)
-        return float(optimizer.gradient_norm()), gradients
+        norm = float(optimizer.gradient_norm())
+        optimizer.step()
+        return self.step.global_loss(replica_loss), norm, gradients
 
     def whole_parameters(self) -> dict[str, Tensor]:
         """The parameters of this rank's stages, brought together from all ranks, by their names in the whole model."""

@@ -42,7 +42,7 @@ class Step:
         self.stopwatch.mark("gradients complete")
         self.optimizer.step()
         self.stopwatch.mark("end")
-        loss = self._over_all_ranks(replica_loss)
+        loss = self.global_loss(replica_loss)
         if not math.isfinite(loss):
             raise NonFiniteLoss(number, loss)
         return loss
@@ -54,8 +54,11 @@ class Step:
         self.optimizer.take_gradients()
         return replica_loss
 
-    def _over_all_ranks(self, replica_loss: Tensor) -> float:
-        """Only the last pipeline stage adds to the sum; there each part of a sequence is held by all tensor ranks."""
+    def global_loss(self, replica_loss: Tensor) -> float:
+        """The mean loss over all replicas, known to every rank.
+
+        Only the last pipeline stage adds to the sum; there each part of a sequence is held by all tensor ranks.
+        """
         holders = self.layout.world_size // self.layout.pipeline_parallel_degree
         loss = replica_loss / holders
         dist.all_reduce(loss)
