@@ -1,4 +1,7 @@
-"""What routes ask for: the application, a page, a filter, an id."""
+"""What routes ask for: the application, a page, a filter, an id.
+
+A route that only reads asks the application's store; what takes more than one port, or decides, is a method of ``App``.
+"""
 
 from __future__ import annotations
 

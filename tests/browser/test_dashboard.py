@@ -290,7 +290,7 @@ def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_
     expect(rows.first).to_contain_text("50.0 % of fp8")
     expect(page.locator("#ended + div")).to_contain_text("loss gate failed: not shown to be within 2 %")
     page.goto(f"/trials/{trials[0].id}")
-    expect(page.locator("#standing ~ p").first).to_contain_text("loss gate passed: after 2 steps")
+    expect(page.locator("#standing ~ p").first).to_contain_text("Loss gate passed: after 2 steps")
     expect(page.locator(".facing")).to_contain_text("Utilization of fp8")
 
 
