@@ -113,11 +113,11 @@ def has_own_peak(trial: TrialView) -> bool:
 
 
 def standing(trial: RankedTrial) -> str:
-    """What a ranking cannot tell apart: ``tied with the first, best with 31 %``; nothing of a trial that is clear."""
+    """What a ranking cannot tell apart: ``tied with the first, 31 % likely the fastest``; nothing of a trial that is clear."""
     chance = trial.probability_best
     if chance is None or not trial.tied_with_best or chance > 0.995:
         return ""
-    return f"{'' if trial.rank == 1 else 'tied with the first, '}best with {rounded(chance)}"
+    return f"{'' if trial.rank == 1 else 'tied with the first, '}{rounded(chance)} likely the fastest"
 
 
 def gate(outcome: GateOutcome) -> str:
