@@ -48,6 +48,7 @@ class Group:
         intra_node_link: Between ranks of one node.
         inter_node_link: From a rank to the network: its own port.
         oversubscription: Factor by which the network's core is thinner than its ports.
+        layouts: Whose groups they are, for what a layout asks of the library; None: nothing.
     """
 
     num_ranks: Integers
@@ -56,6 +57,7 @@ class Group:
     intra_node_link: Link
     inter_node_link: Link
     oversubscription: float
+    layouts: LayoutColumns | None = None
 
     @cached_property
     def num_nodes(self) -> Integers:
@@ -158,7 +160,7 @@ def _passed_shards(num_ranks: Integers) -> Floats:
     return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
 
 
-def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
+def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
     """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so."""
     crosses = cluster.crosses_nodes(num_ranks, stride)
     return Group(
@@ -168,38 +170,39 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster) -> Group:
         intra_node_link=cluster.intra_node_link,
         inter_node_link=cluster.inter_node_link,
         oversubscription=cluster.oversubscription,
+        layouts=layouts,
     )
 
 
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Tensor ranks: neighbours."""
-    return group_of(x.tensor_parallel_degree, np.ones_like(x.tensor_parallel_degree), cluster)
+    return group_of(x.tensor_parallel_degree, np.ones_like(x.tensor_parallel_degree), cluster, x)
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Context ranks: one rank of each tensor group that shares a sequence."""
-    return group_of(x.context_parallel_degree, x.tensor_parallel_degree, cluster)
+    return group_of(x.context_parallel_degree, x.tensor_parallel_degree, cluster, x)
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Shard ranks, which split parameters: shard and context ranks together."""
-    return group_of(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree, cluster)
+    return group_of(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree, cluster, x)
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
     joined = np.where(x.data_parallel_shard_degree == 1, x.context_parallel_degree, 1)
     inner = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_shard_degree // joined
-    return group_of(x.data_parallel_replicate_degree * joined, inner, cluster)
+    return group_of(x.data_parallel_replicate_degree * joined, inner, cluster, x)
 
 
 def expert_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Expert ranks: the innermost of the tensor, context and shard ranks they are taken from."""
-    return group_of(x.expert_parallel_degree, np.ones_like(x.expert_parallel_degree), cluster)
+    return group_of(x.expert_parallel_degree, np.ones_like(x.expert_parallel_degree), cluster, x)
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Pipeline ranks, outermost: one rank of every stage."""
     stride = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_degree
-    return group_of(x.pipeline_parallel_degree, stride, cluster)
+    return group_of(x.pipeline_parallel_degree, stride, cluster, x)
