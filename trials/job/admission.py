@@ -21,9 +21,9 @@ def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
 
 
 def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
-    """The ranks as a cluster; rates and sizes are 1 because no rule compares them, and 0 says that there is none.
+    """The ranks as a cluster; the device's rates and sizes are 1 because no rule compares them, and 0 says that there is none.
 
-    What a GPU offers is known to whoever chose the layout for it, so here it offers all.
+    What a GPU and its links offer is known to whoever chose the layout for them, so here they offer all.
     """
     kernels = (AttentionKernel.MATH, AttentionKernel.FLASH)
     accelerator = Accelerator(
@@ -38,7 +38,7 @@ def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
         power_w=0.0,
         attention_kernels=kernels if spec.device == "cpu" else tuple(AttentionKernel),
     )
-    link = Link(name="any", bandwidth_bytes_per_s=1.0, latency_s=0.0)
+    link = Link(name="any", bandwidth_bytes_per_s=1e12, latency_s=0.0, multicast_efficiency=1.0)
     cluster = Cluster(
         name="ranks of this trial",
         accelerator=accelerator,
