@@ -21,7 +21,7 @@ def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
 
 
 def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
-    """The ranks as a cluster; the device's rates and sizes are 1 because no rule compares them, and 0 says that there is none.
+    """The ranks as a cluster; the device's rates are 1 because no rule compares them, and 0 says that there is none.
 
     What a GPU and its links offer is known to whoever chose the layout for them, so here they offer all.
     """
