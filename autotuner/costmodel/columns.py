@@ -72,6 +72,9 @@ class LayoutColumns:
     compiled: Booleans
     optimizer_kernel: Choices
     offload_activations: Booleans
+    collective_algorithm: Choices
+    collective_protocol: Choices
+    collective_channels: Integers
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:

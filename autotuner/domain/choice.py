@@ -12,6 +12,8 @@ __all__ = [
     "FP8_PRECISIONS",
     "AttentionKernel",
     "Choice",
+    "CollectiveAlgorithm",
+    "CollectiveProtocol",
     "ContextExchange",
     "Fp8Recipe",
     "OptimizerKernel",
@@ -134,3 +136,21 @@ class OptimizerKernel(Choice):
 
     FUSED = 0, "fused"  # one kernel for all elements and operations
     FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors
+
+
+class CollectiveAlgorithm(Choice):
+    """Which way an all-reduce of NCCL takes; its all-gathers and reduce-scatters stay free to take theirs."""
+
+    AUTO = 0, "auto"  # NCCL chooses for each size
+    RING = 1, "ring"
+    TREE = 2, "tree"  # two trees between nodes, a chain inside each
+    NVLS = 3, "nvls"  # the node's switches add (NVLink SHARP), trees between nodes
+
+
+class CollectiveProtocol(Choice):
+    """How NCCL's ranks tell each other that data has arrived."""
+
+    AUTO = 0, "auto"  # NCCL chooses for each size
+    LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
+    LL128 = 2, "ll128"  # a flag in every 128 bytes, which must arrive in one piece
+    SIMPLE = 3, "simple"  # a barrier behind each chunk: all of the bandwidth

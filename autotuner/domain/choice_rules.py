@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from autotuner.domain.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     Precision,
@@ -17,7 +19,7 @@ from autotuner.domain.choice import (
     ShardLevel,
 )
 from autotuner.domain.job import Job
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.domain.rule import Rule, any_of
 
 __all__ = ["CHOICE_RULES", "HARDWARE_RULES", "IDLE_RULES"]
@@ -49,6 +51,42 @@ def _labels(members: Iterable[object]) -> str:
 def _num_gradients(x: Layout) -> int:
     """Ranks with a gradient of their own for the same parameter: replicas, sharded or not, and parts of a sequence."""
     return x.data_parallel_degree * x.context_parallel_degree
+
+
+_FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
+"""Protocols that send a flag with the data."""
+
+_LEAST_NVLINK_BYTES_PER_S = 100e9
+"""A GPU's NVLink has 150 GB/s one way or more, and PCIe 63 (catalog/links.toml): LL128 counts on NVLink's stores."""
+
+_MOST_CHANNELS = 64
+"""NCCL's MAXCHANNELS (src/include/device.h, 2.28)."""
+
+
+def _needs_ranks(field: str) -> Rule:
+    """What NCCL is asked means nothing where there is one rank."""
+    default = OPTIONS[field].default
+    return Rule(
+        f"{field.replace('_', '-')}-needs-ranks",
+        field,
+        lambda x, j: (getattr(x, field) != default) & (x.world_size == 1),
+        lambda x, j: "one rank has no other to communicate with",
+        lambda x, j: OPTIONS[field].plain(default),
+        is_idle=True,
+    )
+
+
+def _needs_nccl(field: str) -> Rule:
+    """A choice that NCCL offers."""
+    default = OPTIONS[field].default
+    return Rule(
+        f"{field.replace('_', '-')}-on-hardware",
+        field,
+        lambda x, j: (getattr(x, field) != default) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: f"{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has",
+        lambda x, j: OPTIONS[field].plain(default),
+        is_of_hardware=True,
+    )
 
 
 CHOICE_RULES: tuple[Rule, ...] = (
@@ -223,6 +261,50 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: "the activations of a CPU lie in the host's memory already",
         lambda x, j: False,
         is_of_hardware=True,
+    ),
+    _needs_ranks("collective_algorithm"),
+    _needs_ranks("collective_protocol"),
+    _needs_ranks("collective_channels"),
+    _needs_nccl("collective_algorithm"),
+    _needs_nccl("collective_protocol"),
+    _needs_nccl("collective_channels"),
+    Rule(
+        "nvls-needs-switches-that-add",
+        "collective_algorithm",
+        lambda x, j: (
+            (x.collective_algorithm == CollectiveAlgorithm.NVLS)
+            & (j.cluster.accelerator.kind != "cpu")
+            & (j.cluster.intra_node_link.multicast_efficiency == 0)
+        ),
+        lambda x, j: f"{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
+        lambda x, j: CollectiveAlgorithm.AUTO.label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "nvls-runs-simple",
+        "collective_protocol",
+        lambda x, j: (x.collective_algorithm == CollectiveAlgorithm.NVLS) & any_of(x.collective_protocol, _FLAGGED),
+        lambda x, j: f"switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
+        lambda x, j: CollectiveProtocol.SIMPLE.label,
+    ),
+    Rule(
+        "ll128-needs-nvlink",
+        "collective_protocol",
+        lambda x, j: (
+            (x.collective_protocol == CollectiveProtocol.LL128)
+            & (j.cluster.accelerator.kind != "cpu")
+            & (j.cluster.intra_node_link.bandwidth_bytes_per_s < _LEAST_NVLINK_BYTES_PER_S)
+        ),
+        lambda x, j: f"128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
+        lambda x, j: CollectiveProtocol.SIMPLE.label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "collective-channels-there-are",
+        "collective_channels",
+        lambda x, j: x.collective_channels > _MOST_CHANNELS,
+        lambda x, j: f"NCCL has {_MOST_CHANNELS} channels, not {x.collective_channels}",
+        lambda x, j: _MOST_CHANNELS,
     ),
 )
 

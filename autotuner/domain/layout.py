@@ -9,6 +9,8 @@ from autotuner.domain import check
 from autotuner.domain.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
@@ -43,6 +45,7 @@ class Layout:
         fp32_gradient_reduce: Replicas and shards sum gradients in fp32, whatever the precision.
         compiled: Every layer is compiled (``torch.compile``).
         offload_activations: What the backward pass needs waits in the host's memory.
+        collective_channels: Blocks of a GPU that NCCL communicates with at once; 0: it chooses.
     """
 
     data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
@@ -276,6 +279,34 @@ class Layout:
         "activations offloaded",
         topic=Topic.MEMORY,
         enters=CostPart.LAYER,
+    )
+    collective_algorithm: CollectiveAlgorithm = option(
+        CollectiveAlgorithm.AUTO,
+        Kind.CHOICE,
+        "collective algorithm",
+        "algo-{}",
+        "{} all-reduces",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
+    )
+    collective_protocol: CollectiveProtocol = option(
+        CollectiveProtocol.AUTO,
+        Kind.CHOICE,
+        "collective protocol",
+        "proto-{}",
+        "{} protocol",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
+    )
+    collective_channels: int = option(
+        0,
+        Kind.COUNT,
+        "collective channels",
+        "channels{}",
+        "{} channels",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
+        lowest=0,
     )
 
     def __post_init__(self) -> None:

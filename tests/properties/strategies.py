@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from autotuner.domain.choice import (
     AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
@@ -54,6 +56,9 @@ layouts = st.builds(
     compiled=st.booleans(),
     optimizer_kernel=st.sampled_from(OptimizerKernel),
     offload_activations=st.booleans(),
+    collective_algorithm=st.sampled_from(CollectiveAlgorithm),
+    collective_protocol=st.sampled_from(CollectiveProtocol),
+    collective_channels=st.sampled_from([0, 0, 4, 65]),
 )
 
 experts = st.builds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
@@ -10,6 +11,8 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain import wire
+from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layout import Layout
 from autotuner.domain.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
@@ -24,7 +27,7 @@ from trials.runtime.failure import classify, headline
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.report import Reporter
 
-__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
+__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt", "collective_environment"]
 
 EXIT_MEASURED = 0
 """The reports end with a measurement, or with its breakdown."""
@@ -33,6 +36,13 @@ EXIT_FAILED = 1
 EXIT_REFUSED = 2
 """The spec cannot run on these ranks, or cannot be read; where the reports could be written, they say why."""
 
+
+_NCCL_ALGORITHMS = {
+    CollectiveAlgorithm.RING: "ring",
+    CollectiveAlgorithm.TREE: "tree",
+    CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
+}
+"""Names of NCCL 2.24 and later, which also lets one function be named, so that gathers stay free."""
 
 _RESERVE_BYTES = 4 * MIB
 """Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
@@ -60,12 +70,28 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
     return EXIT_MEASURED
 
 
+def collective_environment(layout: Layout) -> dict[str, str]:
+    """The variables by which NCCL communicates as the layout says, read when the process group starts.
+
+    What is left to NCCL sets none, so that an operator's own variables hold.
+    """
+    variables: dict[str, str] = {}
+    if layout.collective_algorithm != CollectiveAlgorithm.AUTO:
+        variables["NCCL_ALGO"] = f"allreduce:{_NCCL_ALGORITHMS[layout.collective_algorithm]}"
+    if layout.collective_protocol != CollectiveProtocol.AUTO:
+        variables["NCCL_PROTO"] = layout.collective_protocol.label
+    if layout.collective_channels:
+        variables |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), str(layout.collective_channels))
+    return variables
+
+
 def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store | None) -> None:
     device = device_of(spec.device, rank_info)
     num_cores = num_cores_used(rank_info)
     if device.type == "cpu":
         pin(own_core(rank_info))
         torch.set_num_threads(1)
+    os.environ.update(collective_environment(spec.layout))
     join_process_group(device, rank_info, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
     reporter.started(spec, world_size=rank_info.world_size)
     grid = Grid(spec.layout, device)

@@ -7,25 +7,75 @@ pipeline empty for long, many pay the overhead of a chunk often; at the best num
 Like NCCL, an all-reduce takes the faster of its algorithms at each size. ``bench/fit_links.py`` fits the constants and
 prints the error of these laws on published benchmarks, in sample and left out. All times are what the wire needs; what
 computation hides is in ``overlap``.
+
+A layout may name the algorithm, protocol or channels instead. A named protocol changes these laws by what NCCL's own
+model says that it costs beside the best one (src/graph/tuning.cc, 2.8): the fitted latencies are those of LL, which
+short messages take, and the fitted bandwidths those of Simple, which long ones take. So nothing that is named is
+predicted faster than NCCL's own choice.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.process_groups import Group
+from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
 
 __all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "send_s"]
 
+CHANNEL_BYTES_PER_S = 16.7e9
+"""What one channel moves at most: NCCL's cap of an LL128 all-reduce, taken for all protocols."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Protocols:
+    """Seconds that each protocol takes before and between steps, and its slowdown: auto, LL, LL128, Simple.
+
+    Automatic is LL for short messages and Simple for long ones.
+    """
+
+    base_s: tuple[float, float, float, float]
+    inside_s: tuple[float, float, float, float]
+    between_s: tuple[float, float, float, float]
+    slowdown: tuple[float, float, float, float]
+
+    def added_s(self, x: LayoutColumns, num_inside: Integers, num_between: Integers) -> Floats:
+        """What the layouts' protocol adds to the latency of so many steps inside nodes and between them."""
+        base, inside, between = (np.array(s) - s[0] for s in (self.base_s, self.inside_s, self.between_s))
+        protocol = x.collective_protocol
+        seconds: Floats = base[protocol] + num_inside * inside[protocol] + num_between * between[protocol]
+        return np.where(num_inside + num_between > 0, np.maximum(seconds, 0.0), 0.0)
+
+
+_RING = _Protocols(
+    base_s=(3.6e-6, 3.6e-6, 10.0e-6, 8.4e-6),
+    inside_s=(0.47e-6, 0.47e-6, 1.9e-6, 3.4e-6),
+    between_s=(2.7e-6, 2.7e-6, 4.0e-6, 9.6e-6),
+    slowdown=(1.0, 4.0, 1 / 0.92, 1.0),
+)
+_TREE = _Protocols(
+    base_s=(4.4e-6, 4.4e-6, 4.4e-6, 0.0),
+    inside_s=(0.52e-6, 0.52e-6, 1.2e-6, 28e-6),
+    between_s=(5.0e-6, 5.0e-6, 8.5e-6, 50e-6),
+    slowdown=(1.0, 3.8, 1 / 0.9, 1.0),
+)
+"""NVLink inside nodes, a network between them (NCCL 2.8, src/graph/tuning.cc)."""
+
+_GATHER_IN_NODE_LL = 3.0
+_RING_LL128_LONE = 1 / 0.7
+"""Slowdowns of rings: of an LL gather inside a node, and of LL128 where a node holds one rank (same source)."""
+
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds all ``full_bytes``, each having started with its shard; 0 for one rank."""
-    return _pipelined_s(full_bytes * group.ring_s_per_byte, group.ring_latency_s, group)
+    """Seconds until every rank holds all ``full_bytes``, each having started with its share; 0 for one rank."""
+    return _ring_s(full_bytes, 1, group)
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
-    """Seconds until every rank holds its shard of the sum of ``full_bytes`` of each; the all-gather backwards."""
+    """Seconds until every rank holds its share of the sum of ``full_bytes`` of each; the all-gather backwards."""
     return all_gather_s(full_bytes, group)
 
 
@@ -36,8 +86,29 @@ def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
     themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number.
     """
     ring_s = _pipelined_s(2 * full_bytes * group.ring_s_per_byte, 2 * group.ring_latency_s, group)
-    tree_s = _pipelined_s(full_bytes * group.tree_s_per_byte, group.tree_latency_s, group)
-    return np.minimum(ring_s, tree_s)
+    switched_s = _pipelined_s(full_bytes * group.tree_s_per_byte, group.tree_latency_s, group)
+    x = _named(group)
+    if x is None:
+        return np.minimum(ring_s, switched_s)
+    return np.maximum(np.minimum(ring_s, switched_s), _asked_all_reduce_s(full_bytes, switched_s, group, x))
+
+
+def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Each layout's all-reduce by the algorithm, protocol and channels that it names; ``switched_s`` as NCCL chooses.
+
+    On its own it may come out faster than NCCL's choice (a plain tree where switches add), which was measured.
+    """
+    ring_s = _ring_s(full_bytes, 2, group)
+    switched_s = _at_least(switched_s, full_bytes, 2, group, x)
+    tree_s = _tree_s(full_bytes, group, x)
+    simple = (x.collective_protocol == CollectiveProtocol.AUTO) | (x.collective_protocol == CollectiveProtocol.SIMPLE)
+    adds = group.intra_node_link.multicast_efficiency > 0
+    other_s = np.where(simple & adds, switched_s, tree_s)
+    return np.select(
+        [x.collective_algorithm == way for way in (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)],
+        [ring_s, tree_s],
+        np.where(x.collective_algorithm == CollectiveAlgorithm.NVLS, switched_s, np.minimum(ring_s, other_s)),
+    )
 
 
 def all_to_all_s(sent_bytes: Floats, group: Group) -> Floats:
@@ -49,6 +120,48 @@ def send_s(sent_bytes: Floats, group: Group) -> Floats:
     """Seconds to hand ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank."""
     seconds = _pipelined_s(sent_bytes * group.send_s_per_byte, group.step_s, group)
     return np.where(group.num_ranks > 1, seconds, 0.0)
+
+
+def _ring_s(full_bytes: Floats, rounds: int, group: Group) -> Floats:
+    """So many times round the ring: a gather or scatter is one, an all-reduce both."""
+    transfer_s, latency_s = rounds * full_bytes * group.ring_s_per_byte, rounds * group.ring_latency_s
+    x = _named(group)
+    if x is None:
+        return _pipelined_s(transfer_s, latency_s, group)
+    slowdown = np.array(_RING.slowdown)[x.collective_protocol]
+    if rounds == 1:
+        gathers = (x.collective_protocol == CollectiveProtocol.LL) & ~group.crosses_nodes
+        slowdown = np.where(gathers, _GATHER_IN_NODE_LL, slowdown)
+    lone = (x.collective_protocol == CollectiveProtocol.LL128) & (group.ranks_per_node < 2)
+    slowdown = np.where(lone, _RING_LL128_LONE, slowdown)
+    between = group.num_nodes - 1
+    added_s = _RING.added_s(x, rounds * (group.num_ranks - 1 - between), rounds * between)
+    return _at_least(_pipelined_s(transfer_s * slowdown, latency_s + added_s, group), full_bytes, rounds, group, x)
+
+
+def _tree_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Up and down a tree whose ranks add by themselves."""
+    plain = replace(group, intra_node_link=replace(group.intra_node_link, multicast_efficiency=0.0))
+    transfer_s = full_bytes * plain.tree_s_per_byte * np.array(_TREE.slowdown)[x.collective_protocol]
+    height = np.ceil(np.log2(group.num_nodes)).astype(np.int64)
+    added_s = _TREE.added_s(x, 2 * (group.ranks_per_node - 1), 2 * height)
+    return _at_least(_pipelined_s(transfer_s, plain.tree_latency_s + added_s, group), full_bytes, 2, group, x)
+
+
+def _at_least(seconds: Floats, full_bytes: Floats, rounds: int, group: Group, x: LayoutColumns) -> Floats:
+    """The time, or what so few channels take for the bytes that pass each rank."""
+    passed_bytes = rounds * full_bytes * (group.num_ranks - 1) / group.num_ranks
+    floor_s = passed_bytes / (np.maximum(x.collective_channels, 1) * CHANNEL_BYTES_PER_S)
+    return np.where(x.collective_channels > 0, np.maximum(seconds, floor_s), seconds)
+
+
+def _named(group: Group) -> LayoutColumns | None:
+    """The layouts, where any of them names how the library is to communicate."""
+    x = group.layouts
+    if x is None:
+        return None
+    named = x.collective_algorithm.any() or x.collective_protocol.any() or x.collective_channels.any()
+    return x if named else None
 
 
 def _pipelined_s(transfer_s: Floats, latency_s: Floats, group: Group) -> Floats:

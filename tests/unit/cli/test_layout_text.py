@@ -38,6 +38,10 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
         ("cp2 cp-all_gather", {"context_parallel_degree": 2, "context_exchange": "all_gather"}),
         ("async-tp gathered-logits", {"async_tensor_parallel": True, "loss_parallel": False}),
         (
+            "algo-tree proto-ll128 channels8",
+            {"collective_algorithm": "tree", "collective_protocol": "ll128", "collective_channels": 8},
+        ),
+        (
             "fp32-reduce offload compiled",
             dict.fromkeys(("fp32_gradient_reduce", "offload_activations", "compiled"), True),
         ),

@@ -9,6 +9,8 @@ import pytest
 
 from autotuner.domain.choice import (
     AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     PipelineSchedule,
@@ -49,6 +51,21 @@ def on_nodes(num_nodes: int, per_node: int) -> Job:
 def on_accelerator(number: int = 1, **changes: Any) -> Job:
     cluster = h100_cluster(num_nodes=1, accelerators_per_node=number, accelerator=h100(**changes))
     return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+def over_link(**changes: Any) -> Job:
+    """Two H100s over another link."""
+    job = on_gpus(2)
+    link = replace(job.cluster.intra_node_link, **changes)
+    return replace(job, cluster=replace(job.cluster, intra_node_link=link))
+
+
+TWO: dict[str, Any] = {"data_parallel_replicate_degree": 2}
+ASKING = {
+    "collective_algorithm": Layout(collective_algorithm=CollectiveAlgorithm.RING),
+    "collective_protocol": Layout(collective_protocol=CollectiveProtocol.SIMPLE),
+    "collective_channels": Layout(collective_channels=8),
+}
 
 
 @dataclass(frozen=True)
@@ -145,6 +162,23 @@ CASES = (
     Case("buckets-need-replicas", on_gpus(1), Layout(gradient_bucket_bytes=1_000_000)),
     Case("fp32-reduce-needs-half-precision", on_gpus(1), Layout(fp32_gradient_reduce=True)),
     Case("offload-on-hardware", on_accelerator(kind="cpu"), Layout(offload_activations=True)),
+    *(Case(f"{field.replace('_', '-')}-needs-ranks", on_gpus(1), asking) for field, asking in ASKING.items()),
+    *(
+        Case(f"{field.replace('_', '-')}-on-hardware", on_accelerator(2, kind="cpu"), replace(asking, **TWO))
+        for field, asking in ASKING.items()
+    ),
+    Case("nvls-needs-switches-that-add", on_gpus(2), Layout(collective_algorithm=CollectiveAlgorithm.NVLS, **TWO)),
+    Case(
+        "nvls-runs-simple",
+        over_link(multicast_efficiency=0.7),
+        Layout(collective_algorithm=CollectiveAlgorithm.NVLS, collective_protocol=CollectiveProtocol.LL, **TWO),
+    ),
+    Case(
+        "ll128-needs-nvlink",
+        over_link(bandwidth_bytes_per_s=63e9),
+        Layout(collective_protocol=CollectiveProtocol.LL128, **TWO),
+    ),
+    Case("collective-channels-there-are", on_gpus(2), Layout(collective_channels=65, **TWO)),
 )
 TRIAL_CASES = (
     Case(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from autotuner.costmodel.columns import Floats
+from autotuner.catalog.load import load_cluster
+from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication import collectives
-from autotuner.costmodel.communication.process_groups import MULTICAST_S, OWN_SHARD_COST, Group, group_of
+from autotuner.costmodel.communication.process_groups import (
+    MULTICAST_S,
+    OWN_SHARD_COST,
+    Group,
+    group_of,
+    replicate_group,
+)
+from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.domain.cluster import Cluster, Link
+from autotuner.domain.layout import Layout
 from tests.builders import h100_cluster
 
 NVLINK = 400e9
@@ -161,3 +172,76 @@ def test_an_all_to_all_across_nodes_is_limited_by_each_ranks_own_port() -> None:
 def test_an_all_to_all_inside_a_node_sends_every_share_once() -> None:
     shares = 8 - 1 + OWN_SHARD_COST
     assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)
+
+
+# ---------------------------------------------------------------- what a layout asks of NCCL
+def all_reduce_with(full_bytes: float, gpus: str, num_ranks: int, **asked: Any) -> float:
+    """Seconds on a catalog cluster, whose ranks all reduce, for what the layout names."""
+    x = LayoutColumns.from_layouts([Layout(data_parallel_replicate_degree=num_ranks, **asked)])
+    return seconds(collectives.all_reduce_s(np.array([full_bytes]), replicate_group(x, load_cluster(gpus))))
+
+
+ASKED: list[dict[str, Any]] = [
+    *({"collective_algorithm": way} for way in CollectiveAlgorithm if way != CollectiveAlgorithm.NVLS),
+    *({"collective_protocol": protocol} for protocol in CollectiveProtocol),
+    {"collective_channels": 4},
+    {"collective_algorithm": CollectiveAlgorithm.TREE, "collective_protocol": CollectiveProtocol.LL},
+]
+SIZES = [1e3, 1e5, 1e7, 1e9]
+
+
+@pytest.mark.parametrize("gpus", ["a100:8", "a100:64", "h100:8", "h100:64"])
+@pytest.mark.parametrize("full_bytes", SIZES)
+def test_nothing_that_is_named_is_predicted_faster_than_what_nccl_chooses(gpus: str, full_bytes: float) -> None:
+    num_ranks = int(gpus.partition(":")[2])
+    free = all_reduce_with(full_bytes, gpus, num_ranks)
+    assert all(all_reduce_with(full_bytes, gpus, num_ranks, **asked) >= free * (1 - 1e-12) for asked in ASKED)
+
+
+def test_a_tree_beats_a_ring_in_short_messages_over_many_nodes_and_loses_in_long_ones_over_two() -> None:
+    def gain(full_bytes: float, num_ranks: int) -> float:
+        ways = (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)
+        ring, tree = (
+            all_reduce_with(full_bytes, f"a100:{num_ranks}", num_ranks, collective_algorithm=way) for way in ways
+        )
+        return ring / tree
+
+    assert gain(1e5, 256) > 2
+    assert gain(1e5, 256) > gain(1e5, 64) > gain(1e5, 16)
+    assert gain(1e9, 16) < 1
+
+
+def test_switches_that_add_beat_the_ring_inside_a_node() -> None:
+    ring, nvls = (
+        all_reduce_with(1e9, "h100:8", 8, collective_algorithm=way)
+        for way in (CollectiveAlgorithm.RING, CollectiveAlgorithm.NVLS)
+    )
+    assert nvls < ring
+
+
+def test_ll_is_the_protocol_of_short_messages_ll128_of_middling_and_simple_of_long_ones() -> None:
+    def best(full_bytes: float) -> CollectiveProtocol:
+        ring = {"collective_algorithm": CollectiveAlgorithm.RING}
+        named = [protocol for protocol in CollectiveProtocol if protocol != CollectiveProtocol.AUTO]
+        return min(named, key=lambda p: all_reduce_with(full_bytes, "a100:8", 8, collective_protocol=p, **ring))
+
+    assert [best(size) for size in (1e4, 1e7, 1e9)] == [
+        CollectiveProtocol.LL,
+        CollectiveProtocol.LL128,
+        CollectiveProtocol.SIMPLE,
+    ]
+
+
+def test_few_channels_bound_the_bandwidth_and_enough_do_not() -> None:
+    few, enough = (all_reduce_with(1e9, "a100:8", 8, collective_channels=number) for number in (2, 24))
+    assert few == pytest.approx(2 * 1e9 * 7 / 8 / (2 * collectives.CHANNEL_BYTES_PER_S))
+    assert enough == all_reduce_with(1e9, "a100:8", 8)
+
+
+def test_a_layout_that_names_nothing_is_predicted_the_same_beside_one_that_does() -> None:
+    layouts = [
+        Layout(data_parallel_replicate_degree=8),
+        Layout(data_parallel_replicate_degree=8, collective_channels=1),
+    ]
+    both = replicate_group(LayoutColumns.from_layouts(layouts), load_cluster("h100:8"))
+    assert seconds(collectives.all_reduce_s(np.full(2, 1e7), both)) == all_reduce_with(1e7, "h100:8", 8)
