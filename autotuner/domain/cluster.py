@@ -17,7 +17,7 @@ class MeasuredGemm:
     """What this very device reached in matrix products of one precision (``profile``).
 
     Attributes:
-        peak_share: Of the stated peak, in large products.
+        peak_share: What large products reach of the stated peak.
     """
 
     precision: Precision
@@ -33,8 +33,8 @@ class MeasuredAttention:
     """What this very device reached in one attention kernel and precision.
 
     Attributes:
-        forward_share: Of the stated peak, as if every pair of tokens were multiplied, causal or not: two products.
-        backward_share: The same backward: five products, the scores computed again.
+        forward_share: What two products reach of the stated peak, as if all pairs of tokens met, causal or not.
+        backward_share: What the five products of a backward pass reach, which computes the scores again.
     """
 
     kernel: AttentionKernel
@@ -59,7 +59,7 @@ class Accelerator:
         attention_kernels: Implementations that run on it.
         host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
         measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
-        measured_attention: The same for attention.
+        measured_attention: What a profile says of attention on this device; empty without one.
         peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
     """
 
@@ -122,12 +122,12 @@ class Link:
     """What one accelerator can send, one direction, while all others send too.
 
     Attributes:
-        bandwidth_bytes_per_s: As the maker states it.
+        bandwidth_bytes_per_s: What the maker states.
         latency_s: One step of a collective over it.
         start_s: Before a collective's first step.
         ramp_s: How long a long message takes to fill the link's pipeline (``costmodel.collectives``).
         efficiency: Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published.
-        multicast_efficiency: The same where the switches copy and add (NVLink SHARP); 0 where they cannot.
+        multicast_efficiency: Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot.
         congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
     """
 

@@ -17,7 +17,7 @@ class DryRunRequest:
     """What is to be counted.
 
     Attributes:
-        ranks: Of the whole job; which ones tell, ``telling_ranks`` knows.
+        ranks: Ranks of the whole job that are run; which ones tell, ``telling_ranks`` knows.
         exact: Run every layer and micro-batch, however long that takes; else fewer, and go on in a straight line.
     """
 
@@ -33,7 +33,7 @@ class HeldBytes:
     Attributes:
         parameters_bytes: What the rank keeps of the model between steps.
         gathered_bytes: Parameters of others that FSDP has gathered.
-        gradients_bytes: Of parameters, accumulated so far.
+        gradients_bytes: Gradients of parameters, accumulated so far.
         optimizer_bytes: Master weights and moments.
         activations_bytes: All else: saved for the backward pass, worked on, sent or received.
     """
@@ -56,7 +56,7 @@ class CollectiveCount:
 
     Attributes:
         kind: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``.
-        num_bytes: Of the whole tensors: what an all-gather gives, what a reduce-scatter takes.
+        num_bytes: Bytes of the whole tensors: what an all-gather gives, what a reduce-scatter takes.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class OperationCounts:
     """What one step of one rank executes.
 
     Attributes:
-        flop: Of matrix products and attention, with what is recomputed.
+        flop: Operations of matrix products and attention, with what is recomputed.
         moved_bytes: Read and written by all operations, as if each were a kernel of its own.
         num_operations: Those kernels; views are none.
     """
@@ -95,7 +95,7 @@ class DryRun:
 
     Attributes:
         layers_run: Layers per stage that ran where the model's have more; empty: all of them ran.
-        micro_batches_run: The same for micro-batches.
+        micro_batches_run: Micro-batches that ran where a replica has more; empty: all of them ran.
         notes: In what the job that ran differs from the one asked for.
     """
 

@@ -22,17 +22,17 @@ class GemmLaw:
 
     Attributes:
         peak_flop_per_s: Dense peak.
-        peak_share: Of it, with full waves of the best tile and an endless inner dimension.
-        memory_bandwidth_bytes_per_s: As streaming kernels reach it.
-        operand_bytes: Of one element that is read; the product's elements are ``product_bytes`` wide.
+        peak_share: Share of the peak that is reached with full waves of the best tile and an endless inner dimension.
+        memory_bandwidth_bytes_per_s: What streaming kernels reach.
+        operand_bytes: Size of one element that is read; the product's elements are ``product_bytes`` wide.
         prologue: Inner elements that filling and draining a tile's pipeline costs.
         tiles: Rows and columns of the parts that a multiprocessor may compute at a time; those with less than the
             area of the largest multiply at ``small_tile_share`` of its rate.
         wave_loss: Share of an incomplete wave's idle multiprocessors that stays idle, 0..1: 1 for one tile per
             multiprocessor and wave, 0 where kernels split the remainder among all.
         splits: Into how many parts a kernel may cut the inner dimension to keep all multiprocessors busy.
-        unaligned_shares: Of the rate, where rows do not start on 16 bytes but on 4 or 8, and on less.
-        latency_s: Of the smallest product, back to back with others.
+        unaligned_shares: What is left of the rate where rows do not start on 16 bytes but on 4 or 8, and on less.
+        latency_s: Time of the smallest product, back to back with others.
         quantise_s_per_element: To bring an operand from 16 bits to this precision; 0.0 where nothing is converted.
     """
 
@@ -66,7 +66,7 @@ class FusedPass:
     """One direction of an attention kernel that keeps the scores on chip.
 
     Attributes:
-        product_share: Of the dense peak, in its products.
+        product_share: What its products reach of the dense peak.
         softmax_flop_per_score: What the exponential and the sums of a score cost, as FLOP at the dense peak.
         overhead_keys: Keys that a block of queries could have visited while it started, ended or waited for others.
         skips_masked: Whether the masked half of the scores is left out.

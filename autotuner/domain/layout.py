@@ -347,7 +347,7 @@ class Layout:
         return any(getattr(self, name) in OPTIONS[name].changes_mathematics for name in _CHANGING)
 
     def mathematics_reference(self, precisions: Collection[Precision]) -> Layout:
-        """The same layout without what changes the mathematics: what its losses are compared with.
+        """This layout without what changes the mathematics: what its losses are compared with.
 
         It is the layout itself where nothing does.
 

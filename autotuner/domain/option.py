@@ -67,13 +67,13 @@ class Option:
         word: Its word in a layout's name, ``{}`` standing for the value; empty where another field's word says it.
         label: The field in a sentence or a table.
         phrase: A changed value on a page, ``{}`` standing for it; empty where the page puts several fields together.
-        lowest: Of a number.
+        lowest: Least value of a number.
         searched: Values that a sweep tries by default; None: every value that is legal.
         is_split: It says how ranks, layers or the batch are split; a space crosses these with all others.
         always_said: A layout's name says the default too.
         said_beside: Name of the degree above 1 of which a layout's name says any value, and else none.
         qualifies: Name of the field that it says more of.
-        unit: Of a number; empty for a mere count.
+        unit: What a number counts; empty for a mere count.
         plainest_first: Values from the one that all others are compared with; empty: in their own order.
         is_number_format: It says in which format numbers are multiplied or summed.
         changes_mathematics: Values that train another function than all other layouts do.

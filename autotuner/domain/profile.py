@@ -71,7 +71,7 @@ class AttentionPoint:
 
     @property
     def product_flop(self) -> float:
-        """Of one of its matrix products, over all pairs of tokens."""
+        """Operations of one of its matrix products, over all pairs of tokens."""
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
@@ -112,7 +112,7 @@ class CollectivePoint:
 
     @property
     def num_steps(self) -> int:
-        """Of a ring, each of which waits for the one before."""
+        """Steps of a ring, each of which waits for the one before."""
         match self.kind:
             case "all_reduce":
                 return 2 * (self.num_ranks - 1)
@@ -127,7 +127,7 @@ class Measurements:
     """All points of one machine, as they were measured on all of its ranks at once.
 
     Attributes:
-        launch_s: Of an operation that does nearly nothing.
+        launch_s: Time of an operation that does nearly nothing.
     """
 
     launch_s: float

@@ -28,7 +28,7 @@ def fit_profile(
         name: What it is stored under.
         measured_at: Epoch seconds.
         num_ranks: Ranks that measured at once.
-        peaks: Of a data sheet, by precision; for those that are missing the best product is the peak.
+        peaks: Rates of a data sheet, by precision; for those that are missing the best product is the peak.
     """
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}

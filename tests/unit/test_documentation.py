@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotuner.cli.main import app
+from autotuner.domain.layout import OPTIONS
+from autotuner.domain.option import Kind
 from autotuner.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -31,3 +33,12 @@ def test_every_make_target_is_explained_by_make_help() -> None:
 def test_every_decision_is_one_page() -> None:
     for page in (ROOT / "docs/decisions").glob("*.md"):
         assert len(page.read_text().splitlines()) <= 60, page.name
+
+
+def test_every_option_of_a_layout_is_documented_with_its_words() -> None:
+    text = (ROOT / "docs/layouts.md").read_text()
+    assert [name for name in OPTIONS if f"| `{name}` |" not in text] == []
+    words = [one.said(value) for one in OPTIONS.values() if one.kind == Kind.CHOICE for value in one.values if one.word]
+    numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number]
+    switches = [one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH]
+    assert [word for word in (*words, *numbers, *switches) if f"`{word}`" not in text] == []

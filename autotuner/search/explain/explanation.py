@@ -30,7 +30,7 @@ class TimePart:
 
     Attributes:
         part: The field of ``StepTime``.
-        share: Of the whole step, 0..1.
+        share: Fraction of the whole step, 0..1.
         limit: What it is limited by, as a sentence without a full stop.
     """
 
@@ -46,7 +46,7 @@ class MemoryPart:
 
     Attributes:
         part: The field of ``Memory``.
-        share: Of the whole peak, 0..1.
+        share: Fraction of the whole peak, 0..1.
     """
 
     part: str

@@ -108,7 +108,7 @@ def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
 
 
 def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
-    """The same replicas, sharded otherwise; a group that was split inside nodes keeps its split where it can."""
+    """Other ways to shard as many replicas; a group that was split inside nodes keeps its split where it can."""
     data = layout.data_parallel_degree
     if data == 1:
         return

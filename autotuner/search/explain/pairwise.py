@@ -33,11 +33,11 @@ class Insight:
         before: The value before the change; empty for ranks that moved, and where there are no pairs.
         after: The value after it.
         num_pairs: Pairs of measured layouts that differ in the subject alone.
-        num_faster: Of these, how many trained faster after the change.
+        num_faster: How many of these trained faster after the change.
         median_gain: Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over
             pairs, below 0 for a loss. Null without pairs, as are the next two.
-        least_gain: Of the pair that gained least.
-        greatest_gain: Of the pair that gained most.
+        least_gain: What the pair that gained least gained.
+        greatest_gain: What the pair that gained most gained.
         statement: All this as a sentence without a full stop.
     """
 

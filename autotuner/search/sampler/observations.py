@@ -65,7 +65,7 @@ class EvidenceReader:
         """What the trials tell; one whose parameters are no row of the table tells nothing.
 
         Args:
-            trials: Of one study.
+            trials: Trials of one study.
             promised: Parameters by trial number, for trials that Optuna has not yet stored all parameters of.
 
         Raises:
