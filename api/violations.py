@@ -13,7 +13,7 @@ from autotuner.errors import InvalidInput, quoted
 
 __all__ = ["Violation", "dataclasses_in", "violation", "violations"]
 
-MAX_SHOWN = 50
+_MAX_SHOWN = 50
 """A list of a million wrong numbers is answered with the first of them."""
 
 _RULES = {
@@ -66,13 +66,13 @@ def violation(field: str, value: object, rule: str, nearest: object = None) -> V
 
 
 def violations(found: Sequence[Mapping[str, Any]], body: Any) -> tuple[Violation, ...]:
-    """What pydantic found, of at most ``MAX_SHOWN`` values.
+    """What pydantic found, of the first 50 values at most.
 
     Args:
         found: Its errors, their paths beginning with where the value was sent.
         body: The type that the body was read as.
     """
-    return tuple(_violation(item, body) for item in found[:MAX_SHOWN])
+    return tuple(_violation(item, body) for item in found[:_MAX_SHOWN])
 
 
 def _violation(item: Mapping[str, Any], body: Any) -> Violation:

@@ -113,7 +113,7 @@ def has_own_peak(trial: TrialView) -> bool:
 
 
 def standing(trial: RankedTrial) -> str:
-    """What a ranking cannot tell apart: ``tied with the first, 31 % likely the fastest``; nothing of a trial that is clear."""
+    """What a ranking cannot tell apart: ``tied with the first, 31 % likely the fastest``; else nothing."""
     chance = trial.probability_best
     if chance is None or not trial.tied_with_best or chance > 0.995:
         return ""
