@@ -1,10 +1,10 @@
 """The torch.distributed job that a sweep launches to try one layout.
 
-One process per rank starts in ``__main__``, under torchrun, or is forked by the ``zygote`` and sent on an ``context``.
-It hands a ``TrialSpec`` to ``job``. That asks ``admission`` whether the layout can run here and takes its ``place``
-among the ranks; ``run`` builds the step, repeats it and puts together what the ranks saw. ``report`` writes it down
-line by line; ``failure`` says what kind of death an exception was.
+``runtime`` is what every process of a trial needs: its rank, its reports, kinds of death. ``process`` starts ranks:
+forked by a zygote, or under torchrun in ``__main__``. Each hands a ``TrialSpec`` to ``job``, which asks whether the
+layout can run here, joins the other ranks, repeats the step and reports what they saw together.
 
-``model`` is the decoder and the options inside its layers, ``parallel`` what splits it over ranks, ``training`` one
-optimizer step, ``measuring`` what is measured of it, ``dry`` the same step on tensors that hold nothing.
+``model`` is the decoder, ``options`` what changes its layers (recomputation, offload, fp8, compilation),
+``distributed`` what splits it over ranks, ``training`` one optimizer step, ``measurement`` what is measured of it,
+``benchmarks`` what is measured without it, ``dry_run`` the same step on tensors that hold nothing.
 """

@@ -72,9 +72,9 @@ def test_a_token_is_answered_by_its_most_likely_experts_in_proportion() -> None:
     tokens = torch.randn(5, 64, generator=torch.Generator().manual_seed(1))
     for token, answer in zip(tokens, block(tokens[None])[0], strict=True):
         likely = block.routed.router(token).softmax(-1).topk(2)
-        shares = likely.values / likely.values.sum()
+        weights = likely.values / likely.values.sum()
         answers = [expert_answer(block.routed.experts, int(expert), token) for expert in likely.indices]
-        expected = (torch.stack(answers) * shares[:, None]).sum(0)
+        expected = (torch.stack(answers) * weights[:, None]).sum(0)
         assert torch.allclose(answer, expected, atol=1e-7)  # values are of the order of 1e-4
 
 
