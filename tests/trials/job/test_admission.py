@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.choice import (
+    AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.model import LatentAttention
 from autotuner.domain.trial import TrialSpec
 from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.specs import hsdp, trial_spec, zero
+from tests.trials.specs import ddp, hsdp, trial_spec, zero
 from trials.job.admission import admit
 from trials.runtime.rank import RankInfo
 
@@ -23,6 +31,9 @@ REFUSED: tuple[tuple[str, TrialSpec], ...] = (
     ("recompute", trial_spec(cpu_layout(recompute=Recompute.SELECTIVE, **ZERO_BUBBLE))),
     ("compiled", trial_spec(cpu_layout(compiled=True, **ZERO_BUBBLE))),
     ("offload_activations", trial_spec(cpu_layout(offload_activations=True))),
+    ("collective_algorithm", trial_spec(ddp(2, collective_algorithm=CollectiveAlgorithm.RING))),
+    ("collective_protocol", trial_spec(ddp(2, collective_protocol=CollectiveProtocol.SIMPLE))),
+    ("collective_channels", trial_spec(ddp(2, collective_channels=4))),
     ("precision", trial_spec(cpu_layout(precision=Precision.FP8))),
     ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.EFFICIENT))),
     ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.FLEX))),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from autotuner.domain import wire
 from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.domain.layout import Layout
-from trials.job.attempt import collective_environment
+from tests.trials.specs import trial_spec
+from trials.job.attempt import EXIT_FAILED, attempt, collective_environment
 from trials.measurement.environment import settings_of_libraries
+from trials.process.fork import fork_rank
+from trials.process.task import TaskContext
+from trials.runtime.rank import RankInfo
+from trials.runtime.report import Reporter
 
 
 def test_what_is_left_to_nccl_sets_nothing() -> None:
@@ -23,25 +32,30 @@ def test_an_algorithm_is_asked_of_all_reduces_alone(algorithm: CollectiveAlgorit
     assert ";" not in asked
 
 
-def test_a_rank_has_the_variables_and_its_measurement_tells_them() -> None:
-    layout = Layout(
+def test_a_rank_has_the_variables_before_its_process_group_starts_and_its_environment_tells_them(
+    tmp_path: Path,
+) -> None:
+    asked = Layout(
+        data_parallel_replicate_degree=2,
         collective_algorithm=CollectiveAlgorithm.RING,
         collective_protocol=CollectiveProtocol.LL128,
         collective_channels=16,
     )
-    asked = collective_environment(layout)
-    assert asked == {
+    pid = fork_rank(partial(_fail_to_meet, asked), tmp_path, RankInfo(world_size=2, local_world_size=2), {})
+    os.waitpid(pid, 0)
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert {name: told[name] for name in collective_environment(asked)} == {
         "NCCL_ALGO": "allreduce:ring",
         "NCCL_PROTO": "ll128",
         "NCCL_MIN_NCHANNELS": "16",
         "NCCL_MAX_NCHANNELS": "16",
     }
-    read_end, write_end = os.pipe()
-    if (pid := os.fork()) == 0:
-        os.environ.update(asked)  # as attempt does, in a process of its own
-        told = settings_of_libraries(os.environ)
-        os.write(write_end, " ".join(f"{name}={told[name]}" for name in sorted(asked)).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    said = os.read(read_end, 1000).decode()
-    assert said == " ".join(f"{name}={value}" for name, value in sorted(asked.items()))
+
+
+def _fail_to_meet(layout: Layout, context: TaskContext) -> int:
+    """A trial on GPUs whose process group cannot start: nobody gave it an address, and there may be no GPU."""
+    spec = wire.dumps(trial_spec(layout, device="cuda"))
+    code = attempt(spec, Reporter(context.folder / "reports.jsonl", rank=0), context.rank_info)
+    assert code == EXIT_FAILED
+    (context.folder / "told.json").write_text(json.dumps(settings_of_libraries(os.environ)))
+    return 0
