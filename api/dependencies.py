@@ -11,8 +11,8 @@ from fastapi import Depends, Path, Query, Request
 
 from api.documents import MAX_INTEGER
 from autotuner.bootstrap import App
-from autotuner.domain.sweep import Sweep
-from autotuner.domain.trial import TrialState
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Page, TrialFilter
 
 __all__ = ["AppOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]

@@ -15,9 +15,9 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag, TypeAdapter
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
-from autotuner.domain.choice import Choice
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport
+from autotuner.domain.layouts.choice import Choice
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport
 
 __all__ = ["CONFIG", "MAX_INTEGER", "OBJECT", "TAGS", "Document", "GivenFields", "NameOrObject", "extended"]
 

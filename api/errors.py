@@ -15,8 +15,8 @@ from starlette.routing import compile_path
 
 from api.dashboard.render import page, wants_page
 from api.violations import Violation, violation, violations
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Reason
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Reason
 from autotuner.domain.wire import to_dict
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 

@@ -28,17 +28,17 @@ from api.schemas import (
     TrialView,
 )
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.defaults import default_space
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job, Reason
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.objective import Objective
-from autotuner.domain.prediction import Memory, Prediction, StepTime
-from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Job, Reason
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
 from autotuner.domain.wire import to_dict
-from autotuner.domain.workload import Workload
 from autotuner.ports import Page
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.pairwise import Insight

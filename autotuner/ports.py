@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec, TrialState
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.trial import (
+    Measurement,
+    Outcome,
+    StepReport,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialSpec,
+    TrialState,
+)
 
 __all__ = ["Clock", "Launcher", "Page", "RankedTime", "Store", "TrialFilter", "TrialWatcher"]
 

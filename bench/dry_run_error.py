@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     PipelineSchedule,
@@ -21,11 +23,9 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.dry_run import DryRunRequest
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.dry_run import DryRunRequest
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.errors import AutotunerError
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

@@ -28,16 +28,16 @@ from typing import Any
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.choice import AttentionKernel, Precision, Recompute
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.legality import RULES, Job, reasons
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.profile import profiled
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.sweep import Budget, SweepRequest
-from autotuner.domain.trial import Measurement, Trial, TrialSettings, TrialState
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import profiled
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, Job, reasons
+from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trial import Measurement, Trial, TrialSettings, TrialState
 from autotuner.domain.wire import dumps
-from autotuner.domain.workload import Workload
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page

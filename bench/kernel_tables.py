@@ -14,8 +14,8 @@ from autotuner.catalog.load import load_accelerator
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
-from autotuner.domain.choice import AttentionKernel, Precision
-from autotuner.domain.kernel_law import AttentionLaw, GemmLaw
+from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = [
     "Products",

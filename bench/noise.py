@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.choice import AttentionKernel, Precision, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.text.measured import certainty

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.domain.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

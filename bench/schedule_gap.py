@@ -16,9 +16,9 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.choice import PipelineSchedule
-from autotuner.domain.layout import Layout
-from autotuner.domain.stages import V_SCHEDULES
+from autotuner.domain.jobs.stages import V_SCHEDULES
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved

@@ -26,11 +26,11 @@ import uvicorn
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.defaults import default_space
-from autotuner.domain.legality import Job
-from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.settings import Settings
 from autotuner.store.schema import migrate

@@ -14,11 +14,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotuner.domain.choice import AttentionKernel, Precision
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Starter

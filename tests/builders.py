@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from autotuner.domain.choice import AttentionKernel, Precision, Recompute
-from autotuner.domain.cluster import Accelerator, Cluster, Link
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.prediction import Memory, Prediction, StepTime
-from autotuner.domain.profile import (
+from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import (
     AttentionPoint,
     CollectivePoint,
     DeviceProfile,
@@ -19,12 +15,16 @@ from autotuner.domain.profile import (
     Measurements,
     TrafficPoint,
 )
-from autotuner.domain.profile_fit import fit_profile
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.sweep import Budget, SweepRequest
-from autotuner.domain.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
-from autotuner.domain.trial import FailureKind as Kind
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
+from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
+from autotuner.domain.runs.trial import FailureKind as Kind
 
 
 def tiny_model(**changes: Any) -> TransformerSpec:

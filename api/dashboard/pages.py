@@ -12,7 +12,7 @@ from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
-from autotuner.domain.trial import Trial, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.sweeps.history import all_trials

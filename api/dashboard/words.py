@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TypeGuard
 
 from api.schemas import Predicted, RankedTrial, TrialView
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import OPTIONS, Layout
-from autotuner.domain.loss_gate import GateOutcome
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words

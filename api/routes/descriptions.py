@@ -14,8 +14,8 @@ from api.documents import CONFIG, OBJECT, Document
 from api.openapi import problems
 from api.schemas import ClusterList, ModelList, as_described
 from autotuner.catalog.huggingface import from_config
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["router"]

@@ -9,7 +9,7 @@ from api.documents import Document
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules
-from autotuner.domain.legality import reasons
+from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.explanation import explain
 from autotuner.search.sweeps.history import all_trials
 

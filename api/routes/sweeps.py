@@ -10,7 +10,7 @@ from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf
 from api.documents import Document
 from api.openapi import problems
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, TrialPage
-from autotuner.domain.sweep import SweepState
+from autotuner.domain.runs.sweep import SweepState
 
 __all__ = ["router"]
 

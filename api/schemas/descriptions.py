@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotuner.catalog.load import Fact
-from autotuner.domain.cluster import Accelerator, Cluster
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.cluster import Accelerator, Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stack import Stack
 
 __all__ = ["AcceleratorDetail", "AcceleratorList", "ClusterList", "Health", "ModelList", "Readiness", "StackList"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from api.schemas.predictions import Predicted
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import Trial
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Trial
 from autotuner.ports import Store
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.pairwise import Insight, insights

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.documents import extended
-from autotuner.domain.layout import Layout
-from autotuner.domain.prediction import Prediction
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import Prediction
 
 __all__ = ["Predicted", "PredictedLayout", "PredictionTable"]
 

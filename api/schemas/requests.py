@@ -10,18 +10,18 @@ from pydantic import Field
 from api.documents import GivenFields, NameOrObject
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.defaults import default_space
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
-from autotuner.domain.loss_gate import LossGate
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.objective import Objective
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.stack import Stack
-from autotuner.domain.sweep import Budget, SweepRequest
-from autotuner.domain.trial import TrialSettings
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.loss_gate import LossGate
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
 
 __all__ = ["ExplanationRequest", "PredictionRequest", "SweepCreate", "as_described"]

@@ -8,8 +8,8 @@ from typing import Self
 
 from api.documents import extended
 from api.schemas.trials import TrialView
-from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
 
 __all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]

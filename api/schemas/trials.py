@@ -8,9 +8,9 @@ from typing import Self
 
 from api.documents import extended
 from api.schemas.predictions import Predicted
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome, GateResult
-from autotuner.domain.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
 

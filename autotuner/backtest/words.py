@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 
 __all__ = ["UnusableRow", "attention_kernel", "precision", "recompute", "schedule", "shard_level"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotuner.domain.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["MODEL_TYPES", "from_config"]

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from autotuner.catalog.measured import with_measured
-from autotuner.domain.choice import FP8_PRECISIONS, AttentionKernel, Precision
-from autotuner.domain.cluster import Accelerator
-from autotuner.domain.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
+from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
+from autotuner.domain.layouts.choice import FP8_PRECISIONS, AttentionKernel, Precision
 
 __all__ = ["kernels_for"]
 

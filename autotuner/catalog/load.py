@@ -11,10 +11,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.cluster import Accelerator, Cluster, Link
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput, NotFound
 

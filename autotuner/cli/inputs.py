@@ -8,10 +8,10 @@ from typing import Any
 
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.trial import TrialSettings
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.detect import detect_cluster

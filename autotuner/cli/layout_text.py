@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import OPTIONS, Layout
-from autotuner.domain.option import Kind
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 

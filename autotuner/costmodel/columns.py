@@ -14,10 +14,10 @@ from typing import Any, Never, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.domain.legality import Job, Rule, illegal
-from autotuner.domain.option import Kind
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind
+from autotuner.domain.rules.legality import Job, Rule, illegal
 
 __all__ = [
     "Booleans",

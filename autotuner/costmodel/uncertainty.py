@@ -16,7 +16,7 @@ import numpy as np
 from autotuner.catalog.load import is_validated
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.job import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = [
     "COMMON",

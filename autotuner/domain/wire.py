@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from autotuner.domain.choice import Choice
+from autotuner.domain.layouts.choice import Choice
 from autotuner.errors import InvalidInput
 
 __all__ = ["SCHEMA_VERSION", "dumps", "from_dict", "loads", "to_dict"]

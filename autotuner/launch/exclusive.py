@@ -12,8 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.ports import Launcher, TrialWatcher

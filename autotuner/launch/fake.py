@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.ports import TrialWatcher
 
 __all__ = ["FakeLauncher", "plain_measurement"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.domain.trial import StepReport, Stopped, TrialSpec
+from autotuner.domain.runs.trial import StepReport, Stopped, TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
 from autotuner.launch.reports import Reports
 from autotuner.launch.verdict import is_complete

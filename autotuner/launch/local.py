@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.following import GRACE_S, Ending, follow

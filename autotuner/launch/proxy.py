@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from autotuner.domain.stages import layers_per_stage, next_alike, with_layers_per_stage
-from autotuner.domain.trial import (
+from autotuner.domain.jobs.stages import layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.domain.runs.trial import (
     Breakdown,
     FailureKind,
     Measurement,

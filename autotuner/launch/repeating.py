@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.ports import Launcher, TrialWatcher

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.trial import Breakdown, FailureKind, Measurement, StepReport
+from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
 __all__ = ["RankFailure", "Reports", "TrialFiles"]

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.dry_run import DryRun, DryRunRequest
-from autotuner.domain.profile import DeviceProfile, Measurements, ProfileRequest
-from autotuner.domain.profile_fit import fit_profile
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.dry_run import DryRun, DryRunRequest
 from autotuner.domain.wire import dumps, loads
 from autotuner.errors import AutotunerError, InvalidInput
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.units import format_seconds

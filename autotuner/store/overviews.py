@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import SweepOverview, SweepState
-from autotuner.domain.trial import TrialState
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import SweepOverview, SweepState
+from autotuner.domain.runs.trial import TrialState
 from autotuner.errors import NotFound
 from autotuner.ports import Page
 from autotuner.store import records, statements

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select, update
 
-from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import Sweep
-from autotuner.domain.trial import Trial, TrialState
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page
 from autotuner.store import statements, transitions

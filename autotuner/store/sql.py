@@ -10,14 +10,14 @@ from typing import TypeVar
 from sqlalchemy import Column, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
 from autotuner.store import overviews, records, statements, transitions

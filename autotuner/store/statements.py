@@ -23,10 +23,10 @@ from sqlalchemy import (
 )
 
 from autotuner.domain import wire
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import Event, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Event, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
 from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials

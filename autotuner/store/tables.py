@@ -30,15 +30,15 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
 from autotuner.domain import wire
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome, GateResult
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.objective import Metric
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.profile import DeviceProfile
-from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.objective import Metric
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 
 __all__ = [
     "clusters",

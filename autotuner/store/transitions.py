@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.domain import wire
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.store.identity import trial_id
 

@@ -13,10 +13,10 @@ import uvicorn
 
 from api.main import create_app
 from autotuner.bootstrap import App, build
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome, GateResult
-from autotuner.domain.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import Outcome, Trial
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Clock, Store
 from autotuner.settings import Settings

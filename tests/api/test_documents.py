@@ -8,13 +8,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from api.documents import Document, GivenFields, NameOrObject
 from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
-from autotuner.domain.choice import Recompute
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.sweep import SweepRequest
-from autotuner.domain.trial import Measurement
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
 

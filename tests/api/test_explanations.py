@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.choice import Recompute
-from autotuner.domain.trial import TrialSettings
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.trial import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
 from tests.builders import cpu_layout, measurement, sweep_request

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.store.schema import memory_engine

@@ -5,9 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.trial import Measurement, Stopped
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.trial import Measurement, Stopped
 from autotuner.domain.wire import to_dict
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore

@@ -5,8 +5,15 @@ import pytest
 from api.dashboard import words
 from api.dashboard.scatter import scatter
 from api.schemas import Predicted, TrialView
-from autotuner.domain.choice import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import (
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, prediction

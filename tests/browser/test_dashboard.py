@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.domain.choice import Precision, Recompute
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.trial import Stopped
+from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.trial import Stopped
 from tests.api.service import StoreDriver, loss_gate_result
 from tests.builders import breakdown, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 

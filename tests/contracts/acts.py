@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome, GateResult
-from autotuner.domain.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.trial import Outcome, Trial
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.runs.trial import Outcome, Trial
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher

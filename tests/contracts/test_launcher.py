@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 
-from autotuner.domain.trial import FailureKind, Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import Launcher, TrialWatcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.trial import FailureKind, Stopped
+from autotuner.domain.runs.trial import FailureKind, Stopped
 from autotuner.errors import Conflict
 from autotuner.ports import Store
 from tests.builders import failure, step_report

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from autotuner.domain.sweep import Sweep
-from autotuner.domain.trial import Trial
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine

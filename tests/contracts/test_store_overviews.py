@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.objective import Metric, Objective
-from autotuner.domain.sweep import Budget, Sweep, SweepState
-from autotuner.domain.trial import Stopped, TrialState
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.sweep import Budget, Sweep, SweepState
+from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import NotFound
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine

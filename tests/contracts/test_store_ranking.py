@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.objective import Metric, Objective
-from autotuner.domain.trial import Stopped, TrialState
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict
 from autotuner.ports import Page, RankedTime, Store, TrialFilter
 from tests.builders import cpu_layout, failure, measurement, step_report

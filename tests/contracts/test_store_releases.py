@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from autotuner.domain.sweep import StopReason, SweepState
-from autotuner.domain.trial import TrialState
+from autotuner.domain.runs.sweep import StopReason, SweepState
+from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore

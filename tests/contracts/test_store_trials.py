@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from autotuner.domain.choice import Recompute
-from autotuner.domain.trial import FailureKind, Outcome, Stopped, TrialState
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Page, Store, TrialFilter
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report

@@ -10,8 +10,8 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, text
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.trial import Trial
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.trial import Trial
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import alembic_config

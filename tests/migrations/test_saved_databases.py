@@ -10,10 +10,10 @@ import pytest
 from alembic.script import ScriptDirectory
 
 import migrations
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.objective import Objective
-from autotuner.domain.sweep import StopReason, SweepState
-from autotuner.domain.trial import FailureKind, Stopped, TrialState
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import StopReason, SweepState
+from autotuner.domain.runs.trial import FailureKind, Stopped, TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import head_revision, migrate

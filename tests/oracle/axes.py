@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -19,7 +20,6 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.model import MixtureOfExperts, TransformerSpec
 from tests.builders import tiny_model
 
 __all__ = ["AXES", "DENSE", "SPARSE", "Value"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import TrialSettings, TrialSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.trials.specs import trial_spec

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveProtocol,
@@ -16,12 +20,8 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.domain.legality import Job
-from autotuner.domain.model import LatentAttention, MixtureOfExperts, TransformerSpec
-from autotuner.domain.stack import Stack
-from autotuner.domain.workload import Workload
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.rules.legality import Job
 from tests.builders import h100, h100_cluster
 
 degrees = st.sampled_from([1, 2, 3, 4, 6, 8])

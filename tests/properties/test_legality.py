@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns, broken_rows
-from autotuner.domain.layout import OPTIONS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job
-from autotuner.domain.rule import fields_read
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.rules.rule import fields_read
 from tests.properties.strategies import jobs, layouts
 
 

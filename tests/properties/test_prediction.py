@@ -17,7 +17,8 @@ from autotuner.costmodel.memory.sharding import owned_elements
 from autotuner.costmodel.memory.weights import weights
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -27,11 +28,10 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
-from autotuner.domain.legality import Job
-from autotuner.domain.prediction import Memory, StepTime
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.workload import Workload
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.prediction import StepTime
-from autotuner.domain.trial import TrialFailure
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.prediction import StepTime
+from autotuner.domain.runs.trial import TrialFailure
 from autotuner.domain.wire import dumps, from_dict, loads, to_dict
 from tests.properties.strategies import jobs, layouts, models
 

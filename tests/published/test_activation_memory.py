@@ -17,7 +17,7 @@ import pytest
 from autotuner.backtest.row import Row, Run, UnusableRow, read_row
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
-from autotuner.domain.choice import PipelineSchedule, Recompute
+from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
 from autotuner.units import GIB
 from tests.published.korthikanti import Case, cases
 from tests.published.tables import rows

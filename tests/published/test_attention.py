@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.domain.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
 
 

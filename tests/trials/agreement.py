@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import THREE_STEPS, trial_spec
 from tests.trials.zygote import Zygote

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from autotuner.domain.trial import StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from tests.builders import cpu_layout, tiny_model
 
 __all__ = [

@@ -19,7 +19,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from torch.distributed.tensor import DTensor
 
 from autotuner.domain import wire
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages

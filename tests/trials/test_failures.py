@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.sweep import Budget, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.runs.sweep import Budget, SweepState
+from autotuner.domain.runs.trial import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    Stopped,
+    TrialFailure,
+    TrialSettings,
+    TrialSpec,
+)
 from autotuner.domain.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.backtest.table import read_table
-from autotuner.domain.profile import DeviceProfile
+from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.wire import loads
 from bench.h200_sweep import main
 

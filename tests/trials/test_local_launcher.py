@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import Measurement, Stopped
+from autotuner.domain.runs.trial import Measurement, Stopped
 from autotuner.domain.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
@@ -58,7 +58,7 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: st
     module, name = starter.split(".")
     program = (
         "import sys; from pathlib import Path\n"
-        "from autotuner.domain.trial import TrialSpec; from autotuner.domain.wire import loads\n"
+        "from autotuner.domain.runs.trial import TrialSpec; from autotuner.domain.wire import loads\n"
         "from autotuner.launch.local import LocalLauncher; from tests.trials.launching import Watcher\n"
         f"from autotuner.launch.{module} import {name}\n"
         "directory = Path(sys.argv[1])\n"

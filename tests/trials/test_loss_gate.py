@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.search.sweeps.gating import run_gate

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.dry_run import DryRunRequest, RankDryRun
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job
-from autotuner.domain.prediction import Memory
-from autotuner.domain.trial import TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
+from autotuner.domain.runs.prediction import Memory
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 

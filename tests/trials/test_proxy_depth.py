@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.choice import Recompute, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import FailureKind, Measurement, Outcome, TrialFailure
+from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
-from autotuner.domain.trial import Breakdown, Measurement, StepReport, TrialSpec
+from autotuner.domain.runs.trial import Breakdown, Measurement, StepReport, TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotuner.cli.main import app
-from autotuner.domain.layout import OPTIONS
-from autotuner.domain.option import Kind
+from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.layouts.option import Kind
 from autotuner.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.profile import AttentionPoint, CollectiveKind, CollectivePoint, GemmPoint, TrafficPoint
+from autotuner.domain.jobs.profile import AttentionPoint, CollectiveKind, CollectivePoint, GemmPoint, TrafficPoint
+from autotuner.domain.layouts.choice import Precision
 from trials.model.attention import BACKENDS
 
 __all__ = ["Bench", "Sizes", "attention_points", "collective_points", "gemm_points", "launch_s", "traffic_points"]

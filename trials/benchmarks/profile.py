@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.domain.profile import Measurements, ProfileRequest
+from autotuner.domain.jobs.profile import Measurements, ProfileRequest
 from trials.benchmarks.microbenchmarks import (
     Bench,
     Sizes,

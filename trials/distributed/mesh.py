@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Grid", "local_part"]
 

@@ -23,9 +23,9 @@ from torch.distributed.pipelining.schedules import (
     PipelineScheduleSingle,
 )
 
-from autotuner.domain.choice import PipelineSchedule
-from autotuner.domain.stages import stages_of_rank
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.stages import stages_of_rank
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
 from trials.model.loss import Loss

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.runs.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
+from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from autotuner.domain.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.domain.runs.trial import TrialSpec
 
 __all__ = ["Extrapolation"]
 

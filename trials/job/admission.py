@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.cluster import Accelerator, Cluster, Link
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, require_legal
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, require_legal
+from autotuner.domain.runs.trial import TrialSpec
 from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]

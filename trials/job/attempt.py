@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain import wire
-from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
 from trials.benchmarks import gemm

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotuner.domain.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages

@@ -8,8 +8,8 @@ from dataclasses import fields
 
 import torch
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import Breakdown
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Breakdown
 from trials.measurement.device_time import device_time_ns
 from trials.measurement.host_time import host_time_ns
 from trials.measurement.recording import Recording

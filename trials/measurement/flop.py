@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel, Recompute
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
-from autotuner.domain.stages import stage_layers
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stages import stage_layers
+from autotuner.domain.layouts.choice import AttentionKernel, Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSpec
 
 __all__ = ["model_flop", "recomputed_flop"]
 

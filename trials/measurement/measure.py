@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.flop import model_flop, recomputed_flop
 from trials.measurement.pace import half_interval_s

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from autotuner.domain.trial import TrialSettings
+from autotuner.domain.runs.trial import TrialSettings
 
 __all__ = ["Pace", "half_interval_s", "is_stationary"]
 

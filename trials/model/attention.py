@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["BACKENDS", "AttentionCore", "attend", "attention_core", "causal_mask", "is_visible", "kernel_context"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.model import TransformerSpec
 from trials.model.attention import AttentionCore, attend
 from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
 from trials.model.feed_forward import FeedForward

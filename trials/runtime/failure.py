@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from autotuner.domain.trial import FailureKind
+from autotuner.domain.runs.trial import FailureKind
 
 __all__ = ["NonFiniteLoss", "classify", "headline"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
-from autotuner.domain.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
+from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
 
 __all__ = ["Reporter"]
 

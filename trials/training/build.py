@@ -8,8 +8,8 @@ from itertools import chain
 import torch
 from torch import nn
 
-from autotuner.domain.stages import stages_of_rank
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.jobs.stages import stages_of_rank
+from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.data.partition import optimizer_shards
 from trials.distributed.loss import loss_of

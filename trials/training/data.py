@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 
 __all__ = ["Batch", "batch"]

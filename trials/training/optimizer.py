@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from autotuner.domain.choice import OptimizerKernel
+from autotuner.domain.layouts.choice import OptimizerKernel
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.tied import TiedTables
 from trials.training.clip import clip, total_norm

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.layout import Layout
 from trials.distributed.loss import loss_context
 from trials.measurement.stopwatch import Stopwatch
 from trials.model.attention import kernel_context

@@ -10,9 +10,9 @@ from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, LayoutText
 from autotuner.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.domain.dry_run import DryRunRequest
-    from autotuner.domain.job import Job
-    from autotuner.domain.layout import Layout
+    from autotuner.domain.jobs.job import Job
+    from autotuner.domain.layouts.layout import Layout
+    from autotuner.domain.runs.dry_run import DryRunRequest
 
 __all__ = ["dry_run"]
 
@@ -36,10 +36,10 @@ def dry_run(
     from autotuner.cli.inputs import read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
-    from autotuner.domain.job import Job
-    from autotuner.domain.layout import Layout
+    from autotuner.domain.jobs.job import Job
+    from autotuner.domain.jobs.workload import Workload
+    from autotuner.domain.layouts.layout import Layout
     from autotuner.domain.wire import from_dict, to_dict
-    from autotuner.domain.workload import Workload
     from autotuner.launch.torch_jobs import dry_run as run
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
@@ -52,9 +52,9 @@ def dry_run(
 
 
 def _request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
-    from autotuner.domain.dry_run import DryRunRequest, telling_ranks
-    from autotuner.domain.legality import RULES, TRIAL_RULES, require_legal
-    from autotuner.domain.trial import TrialSpec
+    from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
+    from autotuner.domain.runs.dry_run import DryRunRequest, telling_ranks
+    from autotuner.domain.runs.trial import TrialSpec
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.domain.trial import Measurement
+from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.domain.profile import DeviceProfile
+from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_rate, format_seconds
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.rankings import ranking_table, trial_number
-from autotuner.domain.choice import Precision
+from autotuner.domain.layouts.choice import Precision
 from autotuner.search.text.sentences import EMULATED
 
 __all__ = ["sweep_view"]

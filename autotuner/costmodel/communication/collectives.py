@@ -22,7 +22,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.process_groups import Group
-from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 
 __all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "send_s"]
 

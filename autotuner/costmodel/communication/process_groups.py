@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.domain.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster, Link
 
 __all__ = [
     "Group",

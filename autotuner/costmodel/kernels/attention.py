@@ -16,8 +16,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Choices, Floats, Integers
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.kernel_law import AttentionLaw, FusedPass, UnfusedAttention
+from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, UnfusedAttention
+from autotuner.domain.layouts.choice import AttentionKernel
 
 __all__ = ["AttentionShape", "attention_s"]
 

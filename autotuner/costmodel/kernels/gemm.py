@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers
-from autotuner.domain.kernel_law import GemmLaw
+from autotuner.domain.jobs.kernel_law import GemmLaw
 
 __all__ = ["gemm_s", "quantise_s"]
 

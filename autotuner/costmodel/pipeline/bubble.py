@@ -14,7 +14,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.choice import PipelineSchedule
+from autotuner.domain.layouts.choice import PipelineSchedule
 
 __all__ = ["rank_bubble_s"]
 

@@ -1,4 +1,4 @@
-"""Which layers a pipeline rank holds: ``domain.stages`` for columns of layouts, and for stacks that balance stages."""
+"""Which layers a pipeline rank holds: ``domain.jobs.stages`` for columns, and for stacks that balance stages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
-from autotuner.domain.legality import Job
-from autotuner.domain.stages import V_SCHEDULES
+from autotuner.domain.jobs.stages import V_SCHEDULES
+from autotuner.domain.rules.legality import Job
 
 __all__ = [
     "LayerCounts",
@@ -35,7 +35,7 @@ def is_folded(x: LayoutColumns) -> Booleans:
 
 
 def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
-    """Where a stage begins, as ``domain.stages.stage_layers`` deals layers.
+    """Where a stage begins, as ``domain.jobs.stages.stage_layers`` deals layers.
 
     A stack that balances stages counts the output projection as the layers that it is worth, unless the layout itself
     says how many fewer the ends have.

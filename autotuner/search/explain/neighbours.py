@@ -8,12 +8,12 @@ from itertools import permutations
 from typing import Any
 
 from autotuner.domain.check import divisors
-from autotuner.domain.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.choice_rules import HARDWARE_RULES, IDLE_RULES
-from autotuner.domain.job import Job
-from autotuner.domain.layout import OPTIONS, RANK_DEGREES, Layout
-from autotuner.domain.option import Option
-from autotuner.domain.stages import V_SCHEDULES
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import V_SCHEDULES
+from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.domain.layouts.option import Option
+from autotuner.domain.rules.choice_rules import HARDWARE_RULES, IDLE_RULES
 
 __all__ = ["neighbours"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.search.text.sentences import value_in_words
 
 __all__ = ["Insight", "MeasuredLayouts", "insights"]

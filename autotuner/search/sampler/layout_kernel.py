@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.domain.layout import OPTIONS
-from autotuner.domain.option import Option
+from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.layouts.option import Option
 
 __all__ = ["similarity"]
 

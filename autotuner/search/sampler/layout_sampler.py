@@ -19,9 +19,9 @@ from optuna.study import StudyDirection
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
-from autotuner.domain.job import Job
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.objective import Objective
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import memory_prior

@@ -12,7 +12,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 

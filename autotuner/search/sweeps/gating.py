@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate, judge
-from autotuner.domain.trial import Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, judge
+from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["gate_settings", "run_gate"]

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import structlog
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.loss_gate import GateResult
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.trial import Outcome, StepReport, Trial, TrialState
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
 

@@ -15,12 +15,12 @@ import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.domain.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.prediction import Prediction
-from autotuner.domain.sweep import StopReason, SweepRequest
-from autotuner.domain.trial import FailureKind, StepReport, Stopped, Trial, TrialState
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.sweep import StopReason, SweepRequest
+from autotuner.domain.runs.trial import FailureKind, StepReport, Stopped, Trial, TrialState
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.space import legal_layouts

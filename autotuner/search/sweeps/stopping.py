@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.objective import WORTHWHILE_GAIN
-from autotuner.domain.sweep import StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Trial
+from autotuner.domain.runs.objective import WORTHWHILE_GAIN
+from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Trial
 from autotuner.units import format_seconds
 
 __all__ = ["Finish", "finish", "no_improvement", "nothing_runs", "percent", "spent"]

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import structlog
 
-from autotuner.domain.legality import RULES, TRIAL_RULES, reasons
-from autotuner.domain.loss_gate import GateOutcome, GateResult
-from autotuner.domain.sweep import Sweep
-from autotuner.domain.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.sweeps.gating import run_gate

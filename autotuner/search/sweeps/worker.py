@@ -7,8 +7,8 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.trial import Trial, TrialState
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.sweeps.history import all_trials

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.trial import Breakdown, Measurement
+from autotuner.domain.runs.trial import Breakdown, Measurement
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_seconds
 

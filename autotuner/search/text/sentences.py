@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.units import format_seconds
 
 __all__ = [

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel, Precision
-from autotuner.domain.profile import Measurements, ProfileRequest
+from autotuner.domain.jobs.profile import Measurements, ProfileRequest
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
 

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 import torch
 
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from trials.distributed.mesh import Grid
 from trials.dry_run.fake_ranks import fake_ranks
 

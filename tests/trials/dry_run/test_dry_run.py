@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.dry_run import DryRun, DryRunRequest, RankDryRun
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.trial import TrialSettings, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.dry_run import DryRun, DryRunRequest, RankDryRun
+from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from tests.builders import cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, trial_spec, zero
 from tests.trials.zygote import Zygote

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.model import LatentAttention
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveProtocol,
@@ -13,9 +15,7 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.model import LatentAttention
-from autotuner.domain.trial import TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import ddp, hsdp, trial_spec, zero

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.domain import wire
-from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.layout import Layout
 from tests.trials.specs import trial_spec
 from trials.job.attempt import EXIT_FAILED, attempt, collective_environment
 from trials.measurement.environment import settings_of_libraries

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from autotuner.domain.choice import AttentionKernel, PipelineSchedule, Recompute
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.measurement.flop import model_flop, recomputed_flop

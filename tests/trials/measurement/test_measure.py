@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Recompute
-from autotuner.domain.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import trial_spec
 from trials.measurement.cores import CpuTime

@@ -6,7 +6,7 @@ from itertools import chain, cycle, repeat
 
 import pytest
 
-from autotuner.domain.trial import TrialSettings
+from autotuner.domain.runs.trial import TrialSettings
 from trials.measurement.pace import Pace, half_interval_s, is_stationary
 
 FIRST_S = 9.0

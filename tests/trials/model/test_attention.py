@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
-from autotuner.domain.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel
 from tests.builders import cpu_layout
 from trials.model.attention import attend, attention_core, causal_mask, is_visible, kernel_context
 

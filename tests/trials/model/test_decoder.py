@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotuner.domain.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
 from tests.builders import tiny_model
 from trials.model.attention import attend
 from trials.model.decoder import Decoder, TokenPositions, every_position, rotary_table, rotate

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, Recompute
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.choice import AttentionKernel, Recompute
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import TENSOR, fsdp

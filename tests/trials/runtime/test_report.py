@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from autotuner.domain import wire
-from autotuner.domain.trial import FailureKind, Measurement, StepReport
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport
 from tests.builders import measurement, step_report
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines

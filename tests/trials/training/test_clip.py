@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, for_each
 from tests.trials.specs import FIVE_STEPS, PIPELINE, SEQUENCE, ZBV, fsdp, trial_spec, zero

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
 from trials.distributed.context.zigzag import ContextPart
 from trials.training.data import Batch, batch
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotuner.domain.choice import OptimizerKernel
+from autotuner.domain.layouts.choice import OptimizerKernel
 from trials.distributed.data.optimizer_shard import ParameterShard
 from trials.training.optimizer import ShardedAdamW
 

@@ -10,7 +10,7 @@ import pytest
 from autotuner.backtest import words
 from autotuner.backtest.sources import Source, source_of
 from autotuner.catalog.load import load_link, load_stack, stacks
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.stack import Stack
 
 PUBLISHED = Path(__file__).parents[2] / "published"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from autotuner.backtest import words
-from autotuner.domain.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.stages import V_SCHEDULES
+from autotuner.domain.jobs.stages import V_SCHEDULES
+from autotuner.domain.layouts.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
 
 READERS: list[tuple[type[Choice], Callable[[str], Choice]]] = [
     (ShardLevel, lambda text: words.shard_level(text)[0]),

@@ -20,9 +20,9 @@ from autotuner.catalog.load import (
     models,
     stacks,
 )
-from autotuner.domain.choice import AttentionKernel, Precision
-from autotuner.domain.cluster import Accelerator
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput, NotFound
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from autotuner.cli.layout_text import read_layout
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from tests.properties.strategies import layouts

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.choice import PipelineSchedule, Precision, Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute
+from autotuner.domain.layouts.layout import Layout
 
 LAYOUTS = (
     Layout(),

@@ -21,8 +21,8 @@ from autotuner.costmodel.uncertainty import (
     relative_error,
     time_error,
 )
-from autotuner.domain.prediction import StepTime
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.runs.prediction import StepTime
 from tests.builders import big_job
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.layout import Layout
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.sweep import SweepRequest
-from autotuner.domain.trial import Measurement
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict
-from autotuner.domain.workload import Workload
 from autotuner.errors import InvalidInput
 from tests.builders import measurement, sweep_request
 

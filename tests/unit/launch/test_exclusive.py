@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.domain.layout import Layout
-from autotuner.domain.trial import Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher

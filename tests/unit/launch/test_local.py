@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import FailureKind, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import FailureKind, StepReport, TrialFailure, TrialSpec
 from autotuner.domain.wire import to_dict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.choice import PipelineSchedule, Recompute
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import MixtureOfExperts
-from autotuner.domain.stages import stage_layers
-from autotuner.domain.trial import Breakdown, FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.domain.jobs.model import MixtureOfExperts
+from autotuner.domain.jobs.stages import stage_layers
+from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.launch.proxy import extrapolated, proxies
 from tests.builders import cpu_layout, tiny_model

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import TrialWatcher

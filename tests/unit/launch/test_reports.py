@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotuner.domain.trial import FailureKind
+from autotuner.domain.runs.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, step_report

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.trial import FailureKind, Measurement, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSettings, TrialSpec
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.launch.verdict import verdict

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
-from autotuner.domain.choice import PipelineSchedule
-from autotuner.domain.legality import RULES, TRIAL_RULES
-from autotuner.domain.search_space import SearchSpace
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, llama_70b, tiny_job, tiny_space

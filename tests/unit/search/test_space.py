@@ -9,7 +9,9 @@ from math import prod
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.choice import (
+from autotuner.domain.jobs.model import MixtureOfExperts
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -18,11 +20,9 @@ from autotuner.domain.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
-from autotuner.domain.legality import RULES, TRIAL_RULES, Job, reasons
-from autotuner.domain.model import MixtureOfExperts
-from autotuner.domain.search_space import SearchSpace
-from autotuner.domain.workload import Workload
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, reasons
 from autotuner.search.space import explain_empty, legal_layouts
 from tests.builders import big_job, h100_cluster, tiny_job, tiny_model, tiny_space
 

@@ -16,9 +16,9 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.stages import ONE_STAGE_SCHEDULES
+from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from autotuner.units import MIB
 from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid

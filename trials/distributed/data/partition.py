@@ -11,8 +11,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.trial import TrialSpec
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
 from trials.distributed.data.optimizer_shard import OptimizerShard, ParameterShard, num_parts
 from trials.distributed.mesh import Grid

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.domain.choice import OptimizerKernel, Precision, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.model import TransformerSpec
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ONE_STEP, SEQUENCE, TENSOR, ddp, fsdp, trial_spec, zero

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from api.schemas import PredictedLayout
-from autotuner.domain.choice import PipelineSchedule, Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import to_dict
 from tests.builders import prediction
 

@@ -5,7 +5,7 @@ import pytest
 from api import examples
 from autotuner.cli.views.explanation import explanation_view, measurement_view
 from autotuner.cli.views.rankings import prediction_table, ranking_table
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import to_dict
 from tests.unit.cli.views.printed import predicted, printed
 

@@ -17,9 +17,9 @@ from autotuner.costmodel.communication.process_groups import (
     group_of,
     replicate_group,
 )
-from autotuner.domain.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.cluster import Cluster, Link
-from autotuner.domain.layout import Layout
+from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
 
 NVLINK = 400e9

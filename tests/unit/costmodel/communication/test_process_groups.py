@@ -17,8 +17,8 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.choice import AttentionKernel
-from autotuner.domain.kernel_law import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
+from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
+from autotuner.domain.layouts.choice import AttentionKernel
 
 PRODUCTS = GemmLaw(
     peak_flop_per_s=1e12,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
-from autotuner.domain.kernel_law import GemmLaw
+from autotuner.domain.jobs.kernel_law import GemmLaw
 
 
 def law(**changes: Any) -> GemmLaw:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.domain.choice import AttentionKernel, Fp8Recipe, Precision
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 from tests.unit.costmodel.works import first, layer, output, sparse_job
 

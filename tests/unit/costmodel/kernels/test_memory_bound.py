@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
-from autotuner.domain.choice import OptimizerKernel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import OptimizerKernel
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_job
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, with_stack
 

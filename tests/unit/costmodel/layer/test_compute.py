@@ -10,8 +10,8 @@ import pytest
 from autotuner.catalog.load import accelerators, load_cluster
 from autotuner.costmodel.layer.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass
-from autotuner.domain.choice import AttentionKernel, ContextExchange, Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Recompute
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100, h100_cluster
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
 

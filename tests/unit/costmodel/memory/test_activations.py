@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
+from autotuner.domain.layouts.layout import Layout
 from autotuner.units import GIB
 from tests.builders import h100_cluster
 from tests.unit.costmodel.memory_jobs import (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.choice import PipelineSchedule
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.simulate import PassTimes
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s
 

@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from autotuner.domain.choice import ContextExchange, Recompute, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.prediction import Memory, StepTime
-from autotuner.domain.stack import Stack
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.choice import ContextExchange, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from tests.builders import big_job
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.choice import Recompute, ShardLevel
-from autotuner.domain.layout import Layout
-from autotuner.domain.legality import Job, reasons
+from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Job, reasons
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.explanation import explain
 from autotuner.search.space import legal_layouts

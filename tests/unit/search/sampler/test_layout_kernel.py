@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.choice import ContextExchange, Recompute
-from autotuner.domain.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.layouts.choice import ContextExchange, Recompute
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.search.sampler.layout_kernel import similarity
 from tests.unit.search.tables import LAYOUTS
 

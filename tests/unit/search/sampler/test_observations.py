@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 from autotuner.search.sampler.observations import (

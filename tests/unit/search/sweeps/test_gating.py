@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import Precision
-from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.sweeps.gating import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model

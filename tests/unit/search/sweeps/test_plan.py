@@ -7,13 +7,13 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.defaults import default_space
-from autotuner.domain.legality import Job
-from autotuner.domain.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, Trial, TrialState
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.choice import Precision, Recompute
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.defaults import default_space
-from autotuner.domain.legality import Job
-from autotuner.domain.loss_gate import GateOutcome
-from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
-from autotuner.domain.workload import Workload
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.rules.legality import Job
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.standings import standings

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.cluster import Cluster
-from autotuner.domain.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.trial import (
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import (
     FailureKind,
     Measurement,
     Outcome,

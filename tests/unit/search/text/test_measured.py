@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from autotuner.domain.trial import Breakdown
+from autotuner.domain.runs.trial import Breakdown
 from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, phases
 from tests.builders import breakdown, measurement
 

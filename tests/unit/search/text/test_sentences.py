@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.choice import ShardLevel
-from autotuner.domain.layout import Layout
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from autotuner.search.text.sentences import (
     change_in_words,
     expected_mfu,

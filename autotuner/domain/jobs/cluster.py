@@ -1,0 +1,184 @@
+"""Accelerators, links and the cluster they make; which link a group of ranks crosses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autotuner.domain import check
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.errors import InvalidInput
+
+__all__ = ["Accelerator", "Cluster", "Link", "MeasuredAttention", "MeasuredGemm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGemm:
+    """What this very device reached in matrix products of one precision (``profile``).
+
+    Attributes:
+        peak_share: What large products reach of the stated peak.
+    """
+
+    precision: Precision
+    peak_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "peak_share")
+        check.fraction(self, "peak_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAttention:
+    """What this very device reached in one attention kernel and precision.
+
+    Attributes:
+        forward_share: What two products reach of the stated peak, as if all pairs of tokens met, causal or not.
+        backward_share: What the five products of a backward pass reach, which computes the scores again.
+    """
+
+    kernel: AttentionKernel
+    precision: Precision
+    forward_share: float
+    backward_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "forward_share", "backward_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One device that a rank runs on; for ``cpu`` it is one core.
+
+    Attributes:
+        peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
+        fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two; 0 where the format is missing.
+        sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
+            limit the clock.
+        kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
+        attention_kernels: Implementations that run on it.
+        host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
+        measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
+        measured_attention: What a profile says of attention on this device; empty without one.
+        peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
+    """
+
+    name: str
+    kind: Literal["cuda", "rocm", "cpu"]
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    fp32_flop_per_s: float
+    bf16_flop_per_s: float
+    fp8_flop_per_s: float
+    peak_source: str
+    power_w: float
+    sustained_share: float = 0.9
+    kernel_launch_s: float = 5e-6
+    attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
+    peak_is_measured: bool = False
+    host_bandwidth_bytes_per_s: float = 31.5e9
+    measured_gemm: tuple[MeasuredGemm, ...] = ()
+    measured_attention: tuple[MeasuredAttention, ...] = ()
+
+    def __post_init__(self) -> None:
+        check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
+        check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
+        check.positive(self, "host_bandwidth_bytes_per_s")
+        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "power_w", "kernel_launch_s")
+        check.positive(self, "sustained_share")
+        check.fraction(self, "sustained_share")
+        if not self.attention_kernels:
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+
+    def peak_flop_per_s(self, precision: Precision) -> float:
+        """Dense peak in that format; 0.0 where the hardware has none."""
+        match precision:
+            case Precision.FP32:
+                return self.fp32_flop_per_s
+            case Precision.BF16:
+                return self.bf16_flop_per_s
+            case Precision.FP8:
+                return self.fp8_flop_per_s
+            case Precision.FP8_EMULATED:
+                return self.bf16_flop_per_s
+
+    @property
+    def reference_flop_per_s(self) -> float:
+        """Dense peak that MFU is a share of, whatever the precision of a layout, so that MFU ranks like tokens/s.
+
+        A GPU's is its bf16 peak, or its fp32 peak where it has no bf16. A core's is its fp32 rate: the one format that
+        every core multiplies at full speed, while some emulate bf16 slowly and others have units for it.
+        """
+        return self.fp32_flop_per_s if self.kind == "cpu" or not self.bf16_flop_per_s else self.bf16_flop_per_s
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Formats that the hardware multiplies in."""
+        return tuple(p for p in Precision if self.peak_flop_per_s(p) > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What one accelerator can send, one direction, while all others send too.
+
+    Attributes:
+        bandwidth_bytes_per_s: What the maker states.
+        latency_s: One step of a collective over it.
+        start_s: Before a collective's first step.
+        ramp_s: How long a long message takes to fill the link's pipeline (``costmodel.collectives``).
+        efficiency: Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published.
+        multicast_efficiency: Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot.
+        congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    start_s: float = 0.0
+    ramp_s: float = 0.0
+    efficiency: float = 0.8
+    multicast_efficiency: float = 0.0
+    congestion: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.positive(self, "bandwidth_bytes_per_s", "efficiency")
+        check.fraction(self, "efficiency", "multicast_efficiency")
+        check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes of equal accelerators.
+
+    Attributes:
+        inter_node_link: What one accelerator gets of its node's network, before oversubscription.
+        oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
+    """
+
+    name: str
+    accelerator: Accelerator
+    num_nodes: int
+    accelerators_per_node: int
+    intra_node_link: Link
+    inter_node_link: Link
+    oversubscription: float = 1.0
+    price_per_accelerator_hour: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "accelerators_per_node")
+        check.non_negative(self, "price_per_accelerator_hour")
+        if not self.oversubscription >= 1.0:  # also refuses what is no number
+            raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
+
+    @property
+    def world_size(self) -> int:
+        """Accelerators of all nodes; every rank gets one."""
+        return self.num_nodes * self.accelerators_per_node
+
+    def link_for(self, group_size: int, stride: int) -> Link:
+        """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
+        return self.inter_node_link if self.crosses_nodes(group_size, stride) else self.intra_node_link
+
+    def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
+        """Whether such a group lies on more than one node: a bool, or a bool column for columns of groups."""
+        return group_size * stride > self.accelerators_per_node

@@ -1,0 +1,205 @@
+"""A device profile: what microbenchmarks measured on a machine, and the constants that its predictions take from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autotuner.domain import check
+from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link, MeasuredAttention, MeasuredGemm
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
+
+__all__ = [
+    "AttentionPoint",
+    "CollectiveKind",
+    "CollectivePoint",
+    "DeviceProfile",
+    "GemmPoint",
+    "Measurements",
+    "ProfileRequest",
+    "TrafficPoint",
+    "profiled",
+]
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest:
+    """What is to be measured, on how many devices of this machine at once.
+
+    Attributes:
+        quick: Small sizes and few repetitions, to try the way and not the device.
+    """
+
+    device: Literal["cpu", "cuda"]
+    num_ranks: int
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_ranks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmPoint:
+    """A product of an (m, k) and a (k, n) matrix."""
+
+    precision: Precision
+    m: int
+    n: int
+    k: int
+    seconds: float
+
+    @property
+    def flop_per_s(self) -> float:
+        """The rate."""
+        return 2 * self.m * self.n * self.k / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionPoint:
+    """Causal attention by one kernel, forward and backward."""
+
+    kernel: AttentionKernel
+    precision: Precision
+    batch: int
+    num_heads: int
+    head_dim: int
+    seq_len: int
+    forward_s: float
+    backward_s: float
+
+    @property
+    def product_flop(self) -> float:
+        """Operations of one of its matrix products, over all pairs of tokens."""
+        return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficPoint:
+    """Memory read and written by one operation."""
+
+    operation: Literal["copy", "triad"]
+    num_bytes: int
+    seconds: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate."""
+        return self.num_bytes / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectivePoint:
+    """A collective among all ranks; ``num_bytes`` are those of the whole tensor."""
+
+    kind: CollectiveKind
+    num_ranks: int
+    num_bytes: int
+    seconds: float
+
+    @property
+    def sent_bytes(self) -> float:
+        """What the busiest rank sends, in a ring."""
+        share = self.num_bytes * (self.num_ranks - 1) / self.num_ranks
+        match self.kind:
+            case "all_reduce":
+                return 2 * share
+            case "send":
+                return float(self.num_bytes)
+            case "all_gather" | "reduce_scatter" | "all_to_all":
+                return share
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a ring, each of which waits for the one before."""
+        match self.kind:
+            case "all_reduce":
+                return 2 * (self.num_ranks - 1)
+            case "send":
+                return 1
+            case "all_gather" | "reduce_scatter" | "all_to_all":
+                return self.num_ranks - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """All points of one machine, as they were measured on all of its ranks at once.
+
+    Attributes:
+        launch_s: Time of an operation that does nearly nothing.
+    """
+
+    launch_s: float
+    gemm: tuple[GemmPoint, ...]
+    attention: tuple[AttentionPoint, ...]
+    traffic: tuple[TrafficPoint, ...]
+    collectives: tuple[CollectivePoint, ...]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfile:
+    """What was measured, and the constants fitted to it (``profile_fit``).
+
+    Attributes:
+        measured_at: Epoch seconds.
+        host: Its name, hashed.
+        num_ranks: Devices that were busy at once.
+        fp32_flop_per_s: Best product of the device in that precision, as is the next; 0 where none was measured.
+        link_bandwidth_bytes_per_s: Between two ranks of the machine; None, as is the latency, where there is one.
+    """
+
+    name: str
+    measured_at: float
+    device: str
+    host: str
+    num_ranks: int
+    measurements: Measurements
+    fp32_flop_per_s: float
+    bf16_flop_per_s: float
+    memory_bandwidth_bytes_per_s: float
+    launch_s: float
+    gemm: tuple[MeasuredGemm, ...]
+    attention: tuple[MeasuredAttention, ...]
+    link_bandwidth_bytes_per_s: float | None = None
+    link_latency_s: float | None = None
+
+
+def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
+    """The cluster with the profile's constants in the place of the catalog's."""
+    return replace(
+        cluster,
+        accelerator=_accelerator(cluster.accelerator, profile),
+        intra_node_link=_link(cluster.intra_node_link, profile),
+    )
+
+
+def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerator:
+    """A data sheet's peaks stay, for they are what an MFU is a share of; a core has none but the measured one."""
+    measured = replace(
+        accelerator,
+        memory_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
+        kernel_launch_s=profile.launch_s,
+        measured_gemm=profile.gemm,
+        measured_attention=profile.attention,
+    )
+    if accelerator.kind != "cpu":
+        return measured
+    return replace(
+        measured,
+        fp32_flop_per_s=profile.fp32_flop_per_s,
+        bf16_flop_per_s=profile.bf16_flop_per_s,
+        peak_source=f"profile {profile.name}: measured GEMM rate of {profile.num_ranks} busy cores",
+    )
+
+
+def _link(link: Link, profile: DeviceProfile) -> Link:
+    if profile.link_bandwidth_bytes_per_s is None or profile.link_latency_s is None:
+        return link
+    return Link(
+        name=f"profile {profile.name}",
+        bandwidth_bytes_per_s=profile.link_bandwidth_bytes_per_s,
+        latency_s=profile.link_latency_s,
+        efficiency=1.0,  # what was measured is what long messages get
+    )

@@ -1,0 +1,1 @@
+"""Layouts: the options that make one, their values, and the space a sweep searches."""

@@ -1,0 +1,1 @@
+"""Which layouts can run, and why the others cannot."""

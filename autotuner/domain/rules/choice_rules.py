@@ -1,0 +1,315 @@
+"""Rules of the choices beside the degrees: what hardware multiplies and attends with, and what means nothing alone.
+
+A choice that would change nothing beside the others must stay at its default, so that equal runs are equal values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import (
+    FP8_PRECISIONS,
+    AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
+    ContextExchange,
+    Fp8Recipe,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.domain.rules.rule import Rule, any_of
+
+__all__ = ["CHOICE_RULES", "HARDWARE_RULES", "IDLE_RULES"]
+
+_IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
+"""Kernels that a GPU has in half precision only."""
+
+_BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+"""Levels that shard gradients, each layer's as they come."""
+
+_FP8_BLOCK = 16
+"""Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``)."""
+
+
+def _splits_fp8_blocks(x: Layout, job: Job) -> bool:
+    """Whether a tensor rank's share of a matrix is no whole number of blocks."""
+    model, block = job.model, _FP8_BLOCK * x.tensor_parallel_degree
+    return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
+
+
+def _kv_size(job: Job) -> int:
+    return job.model.num_kv_heads * job.model.head_dim
+
+
+def _labels(members: Iterable[object]) -> str:
+    return ", ".join(str(m) for m in members)
+
+
+def _num_gradients(x: Layout) -> int:
+    """Ranks with a gradient of their own for the same parameter: replicas, sharded or not, and parts of a sequence."""
+    return x.data_parallel_degree * x.context_parallel_degree
+
+
+_FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
+"""Protocols that send a flag with the data."""
+
+_LEAST_NVLINK_BYTES_PER_S = 100e9
+"""A GPU's NVLink has 150 GB/s one way or more, and PCIe 63 (catalog/links.toml): LL128 counts on NVLink's stores."""
+
+_MOST_CHANNELS = 64
+"""NCCL's MAXCHANNELS (src/include/device.h, 2.28)."""
+
+
+def _needs_ranks(field: str) -> Rule:
+    """What NCCL is asked means nothing where there is one rank."""
+    default = OPTIONS[field].default
+    return Rule(
+        f"{field.replace('_', '-')}-needs-ranks",
+        field,
+        lambda x, j: (getattr(x, field) != default) & (x.world_size == 1),
+        lambda x, j: "one rank has no other to communicate with",
+        lambda x, j: OPTIONS[field].plain(default),
+        is_idle=True,
+    )
+
+
+def _needs_nccl(field: str) -> Rule:
+    """A choice that NCCL offers."""
+    default = OPTIONS[field].default
+    return Rule(
+        f"{field.replace('_', '-')}-on-hardware",
+        field,
+        lambda x, j: (getattr(x, field) != default) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: f"{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has",
+        lambda x, j: OPTIONS[field].plain(default),
+        is_of_hardware=True,
+    )
+
+
+CHOICE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "shard-degree-fits-level",
+        "shard_level",
+        lambda x, j: (x.data_parallel_shard_degree > 1) != (x.shard_level != ShardLevel.NONE),
+        lambda x, j: f"shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
+        lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
+    ),
+    Rule(
+        "reshard-needs-sharded-parameters",
+        "reshard_after_forward",
+        lambda x, j: (x.reshard_after_forward != 0) & (x.shard_level != ShardLevel.PARAMETERS),
+        lambda x, j: f"there is nothing to reshard at shard level {x.shard_level}",
+        lambda x, j: False,
+    ),
+    Rule(
+        "attention-kernel-on-hardware",
+        "attention_kernel",
+        lambda x, j: any_of(x.attention_kernel, j.cluster.accelerator.attention_kernels) == 0,
+        lambda x, j: (
+            f"{j.cluster.accelerator.name} runs {_labels(j.cluster.accelerator.attention_kernels)}, "
+            f"not {x.attention_kernel}"
+        ),
+        lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "flash-needs-half-precision",
+        "attention_kernel",
+        lambda x, j: (
+            any_of(x.attention_kernel, _IN_16_BITS)
+            & (x.precision == Precision.FP32)
+            & (j.cluster.accelerator.kind != "cpu")
+        ),
+        lambda x, j: f"{x.attention_kernel} attention on a GPU computes in 16 bits, not fp32",
+        lambda x, j: AttentionKernel.MATH.label,
+    ),
+    Rule(
+        "precision-on-hardware",
+        "precision",
+        lambda x, j: any_of(x.precision, j.cluster.accelerator.precisions) == 0,
+        lambda x, j: (
+            f"{j.cluster.accelerator.name} multiplies in {_labels(j.cluster.accelerator.precisions)}, not {x.precision}"
+        ),
+        lambda x, j: [p for p in j.cluster.accelerator.precisions if p != Precision.FP8_EMULATED][-1].label,
+    ),
+    Rule(
+        "fp8-block-shape",
+        "precision",
+        lambda x, j: (
+            any_of(x.precision, FP8_PRECISIONS) & ((j.model.hidden_size % _FP8_BLOCK != 0) | _splits_fp8_blocks(x, j))
+        ),
+        lambda x, j: (
+            f"fp8 multiplies blocks of 16; hidden {j.model.hidden_size}, or on each of {x.tensor_parallel_degree} "
+            f"tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or kv {_kv_size(j)}, is no multiple"
+        ),
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "fp8-token-blocks",
+        "precision",
+        lambda x, j: (
+            (x.precision == Precision.FP8)
+            & (x.micro_batch_size * j.workload.seq_len % (_FP8_BLOCK * x.context_parallel_degree) != 0)
+        ),
+        lambda x, j: (
+            f"fp8 sums a weight's gradient over blocks of 16 tokens; {x.micro_batch_size} sequence(s) of "
+            f"{j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+        ),
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "recipe-needs-fp8",
+        "fp8_recipe",
+        lambda x, j: (x.fp8_recipe != Fp8Recipe.TENSORWISE) & (any_of(x.precision, FP8_PRECISIONS) == 0),
+        lambda x, j: f"{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        is_idle=True,
+    ),
+    Rule(
+        "gathered-logits-need-tensor-ranks",
+        "loss_parallel",
+        lambda x, j: (x.loss_parallel == 0) & (x.tensor_parallel_degree == 1),
+        lambda x, j: "one tensor rank holds all logits; there is nothing to gather",
+        lambda x, j: True,
+        is_idle=True,
+    ),
+    Rule(
+        "async-tensor-parallel-needs",
+        "async_tensor_parallel",
+        lambda x, j: (
+            (x.async_tensor_parallel != 0)
+            & ((x.tensor_parallel_degree == 1) | (x.sequence_parallel == 0) | (x.compiled == 0))
+        ),
+        lambda x, j: "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks",
+        lambda x, j: False,
+        is_idle=True,
+    ),
+    Rule(
+        "async-tensor-parallel-on-hardware",
+        "async_tensor_parallel",
+        lambda x, j: (x.async_tensor_parallel != 0) & (j.cluster.accelerator.kind != "cuda"),
+        lambda x, j: f"{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
+        lambda x, j: False,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "context-exchange-needs-context-ranks",
+        "context_exchange",
+        lambda x, j: (x.context_exchange != ContextExchange.RING) & (x.context_parallel_degree == 1),
+        lambda x, j: "one context rank holds the whole sequence; there is nothing to exchange",
+        lambda x, j: ContextExchange.RING.label,
+        is_idle=True,
+    ),
+    Rule(
+        "heads-per-context-rank",
+        "context_exchange",
+        lambda x, j: (
+            (x.context_exchange == ContextExchange.ALL_TO_ALL)
+            & (j.model.num_kv_heads % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+        ),
+        lambda x, j: (
+            f"{j.model.num_kv_heads} kv heads do not split over "
+            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+        ),
+        lambda x, j: ContextExchange.RING.label,
+    ),
+    Rule(
+        "recompute-interval-needs-recompute",
+        "recompute_every",
+        lambda x, j: (x.recompute_every > 1) & (x.recompute == Recompute.NONE),
+        lambda x, j: "no layer recomputes, so there is no every n-th",
+        lambda x, j: 1,
+        is_idle=True,
+    ),
+    Rule(
+        "recompute-interval-within-stage",
+        "recompute_every",
+        lambda x, j: (x.recompute_every > 1) & (x.recompute_every * x.num_stages > j.model.num_layers),
+        lambda x, j: f"a stage of {j.model.num_layers // x.num_stages} layers has no {x.recompute_every}-th",
+        lambda x, j: max(1, j.model.num_layers // x.num_stages),
+    ),
+    Rule(
+        "buckets-need-replicas",
+        "gradient_bucket_bytes",
+        lambda x, j: (
+            (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
+            & ((_num_gradients(x) == 1) | any_of(x.shard_level, _BY_LAYER))
+        ),
+        lambda x, j: (
+            "one replica reduces nothing"
+            if _num_gradients(x) == 1
+            else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
+        ),
+        lambda x, j: DEFAULT_BUCKET_BYTES,
+        is_idle=True,
+    ),
+    Rule(
+        "fp32-reduce-needs-half-precision",
+        "fp32_gradient_reduce",
+        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (_num_gradients(x) == 1)),
+        lambda x, j: "gradients in fp32, or of one replica, are summed in fp32 already",
+        lambda x, j: False,
+        is_idle=True,
+    ),
+    Rule(
+        "offload-on-hardware",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: "the activations of a CPU lie in the host's memory already",
+        lambda x, j: False,
+        is_of_hardware=True,
+    ),
+    _needs_ranks("collective_algorithm"),
+    _needs_ranks("collective_protocol"),
+    _needs_ranks("collective_channels"),
+    _needs_nccl("collective_algorithm"),
+    _needs_nccl("collective_protocol"),
+    _needs_nccl("collective_channels"),
+    Rule(
+        "nvls-needs-switches-that-add",
+        "collective_algorithm",
+        lambda x, j: (
+            (x.collective_algorithm == CollectiveAlgorithm.NVLS)
+            & (j.cluster.accelerator.kind != "cpu")
+            & (j.cluster.intra_node_link.multicast_efficiency == 0)
+        ),
+        lambda x, j: f"{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
+        lambda x, j: CollectiveAlgorithm.AUTO.label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "nvls-runs-simple",
+        "collective_protocol",
+        lambda x, j: (x.collective_algorithm == CollectiveAlgorithm.NVLS) & any_of(x.collective_protocol, _FLAGGED),
+        lambda x, j: f"switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
+        lambda x, j: CollectiveProtocol.SIMPLE.label,
+    ),
+    Rule(
+        "ll128-needs-nvlink",
+        "collective_protocol",
+        lambda x, j: (
+            (x.collective_protocol == CollectiveProtocol.LL128)
+            & (j.cluster.accelerator.kind != "cpu")
+            & (j.cluster.intra_node_link.bandwidth_bytes_per_s < _LEAST_NVLINK_BYTES_PER_S)
+        ),
+        lambda x, j: f"128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
+        lambda x, j: CollectiveProtocol.SIMPLE.label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "collective-channels-there-are",
+        "collective_channels",
+        lambda x, j: x.collective_channels > _MOST_CHANNELS,
+        lambda x, j: f"NCCL has {_MOST_CHANNELS} channels, not {x.collective_channels}",
+        lambda x, j: _MOST_CHANNELS,
+    ),
+)
+
+IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_idle)
+"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
+
+HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_of_hardware)
+"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""

@@ -1,0 +1,46 @@
+"""Which layouts can run, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.choice_rules import CHOICE_RULES
+from autotuner.domain.rules.degree_rules import DEGREE_RULES
+from autotuner.domain.rules.rule import Reason, Rule
+from autotuner.domain.rules.trial_rules import TRIAL_RULES
+from autotuner.domain.wire import to_dict
+from autotuner.errors import InvalidInput
+
+__all__ = ["RULES", "TRIAL_RULES", "Job", "Reason", "Rule", "illegal", "reasons", "require_legal"]
+
+RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES)
+"""Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
+
+
+def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:
+    """Every rule that the layout breaks; empty for a legal one."""
+    return tuple(
+        Reason(rule=r.name, field=r.field, message=r.message(layout, job), nearest=r.nearest(layout, job))
+        for r in (RULES if rules is None else rules)
+        if r.broken(layout, job)
+    )
+
+
+def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
+    """Return if the layout keeps all rules.
+
+    Raises:
+        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+    """
+    for reason in reasons(layout, job, rules):
+        raise InvalidInput(reason.path, to_dict(reason.value(layout, job)), reason.message, reason.nearest)
+
+
+def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:
+    """Whether any of the rules is broken."""
+    verdict = False
+    for rule in rules:
+        verdict = verdict | rule.broken(layout, job)
+    return verdict

@@ -1,0 +1,68 @@
+"""Objective: what a sweep maximises. Everything that compares trials asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.units import format_rate
+
+__all__ = ["WORTHWHILE_GAIN", "Metric", "Objective"]
+
+WORTHWHILE_GAIN = 0.01
+"""A trial beats the best when it is better by 1 %: less than that is noise on most machines."""
+
+
+class Metric(StrEnum):
+    """A rate that more of is better: something per step, over the step time.
+
+    Within a sweep both rank alike, since MFU has one reference peak per sweep; they differ in what people read.
+    """
+
+    MFU = "mfu"
+    TOKENS_PER_S = "tokens_per_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a sweep maximises: how values come from step times, which trials count, and what people read."""
+
+    metric: Metric = Metric.MFU
+
+    def per_step(self, job: Job) -> float:
+        """What one step is worth: divided by a step time in seconds it is the value of a layout."""
+        match self.metric:
+            case Metric.MFU:
+                model_flop = job.workload.tokens_per_step * job.model.model_flop_per_token(job.workload.seq_len)
+                return model_flop / (job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size)
+            case Metric.TOKENS_PER_S:
+                return float(job.workload.tokens_per_step)
+
+    def value(self, measured: Measurement) -> float:
+        """What a measured trial is worth."""
+        match self.metric:
+            case Metric.MFU:
+                return measured.mfu
+            case Metric.TOKENS_PER_S:
+                return measured.tokens_per_s
+
+    def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials that have a rank, the best first; equal ones by number."""
+        measured = [(trial, trial.measurement) for trial in trials if trial.measurement and trial.is_ranked]
+        return [trial for trial, found in sorted(measured, key=lambda pair: (-self.value(pair[1]), pair[0].number))]
+
+    @property
+    def noun(self) -> str:
+        """What the value is called in a sentence."""
+        return {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}[self.metric]
+
+    def in_words(self, value: float) -> str:
+        """The value as people read it: ``41.0 % MFU``, ``104 ktoken/s``."""
+        match self.metric:
+            case Metric.MFU:
+                return f"{100 * value:.1f} % MFU"
+            case Metric.TOKENS_PER_S:
+                return format_rate(value, "token/s")

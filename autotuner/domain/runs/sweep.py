@@ -1,0 +1,182 @@
+"""One search: what was asked, how much it may cost, and where it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from autotuner.domain import check
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.loss_gate import LossGate
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.trial import TrialSettings, TrialState
+
+__all__ = ["Budget", "Event", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When to stop; the first limit reached ends the sweep, time and accelerator-hours also in the middle of a trial.
+
+    Attributes:
+        num_trials: Trials that ran, however they ended.
+        wall_clock_s: From the first trial's start.
+        accelerator_hours: Sum over trials and loss gates of run time x ranks.
+        patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
+        prune_below: End a trial whose measured steps stay below this fraction of the best value so far; 0: never.
+        min_gain: Stop when no untried layout is expected to improve the best value by this fraction; 0: never.
+    """
+
+    num_trials: int = 20
+    wall_clock_s: float | None = None
+    accelerator_hours: float | None = None
+    patience: int | None = None
+    prune_below: float = 0.5
+    min_gain: float = 0.01
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_trials")
+        check.fraction(self, "prune_below", "min_gain")
+        for name in ("wall_clock_s", "accelerator_hours", "patience"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+
+
+class SweepState(StrEnum):
+    """Where a sweep stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def finished(self) -> bool:
+        """No further change will come."""
+        return self not in (SweepState.QUEUED, SweepState.RUNNING)
+
+
+class StopReason(StrEnum):
+    """Why a sweep ended."""
+
+    TRIAL_BUDGET = "trial_budget"
+    TIME_BUDGET = "time_budget"
+    ACCELERATOR_HOURS_BUDGET = "accelerator_hours_budget"
+    SPACE_EXHAUSTED = "space_exhausted"
+    NO_IMPROVEMENT = "no_improvement"
+    NOTHING_TO_GAIN = "nothing_to_gain"
+    ALL_TRIALS_FAIL = "all_trials_fail"
+    CANNOT_RUN = "cannot_run"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What a caller asks for, with every name resolved.
+
+    Attributes:
+        objective: What is maximised.
+        max_parallel_trials: Trials that run at once where the launcher has room for them; more end a sweep sooner, and
+            each is chosen knowing less.
+        loss_gate: How layouts that change the mathematics earn the first rank.
+    """
+
+    job: Job
+    space: SearchSpace = field(default_factory=SearchSpace)
+    budget: Budget = field(default_factory=Budget)
+    trial: TrialSettings = field(default_factory=TrialSettings)
+    seed: int = 0
+    name: str = ""
+    objective: Objective = field(default_factory=Objective)
+    max_parallel_trials: int = 1
+    loss_gate: LossGate = field(default_factory=LossGate)
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "seed")
+        check.positive(self, "max_parallel_trials")
+
+    @property
+    def trial_job(self) -> Job:
+        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        cluster = self.job.cluster
+        memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
+        accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
+        return replace(self.job, cluster=replace(cluster, accelerator=accelerator))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A sweep as it is stored.
+
+    Attributes:
+        owner: The worker that holds the lease, while one does.
+        lease_until: Epoch seconds at which the lease lapses.
+        stop_detail: The reason with its numbers, as a sentence.
+    """
+
+    id: str
+    request: SweepRequest
+    state: SweepState
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    cancel_requested: bool = False
+    owner: str | None = None
+    lease_until: float | None = None
+    stop_reason: StopReason | None = None
+    stop_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOverview:
+    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
+
+    Attributes:
+        model: Name of the model.
+        cluster: Name of the cluster.
+        num_trials: Trials by state; states without any are left out.
+        accelerator_hours: Of all trials and loss gates until now.
+        best_value: What the objective says of the trial ranked first; None until there is one.
+        best_mfu: MFU of that trial.
+    """
+
+    id: str
+    name: str
+    model: str
+    cluster: str
+    state: SweepState
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    cancel_requested: bool
+    stop_reason: StopReason | None
+    stop_detail: str
+    budget: Budget
+    objective: Objective
+    num_trials: Mapping[TrialState, int]
+    accelerator_hours: float
+    best_value: float | None
+    best_mfu: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a sweep, in the order it happened.
+
+    Attributes:
+        sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
+        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
+            ``trial.step``, ``trial.note``, ``trial.finished``, ``trial.gated`` or ``trial.interrupted``.
+        data: Facts for a reader that does not want to ask again: ids, states, numbers.
+    """
+
+    sweep_id: str
+    sequence: int
+    at: float
+    kind: str
+    data: dict[str, object]

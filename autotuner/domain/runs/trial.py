@@ -1,0 +1,364 @@
+"""One layout tried for real: what is asked, what is reported while it runs, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Literal
+
+from autotuner.domain import check
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.errors import Conflict, InvalidInput
+
+__all__ = [
+    "Breakdown",
+    "FailureKind",
+    "Measurement",
+    "Outcome",
+    "PhaseTimes",
+    "StepReport",
+    "Stopped",
+    "Trial",
+    "TrialFailure",
+    "TrialSettings",
+    "TrialSpec",
+    "TrialState",
+]
+
+
+class TrialState(StrEnum):
+    """Where a trial stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        """No further change will come."""
+        return self not in (TrialState.QUEUED, TrialState.RUNNING)
+
+    def to(self, new: TrialState) -> TrialState:
+        """``new``, if a trial may go there from here.
+
+        An interrupted run goes from ``running`` back to ``queued``: it is tried again.
+
+        Raises:
+            Conflict: The step is not legal.
+        """
+        if new in _NEXT[self]:
+            return new
+        raise Conflict(f"a {self.value} trial cannot become {new.value}")
+
+
+_NEXT: dict[TrialState, tuple[TrialState, ...]] = {
+    TrialState.QUEUED: (TrialState.RUNNING, TrialState.CANCELLED),
+    TrialState.RUNNING: (
+        TrialState.COMPLETE,
+        TrialState.PRUNED,
+        TrialState.FAILED,
+        TrialState.CANCELLED,
+        TrialState.QUEUED,
+    ),
+    TrialState.COMPLETE: (),
+    TrialState.PRUNED: (),
+    TrialState.FAILED: (),
+    TrialState.CANCELLED: (),
+}
+
+
+class FailureKind(StrEnum):
+    """Why a trial died."""
+
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    COMMUNICATION = "communication"
+    NUMERICS = "numerics"
+    CRASH = "crash"
+    INTERRUPTED = "interrupted"  # the service died around it, more often than it may be tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSettings:
+    """How long and how strictly each trial of a sweep runs.
+
+    Attributes:
+        warmup_steps: Fewest steps before timing starts; more are run until the step time is stationary.
+        max_warmup_steps: Most steps before timing starts, unless the fewest are more.
+        measured_steps: Fewest steps whose times are kept; more are run until their median is known well enough.
+        max_measured_steps: Most steps whose times are kept, unless the fewest are more.
+        target_interval: Well enough: half the 95 % confidence interval of the median, as a share of it.
+        measuring_budget_s: Seconds of steps after which no more are run than the fewest, to warm up and to measure.
+        profiled_steps: Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none.
+        timeout_s: Wall clock from launch to the last report.
+        memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
+        max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
+        max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
+        max_repeats: How often a disturbed trial is run again before the least disturbed run is taken.
+        num_runs: Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A).
+        proxy_layers_per_stage: Two numbers of layers per stage to run instead of the whole model, whose figures are
+            then extrapolated; empty: the whole model runs.
+    """
+
+    warmup_steps: int = 2
+    max_warmup_steps: int = 20
+    measured_steps: int = 5
+    max_measured_steps: int = 40
+    target_interval: float = 0.01
+    measuring_budget_s: float = 5.0
+    profiled_steps: int = 1
+    timeout_s: float = 300.0
+    memory_budget_bytes: int | None = None
+    learning_rate: float = 1e-3
+    max_gradient_norm: float | None = None
+    max_foreign_share: float = 0.1
+    max_repeats: int = 1
+    num_runs: int = 1
+    proxy_layers_per_stage: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
+        check.non_negative(self, "max_repeats", "target_interval")
+        check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
+        check.fraction(self, "max_foreign_share")
+        for name in ("memory_budget_bytes", "max_gradient_norm"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+        proxy = self.proxy_layers_per_stage
+        if proxy and not (len(proxy) == 2 and 0 < proxy[0] < proxy[1]):
+            rule = "must be two rising numbers of layers, 1 or more, or be left out"
+            raise InvalidInput("proxy_layers_per_stage", list(proxy), rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """All that a trial job needs to know; travels as JSON.
+
+    Attributes:
+        reference_flop_per_s: Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the
+            GEMM rate of the cores the ranks have.
+        precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
+        memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
+    """
+
+    trial_id: str
+    model: TransformerSpec
+    workload: Workload
+    layout: Layout
+    device: Literal["cpu", "cuda"]
+    settings: TrialSettings = field(default_factory=TrialSettings)
+    seed: int = 0
+    reference_flop_per_s: float | None = None
+    precision_flop_per_s: float | None = None
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check.one_of("device", self.device, ("cpu", "cuda"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
+
+    Attributes:
+        is_warmup: It does not count: the step time was not yet known to be stationary when it ran.
+    """
+
+    step: int
+    is_warmup: bool
+    step_time_s: float
+    loss: float
+    tokens_per_s: float
+    mfu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTimes:
+    """Mean seconds per measured step by phase, on the slowest rank of each.
+
+    Attributes:
+        forward_backward_s: Forward and backward, with the communication inside them and the pipeline's idle time.
+        gradient_sync_s: From the gradient of the first layer's input to complete gradients: waiting for collectives,
+            and for the weights' gradients where a schedule computes them apart.
+        optimizer_s: The optimizer's step and zeroing the gradients.
+    """
+
+    forward_backward_s: float
+    gradient_sync_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
+
+    Communication is what stays exposed: time in which the rank computes nothing. A rank that waits for another in a
+    collective spends that time in the collective.
+
+    Attributes:
+        rank: The rank of whose step these are the parts: the one that computes longest.
+        send_receive_s: Sends and receives between pipeline stages, without the wait for the neighbour's result.
+        pipeline_idle_s: Waiting for a neighbour of the pipeline.
+        other_s: What is none of these: Python between the operations, reading the loss.
+    """
+
+    rank: int
+    forward_s: float
+    backward_s: float
+    all_reduce_s: float
+    all_gather_s: float
+    reduce_scatter_s: float
+    all_to_all_s: float
+    send_receive_s: float
+    pipeline_idle_s: float
+    optimizer_s: float
+    other_s: float
+
+    @property
+    def step_s(self) -> float:
+        """The whole step."""
+        return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a trial measured, after its warm-up.
+
+    Attributes:
+        step_time_s: Median of the measured steps.
+        step_time_spread_s: Distance between the quartiles of the measured steps.
+        step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
+        num_warmup_steps: Steps before timing started; None where it was not recorded.
+        model_flop_per_s: Whole job.
+        mfu: Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed.
+        hfu: Hardware FLOP, recomputation counted, over the same.
+        peak_flop_per_s: Sum of the ranks' reference peaks, the denominator used.
+        precision_flop_per_s: Sum over ranks of the dense peak of the layout's precision; None where it is not known.
+        peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
+        peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator.
+        reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
+        losses: One per step that was timed, warm-up included.
+        foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
+        environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
+        breakdown: None where no step was profiled.
+        breakdown_failure: Of what the profiled steps died; None where they did not, or none was asked for.
+        compile_s: What ``torch.compile`` took, part of no step time.
+        power_w: Mean draw of one accelerator during the measured steps; None where nothing measures it.
+        noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
+        num_disturbed: Runs that were thrown away because others used the machine.
+        extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
+    """
+
+    step_time_s: float
+    step_time_spread_s: float
+    num_steps: int
+    tokens_per_s: float
+    model_flop_per_s: float
+    mfu: float
+    hfu: float
+    peak_flop_per_s: float
+    peak_source: str
+    peak_bytes: tuple[int, ...]
+    phases: PhaseTimes
+    losses: tuple[float, ...]
+    foreign_cpu_share: float
+    environment: dict[str, str]
+    step_time_interval_s: float | None = None
+    num_warmup_steps: int | None = None
+    reserved_bytes: tuple[int, ...] = ()
+    breakdown: Breakdown | None = None
+    compile_s: float = 0.0
+    power_w: float | None = None
+    noise_floor: float | None = None
+    num_disturbed: int = 0
+    extrapolated_from: tuple[int, ...] = ()
+    breakdown_failure: str | None = None
+    precision_flop_per_s: float | None = None
+
+    @property
+    def precision_utilization(self) -> float | None:
+        """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
+        return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailure:
+    """A trial that died.
+
+    Attributes:
+        message: One line for a table.
+        rank: The rank that died first, where it is known.
+        log_tail: The last lines that rank printed.
+    """
+
+    kind: FailureKind
+    message: str
+    rank: int | None = None
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A trial that was ended from outside, on purpose.
+
+    Attributes:
+        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; another worker
+            took the sweep over; the worker shuts down.
+        detail: The reason with its numbers, as a sentence.
+    """
+
+    reason: Literal["pruned", "cancelled", "budget", "lease_lost", "shutdown"]
+    detail: str = ""
+
+
+Outcome = Measurement | TrialFailure | Stopped
+"""How a trial ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial as it is stored.
+
+    Attributes:
+        number: Counts from 0 inside its sweep, in the order the sampler asked.
+        attempts: How often it was started; above 1 after an interruption.
+        steps: Reports of the running or last attempt.
+        stopped: Why it was pruned or cancelled; None in records older than this field.
+        gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
+    """
+
+    id: str
+    sweep_id: str
+    number: int
+    state: TrialState
+    layout: Layout
+    prediction: Prediction
+    attempts: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    steps: tuple[StepReport, ...] = ()
+    measurement: Measurement | None = None
+    failure: TrialFailure | None = None
+    stopped: Stopped | None = None
+    gate: GateResult | None = None
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rank: measured in a format that its hardware has, and not known to train worse."""
+        failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
+        return self.measurement is not None and not self.layout.is_emulated and not failed_gate
+
+    def accelerator_hours(self, now: float) -> float:
+        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted."""
+        gate_hours = self.gate.accelerator_hours if self.gate else 0.0
+        if self.started_at is None:
+            return gate_hours
+        ended_at = now if self.finished_at is None else self.finished_at
+        return (ended_at - self.started_at) * self.layout.world_size / 3600 + gate_hours

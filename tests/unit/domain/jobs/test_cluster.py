@@ -1,0 +1,110 @@
+"""Accelerators, links and which of them a group crosses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.layouts.choice import Precision
+from autotuner.errors import InvalidInput
+from tests.builders import cpu_cluster, h100, h100_cluster
+
+
+@pytest.mark.parametrize(
+    ("group_size", "stride", "link"),
+    [
+        (1, 1, "nvlink4"),
+        (8, 1, "nvlink4"),
+        (2, 4, "nvlink4"),
+        (4, 2, "nvlink4"),
+        (16, 1, "ndr400"),
+        (2, 8, "ndr400"),
+        (4, 4, "ndr400"),
+    ],
+)
+def test_a_group_that_reaches_past_its_node_crosses_the_network(group_size: int, stride: int, link: str) -> None:
+    assert h100_cluster().link_for(group_size, stride).name == link
+
+
+def test_world_size_counts_all_nodes() -> None:
+    assert h100_cluster(num_nodes=4).world_size == 32
+
+
+def test_hardware_without_a_format_does_not_offer_it() -> None:
+    assert cpu_cluster().accelerator.precisions == (
+        Precision.FP32,
+        Precision.BF16,
+        Precision.FP8_EMULATED,
+    )
+    assert h100().precisions == tuple(Precision)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_each_format_has_its_own_peak(precision: Precision) -> None:
+    peaks = {Precision.FP32: 67e12, Precision.BF16: 989.4e12, Precision.FP8: 1978.9e12}
+    peaks[Precision.FP8_EMULATED] = peaks[Precision.BF16]  # what its products are multiplied in
+    assert h100().peak_flop_per_s(precision) == peaks[precision]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("memory_bytes", 0),
+        ("fp32_flop_per_s", 0.0),
+        ("power_w", -1.0),
+        ("kind", "tpu"),
+        ("attention_kernels", ()),
+        ("sustained_share", 0.0),
+        ("sustained_share", 1.1),
+        ("kernel_launch_s", -1e-6),
+    ],
+)
+def test_an_impossible_accelerator_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        h100(**{field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("num_nodes", 0), ("accelerators_per_node", 0), ("oversubscription", 0.5)]
+)
+def test_an_impossible_cluster_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        replace(h100_cluster(), **{field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bandwidth_bytes_per_s", 0.0),
+        ("latency_s", -1e-6),
+        ("start_s", -1e-6),
+        ("ramp_s", -1e-6),
+        ("efficiency", 0.0),
+        ("efficiency", 1.1),
+        ("multicast_efficiency", 1.1),
+        ("congestion", -0.1),
+    ],
+)
+def test_an_impossible_link_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        replace(Link(name="none", bandwidth_bytes_per_s=1e9, latency_s=0.0), **{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_whether_groups_cross_nodes_is_asked_of_one_or_of_a_column() -> None:
+    cluster = h100_cluster()
+    assert cluster.crosses_nodes(8, 1) is False
+    assert cluster.crosses_nodes(np.array([8, 16, 2]), np.array([1, 1, 8])).tolist() == [False, True, True]
+
+
+def test_the_reference_of_a_gpu_is_its_bf16_peak_or_fp32_without_bf16_and_of_a_core_its_fp32_rate() -> None:
+    assert h100().reference_flop_per_s == h100().bf16_flop_per_s
+    assert h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0).reference_flop_per_s == h100().fp32_flop_per_s
+    core = cpu_cluster().accelerator
+    assert core.reference_flop_per_s == core.fp32_flop_per_s

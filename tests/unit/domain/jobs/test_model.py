@@ -1,0 +1,98 @@
+"""Parameter and FLOP counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.catalog.load import load_model
+from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.errors import InvalidInput
+from tests.builders import tiny_model
+
+PUBLISHED_COUNTS = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "mistral-7b": 7_241_732_096,
+    "qwen2-7b": 7_615_616_512,
+    "qwen3-8b": 8_190_735_360,
+    "gpt2": 124_439_808,
+    "gpt-neox-20b": 20_554_567_680,
+    "mixtral-8x7b": 46_702_792_704,
+    "deepseek-v3": 671_026_419_200,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED_COUNTS.items())
+def test_parameter_counts_equal_the_published_checkpoints(name: str, count: int) -> None:
+    assert load_model(name).num_parameters == count
+
+
+def test_layers_tables_and_the_final_norm_are_all_parameters() -> None:
+    spec = tiny_model()
+    attention = 64 * (64 + 2 * 2 * 16) + 64 * 64
+    mlp = 3 * 64 * 128
+    assert spec.num_layer_parameters == 4 * (attention + mlp + 2 * 64)
+    assert spec.num_parameters == spec.num_layer_parameters + 2 * 256 * 64 + 64
+
+
+def test_tied_embeddings_are_counted_once() -> None:
+    untied, tied = tiny_model(), tiny_model(tied_embeddings=True)
+    assert untied.num_parameters - tied.num_parameters == untied.embedding_parameters
+
+
+def test_a_token_meets_only_its_own_experts() -> None:
+    mixtral = load_model("mixtral-8x7b")
+    assert mixtral.experts is not None
+    idle = mixtral.num_layers * (8 - 2) * mixtral.expert_matrix_parameters
+    everything = replace(mixtral.experts, experts_per_token=8)
+    busy = replace(mixtral, experts=everything)
+    assert busy.num_active_matrix_parameters - mixtral.num_active_matrix_parameters == idle
+
+
+def test_deepseek_v3_activates_37_billion_parameters() -> None:
+    # arXiv 2412.19437, abstract: 37B activated for each token
+    assert round(load_model("deepseek-v3").num_active_matrix_parameters / 1e9) == 37
+
+
+def test_model_flop_is_six_per_element_and_twelve_lhs_for_attention() -> None:
+    spec, seq_len = tiny_model(num_kv_heads=4), 64
+    matrices = spec.num_layers * (4 * 64 * 64 + 3 * 64 * 128) + 256 * 64
+    assert spec.model_flop_per_token(seq_len) == 6 * matrices + 12 * spec.num_layers * 64 * seq_len
+
+
+def test_grouped_queries_do_not_change_the_attention_products() -> None:
+    assert tiny_model(num_kv_heads=1).attention_flop_per_token(64) == tiny_model().attention_flop_per_token(64)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_layers", 0), ("head_dim", -1), ("vocab_size", 0), ("num_kv_heads", 3), ("norm", "batchnorm")],
+)
+def test_an_impossible_shape_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        tiny_model(**{field: value})
+    assert caught.value.field == field
+
+
+def test_more_experts_per_token_than_experts_are_refused() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        MixtureOfExperts(num_experts=2, experts_per_token=4, expert_ffn_size=8)
+    assert caught.value.nearest == 2
+
+
+def test_more_dense_layers_than_layers_are_refused() -> None:
+    experts = MixtureOfExperts(num_experts=2, experts_per_token=1, expert_ffn_size=8, num_dense_layers=5)
+    with pytest.raises(InvalidInput, match="num_dense_layers"):
+        tiny_model(experts=experts)
+
+
+def test_a_spec_cannot_be_changed() -> None:
+    spec: TransformerSpec = tiny_model()
+    with pytest.raises(AttributeError):
+        spec.num_layers = 2  # type: ignore[misc]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from autotuner.domain.jobs.profile import CollectivePoint
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from tests.builders import measurements, profile
+
+
+def test_the_best_product_is_the_peak_of_a_core() -> None:
+    found = profile()
+    assert (found.fp32_flop_per_s, found.bf16_flop_per_s) == (80e9, 160e9)
+    assert [gemm.peak_share for gemm in found.gemm] == [1.0, 1.0]
+
+
+def test_shares_are_of_a_data_sheet_where_there_is_one() -> None:
+    peaks = {Precision.FP32: 100e9, Precision.BF16: 200e9}
+    found = fit_profile(measurements(), name="gpu", measured_at=1.0, num_ranks=1, peaks=peaks)
+    assert [gemm.peak_share for gemm in found.gemm] == pytest.approx([0.8, 0.8])
+
+
+def test_a_straight_line_tells_latency_and_bandwidth_of_the_link() -> None:
+    found = profile()
+    assert found.link_latency_s == pytest.approx(1e-4)
+    assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # half of 2 MB in 1 ms more
+
+
+def test_one_rank_has_no_link() -> None:
+    found = fit_profile(measurements(collectives=()), name="alone", measured_at=1.0, num_ranks=1, peaks={})
+    assert (found.link_bandwidth_bytes_per_s, found.link_latency_s) == (None, None)
+
+
+def test_attention_counts_two_products_forward_and_five_backward() -> None:
+    (core,) = profile().attention
+    assert core.kernel == AttentionKernel.MATH
+    # one product over all pairs is 0.1 GFLOP: 2 in 10 ms and 5 in 20 ms, of 80 GFLOP/s
+    assert (core.forward_share, core.backward_share) == pytest.approx((0.25, 0.3125))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "steps"), [("all_reduce", 1500, 6), ("all_gather", 750, 3), ("send", 1000, 1)]
+)
+def test_a_ring_sends_its_share_in_steps(kind: str, sent: float, steps: int) -> None:
+    point = CollectivePoint(kind=kind, num_ranks=4, num_bytes=1000, seconds=1.0)  # type: ignore[arg-type]  # a parameter is a str
+    assert (point.sent_bytes, point.num_steps) == (sent, steps)

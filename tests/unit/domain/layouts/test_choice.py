@@ -1,0 +1,59 @@
+"""Integers with words."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.errors import InvalidInput
+
+CHOICES = (
+    PipelineSchedule,
+    ShardLevel,
+    Recompute,
+    AttentionKernel,
+    Precision,
+    Fp8Recipe,
+    ContextExchange,
+    OptimizerKernel,
+)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_words_and_members_match_one_to_one(choice: type[Precision]) -> None:
+    assert [choice.from_label(label) for label in choice.labels()] == list(choice)
+    assert [int(member) for member in choice] == list(range(len(choice)))
+
+
+def test_a_member_prints_as_its_word() -> None:
+    assert f"{PipelineSchedule.ONE_F_ONE_B}" == "1f1b"
+
+
+@pytest.mark.parametrize("label", ["fp4", "BF16", 1, None])
+def test_an_unknown_word_names_the_field_and_the_known_words(label: object) -> None:
+    with pytest.raises(InvalidInput, match="must be one of fp32, bf16, fp8") as caught:
+        Precision.from_label(label, "space.precision")
+    assert caught.value.field == "space.precision"
+
+
+def test_shard_levels_are_ordered_by_what_they_split() -> None:
+    assert ShardLevel.NONE < ShardLevel.OPTIMIZER < ShardLevel.GRADIENTS < ShardLevel.PARAMETERS
+
+
+def test_integers_in_stored_layouts_keep_their_meaning() -> None:
+    kernels = ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3", "cudnn", "flex")
+    assert AttentionKernel.labels() == kernels
+    assert Precision.labels() == ("fp32", "bf16", "fp8", "fp8_emulated")
+    assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev")
+    assert Fp8Recipe.labels() == ("tensorwise", "rowwise")
+    assert ContextExchange.labels() == ("ring", "all_gather", "all_to_all")
+    assert OptimizerKernel.labels() == ("fused", "foreach")

@@ -1,0 +1,451 @@
+"""Every rule, broken alone, and repaired by the value it offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveProtocol,
+    ContextExchange,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, Reason, Rule, illegal, reasons, require_legal
+from autotuner.domain.rules.rule import fields_read
+from autotuner.domain.wire import from_dict, to_dict
+from autotuner.errors import InvalidInput
+from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
+
+LATENTS = LatentAttention(query_rank=16, key_value_rank=16, rope_head_dim=8, value_head_dim=16)
+EXPERTS = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64)
+
+
+def on_gpus(num_gpus: int, *, seq_len: int = 64, batch: int = 16, **model: Any) -> Job:
+    """A tiny model on one node of that many H100s."""
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=num_gpus)
+    spec = tiny_model(**model)
+    return Job(model=spec, cluster=cluster, workload=Workload(seq_len=seq_len, global_batch_size=batch))
+
+
+def with_bf16_moments(job: Job) -> Job:
+    return replace(job, workload=replace(job.workload, optimizer_state_precision="bf16"))
+
+
+def on_nodes(num_nodes: int, per_node: int) -> Job:
+    cluster = h100_cluster(num_nodes=num_nodes, accelerators_per_node=per_node)
+    return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+def on_accelerator(number: int = 1, **changes: Any) -> Job:
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=number, accelerator=h100(**changes))
+    return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+def over_link(**changes: Any) -> Job:
+    """Two H100s over another link."""
+    job = on_gpus(2)
+    link = replace(job.cluster.intra_node_link, **changes)
+    return replace(job, cluster=replace(job.cluster, intra_node_link=link))
+
+
+TWO: dict[str, Any] = {"data_parallel_replicate_degree": 2}
+ASKING = {
+    "collective_algorithm": Layout(collective_algorithm=CollectiveAlgorithm.RING),
+    "collective_protocol": Layout(collective_protocol=CollectiveProtocol.SIMPLE),
+    "collective_channels": Layout(collective_channels=8),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layout that breaks one rule of a job, and besides it only those that must break with it."""
+
+    rule: str
+    job: Job
+    layout: Layout
+    implied: frozenset[str] = frozenset()
+
+
+INTERLEAVED = PipelineSchedule.INTERLEAVED_1F1B
+RESHARDED_EXPERTS = Layout(
+    data_parallel_shard_degree=4,
+    expert_parallel_degree=2,
+    pipeline_parallel_degree=2,
+    shard_level=ShardLevel.PARAMETERS,
+    reshard_after_forward=True,
+    recompute=Recompute.SELECTIVE,
+)
+CASES = (
+    Case("world-size", on_gpus(4), Layout(tensor_parallel_degree=2)),
+    Case("kv-heads-per-tensor-rank", on_gpus(4), Layout(tensor_parallel_degree=4)),
+    Case("ffn-per-tensor-rank", on_gpus(2, ffn_size=127), Layout(tensor_parallel_degree=2)),
+    Case(
+        "expert-ffn-per-tensor-rank",
+        on_gpus(2, experts=replace(EXPERTS, expert_ffn_size=63)),
+        Layout(tensor_parallel_degree=2),
+    ),
+    Case("tensor-group-inside-node", on_nodes(2, 1), Layout(tensor_parallel_degree=2)),
+    Case("sequence-parallel-needs-tensor-ranks", on_gpus(1), Layout(sequence_parallel=True)),
+    Case("sequence-per-tensor-rank", on_gpus(2, seq_len=63), Layout(tensor_parallel_degree=2, sequence_parallel=True)),
+    Case("sequence-per-context-rank", on_gpus(2, seq_len=66), Layout(context_parallel_degree=2)),
+    Case(
+        "experts-per-expert-rank",
+        on_gpus(8, experts=EXPERTS),
+        Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=8),
+    ),
+    Case(
+        "expert-ranks-are-borrowed",
+        on_gpus(2, experts=EXPERTS),
+        Layout(data_parallel_replicate_degree=2, expert_parallel_degree=2),
+    ),
+    Case("layers-per-stage", on_gpus(8), Layout(pipeline_parallel_degree=8)),
+    Case(
+        "equal-virtual-stages",
+        on_gpus(2, num_layers=5),
+        Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=INTERLEAVED),
+    ),
+    Case("smaller-ends-need-pipeline", on_gpus(1), Layout(first_stage_less_layers=1)),
+    Case("smaller-last-stage-needs-pipeline", on_gpus(1), Layout(last_stage_less_layers=1)),
+    Case("smaller-ends-keep-a-layer", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=4)),
+    Case("virtual-stages-fit-schedule", on_gpus(2), Layout(pipeline_parallel_degree=2, pipeline_schedule=INTERLEAVED)),
+    Case("schedule-needs-pipeline", on_gpus(1), Layout(pipeline_schedule=PipelineSchedule.GPIPE)),
+    Case("whole-micro-batches", on_gpus(1), Layout(micro_batch_size=3)),
+    Case("micro-batches-fill-pipeline", on_gpus(4, batch=2), Layout(pipeline_parallel_degree=4)),
+    Case(
+        "micro-batches-in-rounds",
+        on_gpus(2, batch=5),
+        Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=INTERLEAVED),
+    ),
+    Case("shard-degree-fits-level", on_gpus(2), Layout(data_parallel_shard_degree=2)),
+    Case(
+        "reshard-needs-sharded-parameters",
+        on_gpus(2),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, reshard_after_forward=True),
+    ),
+    Case("attention-kernel-on-hardware", on_accelerator(attention_kernels=(AttentionKernel.MATH,)), Layout()),
+    Case("flash-needs-half-precision", on_gpus(1), Layout(precision=Precision.FP32)),
+    Case("precision-on-hardware", on_accelerator(fp8_flop_per_s=0.0), Layout(precision=Precision.FP8)),
+    Case("fp8-block-shape", on_gpus(2, head_dim=8), Layout(tensor_parallel_degree=2, precision=Precision.FP8)),
+    Case("fp8-token-blocks", on_gpus(1, seq_len=24), Layout(precision=Precision.FP8)),
+    Case("recipe-needs-fp8", on_gpus(1), Layout(fp8_recipe=Fp8Recipe.ROWWISE)),
+    Case("gathered-logits-need-tensor-ranks", on_gpus(1), Layout(loss_parallel=False)),
+    Case("async-tensor-parallel-needs", on_gpus(2), Layout(tensor_parallel_degree=2, async_tensor_parallel=True)),
+    Case(
+        "async-tensor-parallel-on-hardware",
+        on_accelerator(2, kind="rocm"),
+        Layout(tensor_parallel_degree=2, sequence_parallel=True, compiled=True, async_tensor_parallel=True),
+    ),
+    Case("context-exchange-needs-context-ranks", on_gpus(1), Layout(context_exchange=ContextExchange.ALL_GATHER)),
+    Case(
+        "heads-per-context-rank",
+        on_gpus(4),
+        Layout(context_parallel_degree=4, context_exchange=ContextExchange.ALL_TO_ALL),
+    ),
+    Case("recompute-interval-needs-recompute", on_gpus(1), Layout(recompute_every=2)),
+    Case(
+        "recompute-interval-within-stage",
+        on_gpus(2),
+        Layout(pipeline_parallel_degree=2, recompute=Recompute.FULL, recompute_every=3),
+    ),
+    Case("buckets-need-replicas", on_gpus(1), Layout(gradient_bucket_bytes=1_000_000)),
+    Case("fp32-reduce-needs-half-precision", on_gpus(1), Layout(fp32_gradient_reduce=True)),
+    Case("offload-on-hardware", on_accelerator(kind="cpu"), Layout(offload_activations=True)),
+    *(Case(f"{field.replace('_', '-')}-needs-ranks", on_gpus(1), asking) for field, asking in ASKING.items()),
+    *(
+        Case(f"{field.replace('_', '-')}-on-hardware", on_accelerator(2, kind="cpu"), replace(asking, **TWO))
+        for field, asking in ASKING.items()
+    ),
+    Case("nvls-needs-switches-that-add", on_gpus(2), Layout(collective_algorithm=CollectiveAlgorithm.NVLS, **TWO)),
+    Case(
+        "nvls-runs-simple",
+        over_link(multicast_efficiency=0.7),
+        Layout(collective_algorithm=CollectiveAlgorithm.NVLS, collective_protocol=CollectiveProtocol.LL, **TWO),
+    ),
+    Case(
+        "ll128-needs-nvlink",
+        over_link(bandwidth_bytes_per_s=63e9),
+        Layout(collective_protocol=CollectiveProtocol.LL128, **TWO),
+    ),
+    Case("collective-channels-there-are", on_gpus(2), Layout(collective_channels=65, **TWO)),
+)
+TRIAL_CASES = (
+    Case(
+        "trial-recomputes-selectively-once",
+        on_gpus(2),
+        Layout(
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.ZBV,
+            recompute=Recompute.SELECTIVE,
+        ),
+    ),
+    Case(
+        "trial-gathers-recomputed-experts-once",
+        on_gpus(8, experts=EXPERTS),
+        RESHARDED_EXPERTS,
+    ),
+    Case(
+        "trial-compiles-whole-backwards",
+        on_gpus(2),
+        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE, compiled=True),
+    ),
+    Case(
+        "trial-keeps-parameters-between-backwards",
+        on_gpus(4),
+        Layout(
+            data_parallel_shard_degree=2,
+            pipeline_parallel_degree=2,
+            pipeline_schedule=PipelineSchedule.ZERO_BUBBLE,
+            shard_level=ShardLevel.PARAMETERS,
+            reshard_after_forward=True,
+        ),
+    ),
+    Case(
+        "trial-shards-gradients-of-whole-models",
+        on_gpus(4),
+        Layout(data_parallel_shard_degree=2, pipeline_parallel_degree=2, shard_level=ShardLevel.GRADIENTS),
+    ),
+    Case(
+        "trial-fills-zero-bubble-rounds",
+        on_gpus(2, batch=5),
+        Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),
+    ),
+    Case(
+        "trial-runs-attention-kernel",
+        on_gpus(1),
+        Layout(attention_kernel=AttentionKernel.FLASH_1),
+        implied=frozenset({"attention-kernel-on-hardware"}),  # the builders' accelerator lists PyTorch's kernels
+    ),
+    Case("trial-runs-torch", replace(on_gpus(1), stack=Stack(name="megatron")), Layout()),
+    Case(
+        "trial-merges-blocks",
+        on_gpus(2),
+        Layout(context_parallel_degree=2, attention_kernel=AttentionKernel.FLEX),
+        implied=frozenset({"attention-kernel-on-hardware"}),  # the builders' accelerator lists none but SDPA's first
+    ),
+    Case("trial-blocks-have-heads-of-eight", on_gpus(2, head_dim=12), Layout(context_parallel_degree=2)),
+    Case(
+        "trial-shards-with-expert-ranks",
+        on_gpus(2, experts=EXPERTS),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, expert_parallel_degree=2),
+    ),
+    Case(
+        "trial-shards-experts-evenly",
+        on_gpus(6, experts=EXPERTS, batch=18),
+        Layout(data_parallel_shard_degree=6, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2),
+    ),
+    Case(
+        "trial-splits-tokens-for-experts",
+        on_gpus(2, experts=EXPERTS, seq_len=63),
+        Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
+    ),
+    Case(
+        "trial-splits-shared-experts",
+        on_gpus(2, experts=replace(EXPERTS, expert_ffn_size=63, num_shared_experts=1)),
+        Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
+    ),
+    Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
+    Case(
+        "trial-compiles-experts-with-their-layer",
+        on_gpus(4, experts=EXPERTS),
+        Layout(
+            data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2, compiled=True
+        ),
+    ),
+    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
+    Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
+    Case(
+        "trial-efficient-attention-has-heads-of-eight",
+        on_gpus(1, num_kv_heads=4, head_dim=12),
+        Layout(attention_kernel=AttentionKernel.EFFICIENT),
+    ),
+    Case("trial-flash-attention-has-heads-of-256-at-most", on_gpus(1, head_dim=264), Layout()),
+    Case(
+        "trial-cudnn-attention-has-short-heads-of-eight",
+        replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=12)),
+        Layout(attention_kernel=AttentionKernel.CUDNN),
+    ),
+    Case(
+        "trial-flex-attention-has-long-heads",
+        replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=8)),
+        Layout(attention_kernel=AttentionKernel.FLEX),
+    ),
+    Case("trial-rotates-pairs", on_gpus(1, head_dim=15), Layout()),
+    Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
+)
+BY_NAME = {rule.name: rule for rule in (*RULES, *TRIAL_RULES)}
+cases = pytest.mark.parametrize("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
+
+
+def test_every_rule_has_a_case_here_and_a_name_of_its_own() -> None:
+    assert [case.rule for case in CASES] == [rule.name for rule in RULES]
+    assert [case.rule for case in TRIAL_CASES] == [rule.name for rule in TRIAL_RULES]
+    assert len(BY_NAME) == len(RULES) + len(TRIAL_RULES)
+
+
+@cases
+def test_a_rule_can_be_broken_alone_and_says_so(case: Case) -> None:
+    rules = RULES if case in CASES else (*RULES, *TRIAL_RULES)
+    found = {reason.rule: reason for reason in reasons(case.layout, case.job, rules)}
+    assert set(found) == {case.rule} | case.implied
+    assert found[case.rule].message
+    found[case.rule].value(case.layout, case.job)  # it names what there is
+
+
+@cases
+def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> None:
+    rule = BY_NAME[case.rule]
+    (reason,) = reasons(case.layout, case.job, [rule])
+    if case.rule in UNREPAIRED:
+        assert reason.nearest is None
+    else:
+        assert not reasons(*_with(case, reason), [rule])
+
+
+UNREPAIRED = {
+    "world-size",  # which of five degrees to change is the caller's wish
+    "sequence-per-context-rank",
+    "smaller-ends-keep-a-layer",  # of either end, or of fewer stages
+    "expert-ranks-are-borrowed",
+    "micro-batches-fill-pipeline",  # another degree may have to change
+    "micro-batches-in-rounds",
+    "trial-fills-zero-bubble-rounds",
+    "trial-rotates-pairs",  # it is the model that would have to change
+    "trial-attends-without-latents",  # the model has them, whatever the layout says
+}
+
+
+def _with(case: Case, reason: Reason) -> tuple[Layout, Job]:
+    """The layout, or the job, with the offered value, read as a caller's JSON would be."""
+    if not reason.is_of_job:
+        return from_dict(Layout, {**to_dict(case.layout), reason.field: reason.nearest}), case.job
+    part, field = reason.field.split(".")
+    document = to_dict(case.job)
+    document[part] |= {field: reason.nearest}
+    return case.layout, from_dict(Job, document)
+
+
+def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
+    blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
+    assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
+        "trial-runs-torch": "stack.name",
+        "trial-attends-without-latents": "model.latent_attention",
+        "trial-rotates-pairs": "model.head_dim",
+        "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
+    }
+
+
+def test_an_illegal_layout_is_refused_with_the_path_of_the_field_its_value_and_the_nearest() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        require_legal(Layout(), with_bf16_moments(on_gpus(1)), TRIAL_RULES)
+    assert refusal.value.field == "workload.optimizer_state_precision"
+    assert (refusal.value.value, refusal.value.nearest) == ("bf16", "fp32")
+
+
+def test_the_fields_that_a_rule_reads_are_seen_also_by_way_of_derived_ones() -> None:
+    read = fields_read(BY_NAME["layers-per-stage"], on_gpus(1))
+    assert read == {"pipeline_parallel_degree", "virtual_stages_per_rank"}
+    assert fields_read(BY_NAME["trial-runs-torch"], on_gpus(1)) == set()
+
+
+def test_a_legal_layout_has_no_reasons() -> None:
+    layout = Layout(tensor_parallel_degree=2, data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS)
+    assert reasons(layout, on_gpus(8)) == ()
+    assert not illegal(layout, on_gpus(8), RULES)
+
+
+def test_expert_ranks_may_be_the_tensor_ranks_without_any_shards() -> None:
+    layout = Layout(tensor_parallel_degree=2, expert_parallel_degree=2)
+    assert reasons(layout, on_gpus(2, experts=EXPERTS), (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_parallel_shard_degree": 8, "pipeline_parallel_degree": 1},
+        {"pipeline_schedule": PipelineSchedule.GPIPE},
+        {"expert_parallel_degree": 4},  # one rank holds each expert, and has none to gather
+        {"expert_parallel_degree": 1},  # experts are gathered with their layer
+    ],
+    ids=str,
+)
+def test_experts_may_be_recomputed_selectively_where_every_forward_pass_gathers_alike(changes: dict[str, Any]) -> None:
+    layout = replace(RESHARDED_EXPERTS, **changes)
+    job = on_gpus(8, experts=replace(EXPERTS, num_experts=8))
+    assert reasons(layout, job, (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize("expert_parallel_degree", [1, 4])
+def test_a_layer_is_compiled_where_its_experts_are_gathered_with_it_or_not_at_all(expert_parallel_degree: int) -> None:
+    layout = Layout(
+        data_parallel_shard_degree=4,
+        shard_level=ShardLevel.PARAMETERS,
+        expert_parallel_degree=expert_parallel_degree,
+        compiled=True,
+    )
+    assert reasons(layout, on_gpus(4, experts=EXPERTS), (*RULES, *TRIAL_RULES)) == ()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(data_parallel_replicate_degree=2, gradient_bucket_bytes=2**20),
+        Layout(context_parallel_degree=2, gradient_bucket_bytes=2**20),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, gradient_bucket_bytes=2**20),
+        Layout(context_parallel_degree=2, fp32_gradient_reduce=True),
+    ],
+    ids=str,
+)
+def test_whoever_reduces_whole_gradients_chooses_their_buckets_and_format(layout: Layout) -> None:
+    assert reasons(layout, on_gpus(2), (*RULES, *TRIAL_RULES)) == ()
+
+
+def test_shards_of_gradients_fill_no_buckets() -> None:
+    layout = Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, gradient_bucket_bytes=2**20)
+    (reason,) = reasons(layout, on_gpus(2))
+    assert "layer by layer" in reason.message
+
+
+def test_flash_runs_in_fp32_on_a_cpu() -> None:
+    job = Job(model=tiny_model(), cluster=cpu_cluster(1), workload=Workload(seq_len=64, global_batch_size=8))
+    assert reasons(cpu_layout(attention_kernel=AttentionKernel.FLASH), job) == ()
+
+
+def test_gpipe_may_leave_its_pipeline_unfilled() -> None:
+    layout = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.GPIPE)
+    assert reasons(layout, on_gpus(4, batch=2)) == ()
+
+
+def test_a_layout_may_break_several_rules_and_hears_of_all() -> None:
+    names = [reason.rule for reason in reasons(Layout(tensor_parallel_degree=3, sequence_parallel=True), on_gpus(4))]
+    assert {"world-size", "kv-heads-per-tensor-rank", "tensor-group-inside-node", "sequence-per-tensor-rank"} <= set(
+        names
+    )
+
+
+def test_a_caller_may_bring_rules_of_their_own() -> None:
+    rule = Rule(
+        "no-tensor-ranks", "tensor_parallel_degree", lambda x, j: x.tensor_parallel_degree > 1, lambda x, j: "no"
+    )
+    job = on_gpus(2)
+    (reason,) = reasons(Layout(tensor_parallel_degree=2), job, [rule])
+    assert (reason.rule, reason.message, reason.nearest) == ("no-tensor-ranks", "no", None)
+    assert reasons(replace(Layout(), micro_batch_size=1), job, [rule]) == ()
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_no_job() -> None:
+    with pytest.raises(InvalidInput, match="learned positions") as refusal:
+        on_gpus(1, seq_len=64, num_learned_positions=32)
+    assert (refusal.value.field, refusal.value.nearest) == ("workload.seq_len", 32)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.layouts.choice import Precision, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.trial import Trial, TrialState
+from tests.builders import big_job, cpu_layout, measurement, prediction
+
+
+def measured(number: int, mfu: float, layout: Layout | None = None) -> Trial:
+    return Trial(
+        id=f"sw-{number}",
+        sweep_id="sw",
+        number=number,
+        state=TrialState.COMPLETE,
+        layout=layout or cpu_layout(),
+        prediction=prediction(),
+        measurement=measurement(mfu=mfu, tokens_per_s=1000 * mfu),
+    )
+
+
+def gate(outcome: GateOutcome) -> GateResult:
+    return GateResult(outcome=outcome, detail="", reference=cpu_layout(), tolerance=0.02)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_twice_the_speed_is_twice_the_value(metric: Metric) -> None:
+    slow, fast = measurement(mfu=0.2, tokens_per_s=10.0), measurement(mfu=0.4, tokens_per_s=20.0)
+    assert Objective(metric=metric).value(fast) == 2 * Objective(metric=metric).value(slow)
+
+
+def test_what_a_step_is_worth_over_its_time_is_what_a_prediction_says() -> None:
+    job = big_job()
+    predicted = predict_one(
+        Layout(
+            data_parallel_shard_degree=8,
+            shard_level=ShardLevel.OPTIMIZER,
+            tensor_parallel_degree=8,
+            micro_batch_size=1,
+            sequence_parallel=True,
+        ),
+        job,
+    )
+    step_s = predicted.step_time.total_s
+    # the same quotients, rounded in another order
+    assert Objective().per_step(job) / step_s == pytest.approx(predicted.mfu, rel=1e-12)
+    tokens = Objective(metric=Metric.TOKENS_PER_S).per_step(job) / step_s
+    assert tokens == pytest.approx(predicted.tokens_per_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_the_best_ranks_first_and_equal_trials_by_number(metric: Metric) -> None:
+    trials = [measured(0, 0.2), measured(3, 0.4), measured(1, 0.4), measured(2, 0.3)]
+    assert [t.number for t in Objective(metric=metric).ranked(trials)] == [1, 3, 2, 0]
+
+
+def test_what_is_emulated_has_no_rank() -> None:
+    emulated = measured(0, 0.9, cpu_layout(precision=Precision.FP8_EMULATED))
+    assert Objective().ranked([emulated, measured(1, 0.1)]) == [measured(1, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "numbers"), [(GateOutcome.PASSED, [0, 1]), (GateOutcome.NOT_GATED, [0, 1]), (GateOutcome.FAILED, [1])]
+)
+def test_a_failed_gate_alone_takes_the_rank(outcome: GateOutcome, numbers: list[int]) -> None:
+    trials = [replace(measured(0, 0.9), gate=gate(outcome)), measured(1, 0.1)]
+    assert [t.number for t in Objective().ranked(trials)] == numbers
+
+
+def test_values_read_with_their_unit() -> None:
+    assert Objective().in_words(0.41) == "41.0 % MFU"
+    assert Objective(metric=Metric.TOKENS_PER_S).in_words(104e3) == "104 ktoken/s"

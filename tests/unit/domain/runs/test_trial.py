@@ -1,0 +1,68 @@
+"""The states of a trial."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import product
+
+import pytest
+
+from autotuner.domain.runs.trial import Breakdown, TrialSettings, TrialState
+from autotuner.errors import Conflict, InvalidInput
+
+LEGAL = {
+    (TrialState.QUEUED, TrialState.RUNNING),
+    (TrialState.QUEUED, TrialState.CANCELLED),
+    (TrialState.RUNNING, TrialState.COMPLETE),
+    (TrialState.RUNNING, TrialState.PRUNED),
+    (TrialState.RUNNING, TrialState.FAILED),
+    (TrialState.RUNNING, TrialState.CANCELLED),
+    (TrialState.RUNNING, TrialState.QUEUED),  # interrupted, to be tried again
+}
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
+def test_a_legal_step_leads_to_the_new_state(old: TrialState, new: TrialState) -> None:
+    assert old.to(new) is new
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(set(product(TrialState, TrialState)) - LEGAL))
+def test_every_other_step_is_a_conflict_that_names_both(old: TrialState, new: TrialState) -> None:
+    with pytest.raises(Conflict, match=f"a {old.value} trial cannot become {new.value}"):
+        old.to(new)
+
+
+def test_a_finished_trial_has_no_next_state() -> None:
+    stuck = {old for old in TrialState if not any(old is first for first, _ in LEGAL)}
+    assert stuck == {state for state in TrialState if state.finished}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("warmup_steps", -1),
+        ("max_warmup_steps", -1),
+        ("measured_steps", 0),
+        ("measuring_budget_s", 0.0),
+        ("target_interval", -0.01),
+        ("profiled_steps", -1),
+        ("num_runs", 0),
+        ("max_foreign_share", 1.5),
+        ("timeout_s", 0.0),
+        ("memory_budget_bytes", 0),
+        ("max_gradient_norm", 0.0),
+        ("proxy_layers_per_stage", (4,)),
+        ("proxy_layers_per_stage", (4, 4)),
+        ("proxy_layers_per_stage", (0, 2)),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(field: str, value: float | tuple[int, ...]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        TrialSettings(**{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_the_parts_of_a_breakdown_sum_to_its_step() -> None:
+    parts = [field.name for field in fields(Breakdown) if field.name != "rank"]
+    powers = {name: 2.0**exponent for exponent, name in enumerate(parts)}  # no two subsets have the same sum
+    assert Breakdown(rank=7, **powers).step_s == 2.0 ** len(parts) - 1
