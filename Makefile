@@ -3,12 +3,14 @@ VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+CORES  ?= $(shell $(PYTHON) -c "import os; print(min(len(os.sched_getaffinity(0)), 4))")
+PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test oracle check format serve migrate revision container bench clean
+.PHONY: help setup browser demo test oracle properties check format serve migrate revision container bench clean
 
 help:  ## Show this list.
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(READY)  ## Create .venv with everything in it.
 
@@ -27,11 +29,19 @@ browser:  # the dashboard's tests drive Debian's Chromium
 demo: setup  ## Sweep a small Llama over this machine's own devices and rank the result.
 	@BIN=$(BIN) sh scripts/demo.sh
 
-test: setup browser  ## Run the tests.
-	$(BIN)/pytest -m "not oracle" --ignore tests/oracle
+test: setup browser  ## Run the tests: a process per core (CORES=2), then those that must be alone; about 6 minutes.
+	@echo "== what may run side by side, on $(CORES) cores"
+	$(PYTEST) -m "not oracle and not alone" --ignore tests/oracle
+	@echo "== what must be alone on the machine"
+	$(BIN)/pytest -m "alone and not oracle" --ignore tests/oracle --durations 10
 
 oracle: setup  ## Train every option and every pair of options beside one process; takes a quarter of an hour.
-	$(BIN)/pytest -m oracle --timeout 300 tests/oracle tests/trials
+	$(PYTEST) -m oracle --timeout 600 tests/oracle tests/trials
+
+# Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
+# A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.
+properties: setup  ## Search the properties of layouts, legality and predictions with fresh random examples.
+	$(PYTEST) --hypothesis-profile search --timeout 900 tests/properties
 
 check: setup  ## Lint, types, import arrows, compose file.
 	$(BIN)/ruff check .

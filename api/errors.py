@@ -128,7 +128,7 @@ def _allowed_methods(request: Request) -> list[str]:
 
 def _invalid(request: Request, found: tuple[Violation, ...], num_found: int = 0) -> Response:
     first = found[0]
-    said = [str(InvalidInput(v.field, v.value, v.rule, v.nearest)) for v in found[:_MAX_SAID]]
+    said = [str(one) for one in found[:_MAX_SAID]]
     if (more := max(num_found, len(found)) - len(said)) > 0:
         said.append(f"and {more} more")
     return _answer(

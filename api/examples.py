@@ -30,10 +30,11 @@ from api.schemas import (
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job, Reason
+from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState

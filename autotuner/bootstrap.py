@@ -13,11 +13,12 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, Reason, Rule, reasons
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule, reasons
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.errors import InvalidInput, NotFound

@@ -16,8 +16,8 @@ from scipy.optimize import minimize
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.memory.peak import memory
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.wire import from_dict, to_dict
 from bench.fit_stacks import sheets_of
 

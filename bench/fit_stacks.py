@@ -19,8 +19,8 @@ import numpy as np
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.wire import from_dict, to_dict
 
 __all__ = ["FITS", "Constant", "Fit", "Values", "fit", "fitted", "sheets_of", "with_values"]

@@ -29,12 +29,13 @@ from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Job, reasons
+from autotuner.domain.rules.legality import RULES, reasons
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import Measurement, Trial, TrialSettings, TrialState
 from autotuner.domain.wire import dumps

@@ -22,11 +22,11 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import Job
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 

@@ -27,8 +27,8 @@ from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement

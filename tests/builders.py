@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import (
     AttentionPoint,
@@ -20,7 +21,6 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings

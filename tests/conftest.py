@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -14,10 +15,12 @@ from tests.databases import postgres_server
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# no test asserts a time, machines are busy; the same examples every time: a failure is of the change that was tested
-hypothesis.settings.register_profile("autotuner", deadline=None, derandomize=True, max_examples=50)
-# looks for new counterexamples: pytest --hypothesis-profile search tests/properties
-hypothesis.settings.register_profile("search", deadline=None, max_examples=1000, print_blob=True)
+# no test asserts a time, and how fast a busy machine makes up examples says nothing
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+# the same examples every time: a failure is of the change that was tested
+hypothesis.settings.register_profile("autotuner", derandomize=True, max_examples=50, **UNTIMED)
+# `make properties` looks for new counterexamples; derandomize is said because hypothesis sets it wherever CI is set
+hypothesis.settings.register_profile("search", derandomize=False, max_examples=1000, print_blob=True, **UNTIMED)
 hypothesis.settings.load_profile("autotuner")
 
 

@@ -10,8 +10,8 @@ from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import PredictedLayout, PredictionRequest, PredictionTable
 from autotuner.bootstrap import App
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["router"]
 

@@ -12,12 +12,12 @@ from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest

@@ -10,8 +10,8 @@ import numpy as np
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["Replay"]
 

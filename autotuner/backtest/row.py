@@ -13,12 +13,12 @@ from autotuner.backtest.sources import Source, source_of
 from autotuner.backtest.words import UnusableRow
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_link, load_stack
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["REQUIRED_COLUMNS", "Run", "UnusableRow", "read_row"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from autotuner.backtest.row import REQUIRED_COLUMNS, Run, UnusableRow, read_row
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 from autotuner.errors import InvalidInput
 
 __all__ = ["Sheet", "Table", "read_table"]

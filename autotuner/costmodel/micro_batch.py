@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = ["gathers_logits", "hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
 

@@ -20,9 +20,9 @@ from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 
 __all__ = ["PredictionColumns", "StepTimeColumns", "TotalColumns", "predict", "predict_one", "predict_totals"]

@@ -9,9 +9,10 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import TotalColumns, predict, predict_totals
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Job, Rule
+from autotuner.domain.rules.legality import RULES, Rule
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.space import legal_chunks
 

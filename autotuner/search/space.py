@@ -20,11 +20,12 @@ import numpy.typing as npt
 from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, joined
 from autotuner.costmodel.predict import CHUNK
 from autotuner.domain.check import divisors
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.choice_rules import IDLE_RULES
-from autotuner.domain.rules.legality import RULES, Job, Reason, Rule
+from autotuner.domain.rules.legality import RULES, Reason, Rule
 from autotuner.domain.rules.rule import fields_read
 
 __all__ = ["explain_empty", "legal_chunks", "legal_layouts"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from jsonschema_rs import Draft202012Validator
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -84,8 +84,7 @@ def measured_machine() -> None:
 
 
 @schema.parametrize()
-# How fast a busy machine makes up bodies says nothing about the service.
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6)
 def test_whatever_is_sent_is_answered_as_documented(case: Any) -> None:
     # Much that is well formed is refused for good reasons: heads that do not divide, layouts that cannot run.
     case.call_and_validate(excluded_checks=[positive_data_acceptance])

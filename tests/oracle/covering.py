@@ -9,10 +9,11 @@ from itertools import combinations, product
 
 from allpairspy import AllPairs
 
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from tests.builders import cpu_cluster, cpu_layout
 from tests.oracle.axes import AXES, DENSE, Value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -21,7 +22,6 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import h100, h100_cluster
 
 degrees = st.sampled_from([1, 2, 3, 4, 6, 8])

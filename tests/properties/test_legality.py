@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.costmodel.columns import LayoutColumns, broken_rows
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.rules.rule import fields_read
 from tests.properties.strategies import jobs, layouts
 

@@ -17,6 +17,7 @@ from autotuner.costmodel.memory.sharding import owned_elements
 from autotuner.costmodel.memory.weights import weights
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
@@ -30,7 +31,6 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.trial import TrialFailure
 from autotuner.domain.wire import dumps, from_dict, loads, to_dict

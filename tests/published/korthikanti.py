@@ -8,9 +8,9 @@ from functools import cache
 
 from autotuner.backtest.row import Row, Run, read_row
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from tests.published.tables import rows
 
 __all__ = ["Case", "cases"]

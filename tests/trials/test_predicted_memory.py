@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
 from autotuner.domain.runs.prediction import Memory
 from autotuner.domain.runs.trial import TrialSpec

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, require_legal
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
 from autotuner.domain.runs.trial import TrialSpec
 from trials.runtime.rank import RankInfo
 

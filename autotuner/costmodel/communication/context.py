@@ -12,8 +12,8 @@ from autotuner.costmodel.communication.collectives import all_gather_s, all_to_a
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.communication.process_groups import context_group
 from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["ExchangeTimes", "exchange_times"]
 

@@ -9,7 +9,7 @@ from autotuner.costmodel.communication.collectives import all_gather_s, all_redu
 from autotuner.costmodel.communication.overlap import exposed_s
 from autotuner.costmodel.communication.process_groups import expert_group, tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = ["dispatch_s", "end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gather_s"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = ["host_wait_s", "launches_s"]
 

@@ -16,11 +16,11 @@ from autotuner.catalog.kernels import kernels_for
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
 from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
 from autotuner.domain.layouts.choice import FP8_PRECISIONS, Fp8Recipe, Precision
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["ProductTimes", "by_precision", "layer_products_s", "projection_s"]
 

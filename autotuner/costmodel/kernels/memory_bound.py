@@ -6,8 +6,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "stream_rate"]
 

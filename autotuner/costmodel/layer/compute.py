@@ -28,8 +28,8 @@ from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise
 from autotuner.costmodel.layer.host_offload import copies_s
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import has_scores
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange, Recompute
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["input_work", "layer_work", "output_work"]
 

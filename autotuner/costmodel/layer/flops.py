@@ -11,8 +11,8 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["model_flop_per_step", "recomputed_flop_per_step"]
 

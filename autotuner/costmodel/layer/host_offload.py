@@ -7,7 +7,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.memory.activations import LayerBytes
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = ["copies_s"]
 

@@ -17,10 +17,10 @@ from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["WORK_FIELDS", "ModelWork"]
 

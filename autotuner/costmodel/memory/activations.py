@@ -14,8 +14,8 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["LayerBytes", "has_scores", "kept_bytes", "layer_saved_bytes", "logits_bytes", "working_bytes"]
 

@@ -20,8 +20,8 @@ from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes", "rank_memories"]
 

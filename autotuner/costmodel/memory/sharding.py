@@ -9,8 +9,8 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["Sharding", "communicates_once", "gradient_bytes", "owned_elements"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import RankLoad
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["Weights", "expert_split", "weights"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, is_folded, layers_not_recomputed
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import V_SCHEDULES
-from autotuner.domain.rules.legality import Job
 
 __all__ = [
     "LayerCounts",

@@ -15,7 +15,7 @@ from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
-from autotuner.domain.rules.legality import Job
+from autotuner.domain.jobs.job import Job
 
 __all__ = ["RankTime", "slowest_rank"]
 

@@ -12,9 +12,9 @@ from autotuner.costmodel.memory.sharding import communicates_once, gradient_byte
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.rank_step import RankWindow
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
 from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["data_communication_s"]
 

@@ -15,9 +15,9 @@ from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
-from autotuner.domain.rules.legality import Job
 
 __all__ = ["STEP_FIELDS", "RankStep", "RankWindow"]
 

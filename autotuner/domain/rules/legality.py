@@ -13,7 +13,7 @@ from autotuner.domain.rules.trial_rules import TRIAL_RULES
 from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["RULES", "TRIAL_RULES", "Job", "Reason", "Rule", "illegal", "reasons", "require_legal"]
+__all__ = ["RULES", "TRIAL_RULES", "Reason", "Rule", "illegal", "reasons", "require_legal"]
 
 RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES)
 """Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""

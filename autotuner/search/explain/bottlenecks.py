@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange, OptimizerKernel, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.units import format_rate
 
 __all__ = ["PART_WORDS", "limit_of"]

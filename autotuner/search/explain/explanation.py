@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job, Reason, reasons, require_legal
+from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.neighbours import neighbours

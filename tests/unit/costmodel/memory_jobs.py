@@ -8,12 +8,12 @@ from typing import Any
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
 
 

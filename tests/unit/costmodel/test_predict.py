@@ -12,11 +12,11 @@ from autotuner.catalog.load import load_cluster
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job

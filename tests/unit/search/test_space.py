@@ -9,6 +9,7 @@ from math import prod
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import MixtureOfExperts
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
@@ -22,7 +23,7 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, reasons
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
 from autotuner.search.space import explain_empty, legal_layouts
 from tests.builders import big_job, h100_cluster, tiny_job, tiny_model, tiny_space
 

@@ -13,10 +13,10 @@ from autotuner.costmodel.kernels.launch_overhead import (
     KERNELS_PER_ROUTING,
     LAUNCHES_PER_COLLECTIVE,
 )
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import MixtureOfExperts
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import cpu_layout, h100_cluster, tiny_job, tiny_model
 from tests.unit.costmodel.works import TENSOR, first, layer, with_stack
 

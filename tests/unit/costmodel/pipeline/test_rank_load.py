@@ -9,11 +9,11 @@ import pytest
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, fullest_ranks, num_micro_batches
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import h100_cluster, tiny_model
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV = PipelineSchedule

@@ -8,10 +8,10 @@ import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.costmodel.works import with_stack
 

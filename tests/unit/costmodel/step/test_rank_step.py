@@ -12,9 +12,9 @@ from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
 from autotuner.costmodel.table import columns_of
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.legality import Job
 from tests.builders import big_job
 
 SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level", "reshard_after_forward")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -22,7 +23,7 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Job, Reason, Rule, illegal, reasons, require_legal
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule, illegal, reasons, require_legal
 from autotuner.domain.rules.rule import fields_read
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import assume, given
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Job, reasons
+from autotuner.domain.rules.legality import reasons
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.explanation import explain
 from autotuner.search.space import legal_layouts

@@ -8,9 +8,9 @@ from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState

@@ -12,9 +12,9 @@ import pytest
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.rules.legality import Job
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
