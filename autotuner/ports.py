@@ -50,7 +50,8 @@ class RankedTime:
     """What a ranked trial says of the order: its step time and how well that is known.
 
     Attributes:
-        step_time_interval_s: Half the 95 % confidence interval of the step time; None from too few steps.
+        step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
+            where it is not known.
         noise_floor: Relative difference of equal runs; None where the trial ran once.
     """
 

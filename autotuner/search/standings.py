@@ -19,8 +19,9 @@ _Z95 = 1.96
 _RANGE_OF_TWO = 1.128
 """Expected distance of two normal draws, in standard deviations: d2 of any table of control charts."""
 
-_LEAST_DEVIATION = 1e-4
-"""Relative deviation below which step times are taken to be known exactly."""
+_RUN_TO_RUN, _WORTH = 0.01, 2.0
+"""Relative deviation of equal runs that is assumed before any pair of them was seen, and how many pairs that is worth:
+the distance of a single pair says little of how far runs lie apart."""
 
 _CONTENDING = 6.0
 """Deviations within which a trial may still be the best; beyond them its probability is below 1e-8."""
@@ -45,8 +46,9 @@ class Standing:
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
     """The standing of every ranked trial of a sweep by its id, the first of the ranking first.
 
-    A median is known within its own interval; on top of that equal runs differ by the sweep's noise floor, which one
-    run cannot see. Errors of the logarithms count as normal and independent.
+    A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
+    usual, and by the noise floors that trials of the sweep measured. Errors of the logarithms count as normal and
+    independent.
     """
     if not times:
         return {}
@@ -62,10 +64,11 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
 
 def _deviations(times: Sequence[RankedTime]) -> Floats:
     """Standard deviation of the log of each step time."""
-    floors = [time.noise_floor for time in times if time.noise_floor is not None]
-    between_runs = max(floors, default=0.0) / _RANGE_OF_TWO
+    ranges = [time.noise_floor / _RANGE_OF_TWO for time in times if time.noise_floor is not None]
+    squares = _WORTH * _RUN_TO_RUN**2 + sum(distance**2 for distance in ranges)
+    between_runs = math.sqrt(squares / (_WORTH + len(ranges)))
     within_run = np.array([(time.step_time_interval_s or 0.0) / time.step_time_s / _Z95 for time in times])
-    deviations: Floats = np.maximum(np.hypot(within_run, between_runs), _LEAST_DEVIATION)
+    deviations: Floats = np.hypot(within_run, between_runs)
     return deviations
 
 

@@ -186,7 +186,7 @@ def insert_measurement(trial: Trial, measurement: Measurement, objective: Object
         document=measurement,
         is_ranked=trial.is_ranked,
         value=objective.value(measurement),
-        step_time_interval_s=measurement.step_time_interval_s,
+        step_time_interval_s=measurement.step_time_error_s,
         noise_floor=measurement.noise_floor,
     )
 
