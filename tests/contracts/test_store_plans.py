@@ -10,8 +10,6 @@ from sqlalchemy import Engine, Select, text
 from autotuner.ports import TrialFilter
 from autotuner.store import overviews, statements
 from autotuner.store.engine import make_engine, reading
-from autotuner.store.schema import migrate
-from tests.databases import postgres_database
 
 
 @pytest.fixture
@@ -21,14 +19,11 @@ def sqlite(sqlite_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def postgresql(postgres: str) -> Iterator[Engine]:
-    """A database of its own: the planner goes by the size of a table, of which rows of other tests leave traces."""
-    with postgres_database(postgres) as url:
-        migrate(url)
-        engine = make_engine(url)
-        yield engine
-        engine.dispose()
+@pytest.fixture
+def postgresql(postgresql_url: str) -> Iterator[Engine]:
+    engine = make_engine(postgresql_url)
+    yield engine
+    engine.dispose()
 
 
 def plan(engine: Engine, query: Select[*tuple[object, ...]]) -> str:
