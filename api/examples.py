@@ -148,7 +148,8 @@ def _accelerator_detail() -> AcceleratorDetail:
 def _prediction_table() -> PredictionTable:
     """A table with one prediction."""
     row = PredictedLayout.of(1, _layout(), _prediction())
-    return PredictionTable(items=(row,), num_legal=1234, num_fitting=321)
+    job = Job(model=_model(), cluster=_cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
+    return PredictionTable.of(job, (row,), num_legal=1234, num_fitting=321)
 
 
 def _stack_list() -> StackList:

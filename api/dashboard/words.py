@@ -9,10 +9,11 @@ from typing import TypeGuard
 from api.schemas import Predicted, RankedTrial, TrialView
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.text.measured import has_own_peak as differs
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words
+from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
 
@@ -97,7 +98,9 @@ def predicted_seconds(predicted: Predicted) -> str:
 
 def predicted_mfu(predicted: Predicted) -> str:
     """The predicted MFU with its 80 % interval, in points: ``41.0 ± 4.5 %``."""
-    return expected_mfu(predicted.mfu, predicted.relative_error) if _known(predicted.mfu) else _UNKNOWN
+    if not _known(predicted.mfu):
+        return _UNKNOWN
+    return expected_mfu(predicted.mfu, predicted.relative_error, predicted.precision_utilization)
 
 
 def fit(predicted: Predicted) -> str:
@@ -107,9 +110,9 @@ def fit(predicted: Predicted) -> str:
 
 def has_own_peak(trial: TrialView) -> bool:
     """Whether the layout's precision has another peak than the one behind MFU, so that its utilization says more."""
-    own = trial.measured_precision_utilization if trial.measured else trial.predicted.precision_utilization
-    mfu = trial.measured.mfu if trial.measured else trial.predicted.mfu
-    return _known(own) and not math.isclose(own, mfu, rel_tol=0.01)
+    if trial.measured:
+        return differs(trial.measured.mfu, trial.measured_precision_utilization)
+    return differs(trial.predicted.mfu, trial.predicted.precision_utilization)
 
 
 def standing(trial: RankedTrial) -> str:
@@ -118,17 +121,6 @@ def standing(trial: RankedTrial) -> str:
     if chance is None or not trial.tied_with_best or chance > 0.995:
         return ""
     return f"{'' if trial.rank == 1 else 'tied with the first, '}{rounded(chance)} likely the fastest"
-
-
-def gate(outcome: GateOutcome) -> str:
-    """``loss gate passed``."""
-    match outcome:
-        case GateOutcome.PASSED:
-            return "loss gate passed"
-        case GateOutcome.FAILED:
-            return "loss gate failed"
-        case GateOutcome.NOT_GATED:
-            return "loss not gated"
 
 
 def part_name(part: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import AppOf, SweepOf
@@ -25,12 +25,15 @@ _POLL_S = 0.3
 _LastEventId = Annotated[
     int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
 ]
+_Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
 
 
 @router.get(
     "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
 )
-async def stream_events(app: AppOf, sweep: SweepOf, last_event_id: _LastEventId = 0) -> AsyncIterator[ServerSentEvent]:
+async def stream_events(
+    app: AppOf, sweep: SweepOf, last_event_id: _LastEventId = 0, wait: _Wait = True
+) -> AsyncIterator[ServerSentEvent]:
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
 
     Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.finished`, `trial.started`, `trial.step`,
@@ -45,7 +48,7 @@ async def stream_events(app: AppOf, sweep: SweepOf, last_event_id: _LastEventId 
         for event in events:
             yield ServerSentEvent(id=str(event.sequence), event=event.kind, data={"at": event.at, **event.data})
             after = event.sequence
-        if not events and finished:
+        if not events and (finished or not wait):
             return
         if not events:
             await asyncio.sleep(_POLL_S)

@@ -30,11 +30,11 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
         return _one(app, job, body.layout)
     table = app.predictions(job, space, limit=body.limit)
     rows = tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in enumerate(table.rows, 1))
-    return PredictionTable(items=rows, num_legal=table.num_legal, num_fitting=table.num_fitting)
+    return PredictionTable.of(job, rows, num_legal=table.num_legal, num_fitting=table.num_fitting)
 
 
 def _one(app: App, job: Job, layout: Layout) -> PredictionTable:
     answer = app.predict_one(job, layout)
     if isinstance(answer, tuple):
         raise IllegalLayout(layout, answer)
-    return PredictionTable(items=(PredictedLayout.of(1, layout, answer),), num_legal=None, num_fitting=None)
+    return PredictionTable.of(job, (PredictedLayout.of(1, layout, answer),))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.documents import extended
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Prediction
 
@@ -61,10 +63,33 @@ class PredictionTable:
     """The layouts predicted to be best.
 
     Attributes:
+        reference_precision: Format of the reference peak.
+        reference_flop_per_s: Dense peak of one accelerator that every MFU of the table is a share of.
         num_legal: Layouts of the space that break no rule; null when one layout was asked for.
         num_fitting: Those predicted to fit in memory; null when one layout was asked for.
     """
 
     items: tuple[PredictedLayout, ...]
+    reference_precision: Precision
+    reference_flop_per_s: float
     num_legal: int | None
     num_fitting: int | None
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        items: tuple[PredictedLayout, ...],
+        *,
+        num_legal: int | None = None,
+        num_fitting: int | None = None,
+    ) -> Self:
+        """The rows with what they are a share of."""
+        accelerator = job.cluster.accelerator
+        return cls(
+            items=items,
+            reference_precision=accelerator.reference_precision,
+            reference_flop_per_s=accelerator.reference_flop_per_s,
+            num_legal=num_legal,
+            num_fitting=num_fitting,
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from autotuner.errors import AutotunerError, InvalidInput, StoreUnavailable
 
-__all__ = ["Client", "ServiceError", "connect"]
+__all__ = ["Client", "ServerEvent", "ServiceError", "connect"]
 
 _TIMEOUT_S = 60.0
 """A sweep on ``local`` makes the service measure its cores before it answers."""
@@ -30,6 +32,21 @@ class ServiceError(AutotunerError):
         self.status = status
         self.problem = problem
         super().__init__(str(problem.get("detail") or problem.get("title") or f"HTTP {status}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """An event of a sweep, as the service streams it."""
+
+    sequence: int
+    kind: str
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, text: str) -> ServerEvent:
+        """The event that a block of ``text/event-stream`` spells out."""
+        fields = dict(line.split(": ", 1) for line in text.splitlines())
+        return cls(sequence=int(fields["id"]), kind=fields["event"], data=json.loads(fields["data"]))
 
 
 class Client:
@@ -65,7 +82,17 @@ class Client:
             if len(items) >= page["total"] or not page["items"]:
                 return {"items": items, "total": len(items)}
 
+    def events(self, sweep_id: str, *, after: int) -> list[ServerEvent]:
+        """What has happened to a sweep since the event with that number, without waiting for more."""
+        path, seen = f"/sweeps/{sweep_id}/events", {"Last-Event-ID": str(after)}
+        stream = self._answer("GET", path, params={"wait": False}, headers=seen).text
+        blocks = (block for block in stream.split("\n\n") if block.startswith(("id", "event", "data")))
+        return [ServerEvent.of(block) for block in blocks]
+
     def _body(self, method: str, path: str, **request: Any) -> Any:
+        return self._answer(method, path, **request).json()
+
+    def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
             response = self._http.request(method, f"/api/v1{path}", **request)
         except httpx.TransportError as error:
@@ -73,7 +100,7 @@ class Client:
         if response.is_error:
             is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
             raise ServiceError(response.status_code, response.json() if is_problem else {})
-        return response.json()
+        return response
 
 
 @contextmanager

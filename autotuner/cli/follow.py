@@ -1,4 +1,4 @@
-"""Watching a sweep: live on a terminal, a line per finished trial elsewhere."""
+"""Watching a sweep: live on a terminal, a line for whatever happens elsewhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from autotuner.cli.client import Client
-from autotuner.cli.views.sweeps import sweep_view
+from autotuner.cli.client import Client, ServerEvent
+from autotuner.cli.views.rankings import measured_beside_predicted
+from autotuner.cli.views.sweeps import sweep_view, why
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.wire import from_dict
 from autotuner.errors import StoreUnavailable
-from autotuner.search.text.sentences import expected_mfu
+from autotuner.search.text.sentences import gate_in_words
 
 __all__ = ["follow"]
 
@@ -24,54 +28,105 @@ _FINISHED = ("complete", "cancelled", "failed")
 
 def follow(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
     """Show the sweep until it ends; returns it as it ended."""
-    return _live(client, sweep_id, console) if console.is_terminal else _lines(client, sweep_id, console)
+    watch = _Watch(client, sweep_id)
+    return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
 
 
-def _live(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
+def _live(watch: _Watch, console: Console) -> dict[str, Any]:
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
-            sweep, trials, ranking = _state(client, sweep_id)
-            live.update(sweep_view(sweep, ranking, [t for t in trials if t["state"] != "queued"]), refresh=True)
-            if sweep["state"] in _FINISHED:
-                return sweep
+            watch.look()
+            shown = [trial for trial in watch.trials.values() if trial["state"] != "queued"]
+            live.update(sweep_view(watch.sweep, watch.ranking(), shown, watch.said), refresh=True)
+            if watch.is_over:
+                return watch.sweep
             time.sleep(_POLL_S)
 
 
-def _lines(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
-    at = f"at {client.url}/sweeps/{sweep_id}" if client.url else "with `autotuner serve`, in a browser"
-    console.print(f"{sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
-    told: set[str] = set()
+def _lines(watch: _Watch, url: str | None, console: Console) -> dict[str, Any]:
+    at = f"at {url}/sweeps/{watch.sweep_id}" if url else "with `autotuner serve`, in a browser"
+    console.print(f"{watch.sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
     while True:
-        sweep, trials, _ = _state(client, sweep_id)
-        for trial in trials:
-            if trial["state"] not in ("queued", "running") and trial["id"] not in told:
-                told.add(trial["id"])
-                console.print(_line(trial, sweep), highlight=False, soft_wrap=True)
-        if sweep["state"] in _FINISHED:
-            return sweep
+        for event in watch.look():
+            if line := _line(event, watch):
+                console.print(line, highlight=False, soft_wrap=True)
+        if watch.is_over:
+            return watch.sweep
         time.sleep(_POLL_S)
 
 
-def _state(client: Client, sweep_id: str) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """The sweep, all its trials and the top of its ranking; a service that restarts is waited for."""
-    give_up_at = time.monotonic() + _RESTART_S
-    while True:
+class _Watch:
+    """A sweep as it was last looked at. A service that restarts meanwhile is waited for."""
+
+    def __init__(self, client: Client, sweep_id: str) -> None:
+        self.sweep_id = sweep_id
+        self.sweep: dict[str, Any] = {}
+        self.trials: dict[str, dict[str, Any]] = {}
+        self.said: dict[str, str] = {}
+        """The last note of what runs, by trial, and what was found where a loss gate failed."""
+        self.is_over = False
+        self._client = client
+        self._last_event = 0
+
+    def look(self) -> list[ServerEvent]:
+        """Look again; returns what has happened since."""
+        give_up_at = time.monotonic() + _RESTART_S
+        while True:
+            try:
+                return self._look()
+            except StoreUnavailable:
+                if time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(_POLL_S)
+
+    def ranking(self) -> list[dict[str, Any]]:
+        """The top of the ranking; empty while the service restarts."""
         try:
-            ranking = client.get(f"/sweeps/{sweep_id}/ranking", limit=10)["items"]
-            return client.get(f"/sweeps/{sweep_id}"), client.all(f"/sweeps/{sweep_id}/trials")["items"], ranking
+            return list(self._client.get(f"/sweeps/{self.sweep_id}/ranking", limit=10)["items"])
         except StoreUnavailable:
-            if time.monotonic() >= give_up_at:
-                raise
-            time.sleep(_POLL_S)
+            return []
+
+    def _look(self) -> list[ServerEvent]:
+        sweep = self._client.get(f"/sweeps/{self.sweep_id}")  # first: what a finished one had to say has happened then
+        events = self._client.events(self.sweep_id, after=self._last_event)
+        trials = self._client.all(f"/sweeps/{self.sweep_id}/trials")["items"]
+        for event in events:
+            self._last_event = event.sequence
+            self._hear(event)
+        self.sweep, self.trials = sweep, {trial["id"]: trial for trial in trials}
+        self.is_over = sweep["state"] in _FINISHED
+        return events
+
+    def _hear(self, event: ServerEvent) -> None:
+        match event:
+            case ServerEvent(kind="trial.note", data={"trial_id": trial, "note": note}):
+                self.said[trial] = note
+            case ServerEvent(kind="trial.gated", data={"trial_id": trial, "outcome": "failed", "detail": detail}):
+                self.said[trial] = detail
+            case ServerEvent(kind="trial.gated" | "trial.finished" | "trial.interrupted", data={"trial_id": trial}):
+                self.said.pop(trial, None)
 
 
-def _line(trial: dict[str, Any], sweep: dict[str, Any]) -> str:
+def _line(event: ServerEvent, watch: _Watch) -> str:
+    """What is printed of an event; nothing of most."""
+    trial = watch.trials.get(event.data.get("trial_id", ""))
+    if trial is None:
+        return ""
+    head = f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
+    match event.kind:
+        case "trial.note":
+            return f"{head}           {event.data['note']}"
+        case "trial.gated":
+            return f"{head} {gate_in_words(GateOutcome(event.data['outcome']))}: {event.data['detail']}"
+        case "trial.finished":
+            return f"{head} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
+    return ""
+
+
+def _result(trial: dict[str, Any], objective: Objective) -> str:
     seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
-    head = f"trial {trial['number'] + 1:>2}/{sweep['budget']['num_trials']} {trial['state']:<9}"
     tail = f"  [{seconds:.1f} s, {trial['id']}]"
-    if measured := trial["measured"]:
-        predicted = expected_mfu(trial["predicted"]["mfu"], trial["predicted"]["relative_error"])
-        mfu = f"MFU {expected_mfu(measured['mfu'], None)} measured, {predicted} predicted"
-        return f"{head} {mfu}  {trial['label']}{tail}"
-    why = f"  {trial['failure']['kind']}: {trial['failure']['message']}" if trial["failure"] else ""
-    return f"{head} {trial['label']}{why}{tail}"
+    if trial["measured"]:
+        return f"{trial['state']:<9} {measured_beside_predicted(trial, objective)}  {trial['label']}{tail}"
+    reason = f"  {why(trial)}" if why(trial) else ""
+    return f"{trial['state']:<9} {trial['label']}{reason}{tail}"

@@ -81,3 +81,13 @@ def test_a_long_history_is_streamed_whole(client: httpx.Client, driver: StoreDri
     driver.finish(sweep)
     steps = [event.data["step"] for event in stream(client, sweep.id) if event.kind == "trial.step"]
     assert steps == list(range(600))
+
+
+def test_a_reader_that_does_not_wait_gets_what_there_is_and_an_end(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.running(sweep, 0, num_steps=0)
+    answer = client.get(f"/sweeps/{sweep.id}/events", params={"wait": False}, headers={"Last-Event-ID": "1"})
+    assert [line for line in answer.text.splitlines() if line.startswith("event")] == [
+        "event: sweep.started",
+        "event: trial.started",
+    ]

@@ -36,5 +36,5 @@ def predict(
         return print_json(answer)
     fitting = f"{answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
     title = f"{model} on {cluster}, {global_batch} sequences of {seq_len}: {fitting}"
-    console().print(prediction_table(answer["items"], title=title))
+    console().print(prediction_table(answer, title=title))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,9 +19,16 @@ from autotuner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from autotuner.cli.client import Client
 
 __all__ = ["cancel", "show", "sweep"]
+
+_STOP = "When to stop"
+_MEASURE = "How a trial is measured"
+_GATE = "Loss gate"
 
 
 def sweep(
@@ -29,25 +36,78 @@ def sweep(
     cluster: ClusterArgument,
     global_batch: GlobalBatch,
     seq_len: SeqLen,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials to run.")] = 20,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Most wall-clock minutes.")] = None,
-    accelerator_hours: Annotated[float | None, typer.Option("--accelerator-hours", help="Most of these.")] = None,
-    patience: Annotated[int | None, typer.Option("--patience", help="Trials without a better one to wait.")] = None,
+    objective: Annotated[
+        Literal["mfu", "tokens_per_s"],
+        typer.Option("--objective", help="What to maximise, and show; both rank a sweep's trials alike."),
+    ] = "mfu",
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials to run.", rich_help_panel=_STOP)] = 20,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Most wall-clock minutes.", rich_help_panel=_STOP)
+    ] = None,
+    accelerator_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--accelerator-hours", help="Most of these, trials and loss gates together.", rich_help_panel=_STOP
+        ),
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option("--patience", help="Trials without a better one to wait.", rich_help_panel=_STOP)
+    ] = None,
     min_gain: Annotated[
-        float, typer.Option("--min-gain", help="Stop when less than this fraction is left to gain; 0: never.")
+        float,
+        typer.Option(
+            "--min-gain", help="Stop when less than this fraction is left to gain; 0: never.", rich_help_panel=_STOP
+        ),
     ] = 0.01,
     prune_below: Annotated[
-        float, typer.Option("--prune-below", help="End trials below this fraction of the best MFU; 0: never.")
+        float,
+        typer.Option(
+            "--prune-below", help="End trials below this fraction of the best so far; 0: never.", rich_help_panel=_STOP
+        ),
     ] = 0.5,
-    warmup_steps: Annotated[int, typer.Option("--warmup-steps", help="Fewest steps before timing starts.")] = 2,
-    measured_steps: Annotated[int, typer.Option("--measured-steps", help="Fewest steps that are timed.")] = 5,
+    warmup_steps: Annotated[
+        int, typer.Option("--warmup-steps", help="Fewest steps before timing starts.", rich_help_panel=_MEASURE)
+    ] = 2,
+    measured_steps: Annotated[
+        int, typer.Option("--measured-steps", help="Fewest steps that are timed.", rich_help_panel=_MEASURE)
+    ] = 5,
     target_interval: Annotated[
-        float, typer.Option("--target-interval", help="Half the 95 % interval of the median to reach, as a fraction.")
+        float,
+        typer.Option(
+            "--target-interval",
+            help="Half the 95 % interval of the median to reach, as a fraction.",
+            rich_help_panel=_MEASURE,
+        ),
     ] = 0.01,
     measuring_seconds: Annotated[
-        float, typer.Option("--measuring-seconds", help="Seconds of steps to reach it in.")
+        float, typer.Option("--measuring-seconds", help="Seconds of steps to reach it in.", rich_help_panel=_MEASURE)
     ] = 5.0,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a trial may take.")] = 300.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds that a trial may take.", rich_help_panel=_MEASURE)
+    ] = 300.0,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, help="Most trials at once, where the devices suffice for several.")
+    ] = 1,
+    loss_gate: Annotated[
+        bool,
+        typer.Option(
+            "--loss-gate/--no-loss-gate",
+            help="Before a layout that computes otherwise (fp8) may lead, train it beside one that does not.",
+            rich_help_panel=_GATE,
+        ),
+    ] = True,
+    gate_steps: Annotated[
+        int, typer.Option("--gate-steps", help="Steps that both train, per seed.", rich_help_panel=_GATE)
+    ] = 20,
+    gate_seeds: Annotated[
+        int, typer.Option("--gate-seeds", help="Pairs of trainings, 2 to 10.", rich_help_panel=_GATE)
+    ] = 3,
+    gate_tolerance: Annotated[
+        float,
+        typer.Option(
+            "--gate-tolerance", help="How much higher its loss may end, as a fraction.", rich_help_panel=_GATE
+        ),
+    ] = 0.02,
     trial: TrialOption = None,
     space: Space = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
@@ -86,6 +146,14 @@ def sweep(
         },
         "seed": seed,
         "name": name,
+        "objective": {"metric": objective},
+        "max_parallel_trials": parallel,
+        "loss_gate": {
+            "enabled": loss_gate,
+            "num_steps": gate_steps,
+            "num_seeds": gate_seeds,
+            "tolerance": gate_tolerance,
+        },
     }
     with connect(server, num_workers=1 if wait else 0) as client:
         created = client.post("/sweeps", body)
@@ -132,4 +200,10 @@ def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"sweep": stored, "ranking": ranking, "trials": trials})
     else:
-        console().print(sweep_view(stored, ranking["items"], trials["items"]))
+        console().print(sweep_view(stored, ranking["items"], trials["items"], _gates_failed(client, trials["items"])))
+
+
+def _gates_failed(client: Client, trials: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What was found of the trials that their loss gates took out of the ranking, by id; lists do not say it."""
+    failed = (trial["id"] for trial in trials if trial["gate_outcome"] == "failed")
+    return {trial_id: client.get(f"/trials/{trial_id}")["gate"]["detail"] for trial_id in failed}

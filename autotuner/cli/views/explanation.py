@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.cli.views.rankings import predicted_mfu
 from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
@@ -24,7 +25,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     """Where time and memory go, and the changes that would help, would not fit, or cannot run."""
     predicted = explained["predicted"]
     step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
-    mfu = expected_mfu(predicted["mfu"], predicted["relative_error"])
+    mfu = predicted_mfu(predicted)
     validated = "" if predicted["validated"] else ", not validated on this device"
     return Group(
         Text(explained["label"], style="bold"),

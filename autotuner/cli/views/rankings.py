@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, is_wide, percent
-from autotuner.units import format_bytes, format_seconds
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.search.text.measured import has_own_peak
+from autotuner.search.text.sentences import (
+    expected_mfu,
+    expected_rate,
+    expected_seconds,
+    gate_in_words,
+    is_wide,
+    likely,
+    percent,
+    ranges,
+    value_in_words,
+)
+from autotuner.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["prediction_table", "ranking_table", "trial_number"]
+__all__ = ["measured_beside_predicted", "predicted_mfu", "prediction_table", "ranking_table", "trial_number"]
 
 _PARTS = {
     "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -30,8 +43,9 @@ _PARTS = {
 _NOTHING_FITS = "nothing fits: take more accelerators; `autotuner explain --layout …` says by how much one is too large"
 
 
-def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> RenderableType:
+def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType:
     """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory."""
+    items = answer["items"]
     if not items:
         return Group(Text(title, style="bold"), Text(_NOTHING_FITS))
     labels, common = _without_common_words([item["label"] for item in items])
@@ -40,31 +54,82 @@ def prediction_table(items: Sequence[dict[str, Any]], *, title: str) -> Renderab
     for item, label in zip(items, labels, strict=True):
         predicted = item["predicted"]
         memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
-        mfu, step = _mfu(predicted, by_ends=by_ends), _step(predicted)
+        mfu, step = predicted_mfu(predicted, by_ends=by_ends), _step(predicted)
         table.add_row(str(item["rank"]), label, mfu, step, shares, memory, _fit(predicted))
-    notes = f"Predicted, nothing measured; {_error(items)}. Shares are of the step, communication as exposed."
+    peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
+    notes = (
+        f"Predicted, nothing measured; {_error(items)}. MFU is of {peak}; other shares are of the step, communication "
+        "as exposed."
+    )
     return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
 
 
-def ranking_table(items: Sequence[dict[str, Any]]) -> RenderableType:
-    """Measured above predicted, best measured MFU first."""
+def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
+    """Measured above predicted, the best first; what cannot be told from the first is marked."""
     labels, common = _without_common_words([item["label"] for item in items])
     by_ends = _by_ends(items)
-    table = plain_table("#", "trial", "layout", "MFU", "step", "memory")
+    heads = ("#", "trial", "layout", _VALUE_HEADS[objective.metric], "step", "memory")
+    is_close = _is_close(items)
+    table = plain_table(*heads, *(["best"] if is_close else []))
     for item, label in zip(items, labels, strict=True):
         measured, predicted = item["measured"], item["predicted"]
-        step = f"{format_seconds(measured['step_time_s'])}{_interval(measured)}"
         table.add_row(
-            str(item["rank"]),
+            f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}",
             trial_number(item["id"]),
-            label,
-            f"{expected_mfu(measured['mfu'], None)}\n({_mfu(predicted, by_ends=by_ends)})",
-            f"{step}\n({_step(predicted)})",
+            "\n".join([label, *_gate(item)]),
+            "\n".join(_value(item, objective, by_ends=by_ends)),
+            f"{format_seconds(measured['step_time_s'])}{_interval(measured)}\n({_step(predicted)})",
             f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
+            *([likely(item["probability_best"])] if is_close else []),
         )
     notes = f"Measured, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
-    head = Text.assemble(("ranking by measured MFU", "bold"), f", all layouts: {common}")
-    return Group(head, table, Text(notes, style="dim"))
+    head = Text.assemble((f"ranking by measured {objective.noun}", "bold"), f", all layouts: {common}")
+    return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
+
+
+def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
+    """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``."""
+    measured, predicted = trial["measured"], trial["predicted"]
+    match objective.metric:
+        case Metric.MFU:
+            values = expected_mfu(measured["mfu"], None), predicted_mfu(predicted)
+        case Metric.TOKENS_PER_S:
+            expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+            values = format_rate(measured["tokens_per_s"], "token/s"), expected
+    return f"{objective.noun} {values[0]} measured, {values[1]} predicted"
+
+
+_VALUE_HEADS = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}
+
+
+def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
+    """What the sweep maximises, measured and predicted; and MFU's share of another peak, if its precision has one."""
+    measured, predicted = item["measured"], item["predicted"]
+    match objective.metric:
+        case Metric.MFU:
+            yield expected_mfu(measured["mfu"], None)
+            yield f"({predicted_mfu(predicted, by_ends=by_ends)})"
+        case Metric.TOKENS_PER_S:
+            yield format_rate(measured["tokens_per_s"], "token/s")
+            yield f"({expected_rate(predicted['tokens_per_s'], predicted['relative_error'])})"
+    own = item["measured_precision_utilization"]
+    if has_own_peak(measured["mfu"], own):
+        yield f"{expected_mfu(own, None)} of {value_in_words(item['layout']['precision'])}"
+
+
+def _gate(item: dict[str, Any]) -> list[str]:
+    """What the loss gate says, of a layout that changes the mathematics alone."""
+    return [gate_in_words(GateOutcome(item["gate_outcome"]))] if item["gate_outcome"] else []
+
+
+def _is_close(items: Sequence[dict[str, Any]]) -> bool:
+    """Whether the first place is in doubt; in a ranking across sweeps nobody can say."""
+    return sum(bool(item["tied_with_best"]) for item in items) > 1
+
+
+def _ties(items: Sequence[dict[str, Any]]) -> str:
+    tied = ranges(item["rank"] for item in items if item["tied_with_best"])
+    return f"Ranks {tied} (=) cannot be told apart; best: how likely each is the fastest."
 
 
 def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
@@ -94,8 +159,10 @@ def _by_ends(items: Sequence[dict[str, Any]]) -> bool:
     return any(is_wide(item["predicted"]["relative_error"]) for item in items)
 
 
-def _mfu(predicted: dict[str, Any], *, by_ends: bool) -> str:
-    return expected_mfu(predicted["mfu"], predicted["relative_error"], by_ends=by_ends)
+def predicted_mfu(predicted: dict[str, Any], *, by_ends: bool | None = None) -> str:
+    """A predicted MFU with its interval; ``by_ends`` as for ``expected_mfu``."""
+    own = predicted["precision_utilization"]
+    return expected_mfu(predicted["mfu"], predicted["relative_error"], own, by_ends=by_ends)
 
 
 def _step(predicted: dict[str, Any]) -> str:
@@ -104,10 +171,9 @@ def _step(predicted: dict[str, Any]) -> str:
 
 def _fit(predicted: dict[str, Any]) -> str:
     """How likely the layout is to fit; yes or no where that is not known."""
-    likely = predicted["fit_probability"]
-    if likely is None:
+    if predicted["fit_probability"] is None:
         return "yes" if predicted["fits"] else "no"
-    return ">99 %" if likely >= 0.995 else percent(likely)
+    return likely(predicted["fit_probability"])
 
 
 def _interval(measured: dict[str, Any]) -> str:
@@ -122,10 +188,12 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
     floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
     num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
     num_disturbed = sum(m["num_disturbed"] for m in measured)
+    num_ungated = sum(item["gate_outcome"] == GateOutcome.NOT_GATED for item in items)
     said = [
         f"Equal runs differ by up to {percent(max(floors))}." if floors else "",
         f"{num_extrapolated} extrapolated from fewer layers." if num_extrapolated else "",
         f"{num_disturbed} disturbed runs thrown away." if num_disturbed else "",
+        f"{num_ungated} not gated: what such a layout learns was compared with nothing." if num_ungated else "",
     ]
     return "".join(f" {sentence}" for sentence in said if sentence)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,25 +14,57 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.rankings import ranking_table, trial_number
 from autotuner.domain.layouts.choice import Precision
-from autotuner.search.text.sentences import EMULATED
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.wire import from_dict
+from autotuner.search.text.sentences import EMULATED, gate_in_words
 
-__all__ = ["sweep_view"]
+__all__ = ["sweep_view", "why"]
 
 
 def sweep_view(
-    sweep: dict[str, Any], ranking: Sequence[dict[str, Any]], trials: Sequence[dict[str, Any]]
+    sweep: dict[str, Any],
+    ranking: Sequence[dict[str, Any]],
+    trials: Sequence[dict[str, Any]],
+    said: Mapping[str, str] | None = None,
 ) -> RenderableType:
-    """One sweep: progress, trials by state, ranking, and what has no rank."""
+    """One sweep: progress, trials by state, ranking, and what has no rank.
+
+    Args:
+        sweep: As the service shows it.
+        ranking: What is to be shown of it, the best first.
+        trials: Every trial to be shown; those with a rank, of which nothing is said, are left to the ranking.
+        said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
+    """
+    told = said or {}
     parts: list[RenderableType] = [_headline(sweep)]
     if sweep["state"] in ("queued", "running"):
         bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
-        parts.append(ranking_table(ranking))
-    others = [trial for trial in trials if trial["state"] != "complete" or _is_emulated(trial)]
+        parts.append(ranking_table(ranking, from_dict(Objective, sweep["objective"])))
+    others = [trial for trial in trials if not _is_ranked(trial) or trial["id"] in told]
     if others:
-        parts.append(_others_table(others))
+        parts.append(_others_table(others, told))
     return Group(*parts)
+
+
+def why(trial: dict[str, Any], said: str = "") -> str:
+    """Why a trial has no rank, or else what was last said of it; empty where nothing is known.
+
+    Args:
+        trial: As the service shows it.
+        said: What is known beyond that.
+    """
+    if failure := trial["failure"]:
+        return f"{failure['kind']}: {failure['message']}"
+    if trial["stopped"] and trial["stopped"]["detail"]:
+        return str(trial["stopped"]["detail"])
+    if trial["gate_outcome"] == GateOutcome.FAILED:
+        return ": ".join(filter(None, (gate_in_words(GateOutcome.FAILED), said)))
+    if trial["measured"] and _is_emulated(trial):
+        return EMULATED
+    return said
 
 
 def _headline(sweep: dict[str, Any]) -> Text:
@@ -44,13 +76,19 @@ def _headline(sweep: dict[str, Any]) -> Text:
     return text
 
 
-def _others_table(trials: Sequence[dict[str, Any]]) -> Table:
-    table = plain_table("trial", "layout", "state", "why")
-    for trial in trials:
-        failure = trial["failure"]
-        why = f"{failure['kind']}: {failure['message']}" if failure else EMULATED if _is_emulated(trial) else ""
-        table.add_row(trial_number(trial["id"]), trial["label"], trial["state"], why)
+def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> Table:
+    """With the reasons of those that have one; no column where none has."""
+    reasons = [why(trial, said.get(trial["id"], "")) for trial in trials]
+    table = plain_table("trial", "layout", "state", *(["why"] if any(reasons) else []))
+    for trial, reason in zip(trials, reasons, strict=True):
+        row = (trial_number(trial["id"]), trial["label"], trial["state"])
+        table.add_row(*row, *([reason] if any(reasons) else []))
     return table
+
+
+def _is_ranked(trial: dict[str, Any]) -> bool:
+    is_complete = trial["state"] == "complete"
+    return is_complete and not _is_emulated(trial) and trial["gate_outcome"] != GateOutcome.FAILED
 
 
 def _is_emulated(trial: dict[str, Any]) -> bool:

@@ -103,13 +103,18 @@ class Accelerator:
                 return self.bf16_flop_per_s
 
     @property
-    def reference_flop_per_s(self) -> float:
-        """Dense peak that MFU is a share of, whatever the precision of a layout, so that MFU ranks like tokens/s.
+    def reference_precision(self) -> Precision:
+        """Format whose peak MFU is a share of, whatever the precision of a layout, so that MFU ranks like tokens/s.
 
-        A GPU's is its bf16 peak, or its fp32 peak where it has no bf16. A core's is its fp32 rate: the one format that
-        every core multiplies at full speed, while some emulate bf16 slowly and others have units for it.
+        A GPU's is bf16, or fp32 where it has no bf16. A core's is fp32: the one format that every core multiplies at
+        full speed, while some emulate bf16 slowly and others have units for it.
         """
-        return self.fp32_flop_per_s if self.kind == "cpu" or not self.bf16_flop_per_s else self.bf16_flop_per_s
+        return Precision.FP32 if self.kind == "cpu" or not self.bf16_flop_per_s else Precision.BF16
+
+    @property
+    def reference_flop_per_s(self) -> float:
+        """Dense peak that MFU is a share of."""
+        return self.peak_flop_per_s(self.reference_precision)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:

@@ -253,7 +253,7 @@ class SweepPlan:
     def _losing(self, value: float) -> str:
         objective, fraction = self._request.objective, self._request.budget.prune_below
         best = max(filter(None, map(self._value, self._trials.values())))
-        return f"{objective.in_words(value)}, below {fraction:.0%} of the best so far, {objective.in_words(best)}"
+        return f"{objective.in_words(value)}, below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
 
 
 _OPTUNA_STATE = {

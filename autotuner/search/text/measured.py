@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from autotuner.domain.runs.trial import Breakdown, Measurement
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "phases"]
+__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "has_own_peak", "phases"]
 
 PHASE_WORDS: Mapping[str, str] = {
     "forward_s": "forward",
@@ -40,6 +41,13 @@ def certainty(measured: Measurement) -> str:
     if measured.step_time_interval_s is not None:
         return f"± {format_seconds(measured.step_time_interval_s)}"
     return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"
+
+
+def has_own_peak(mfu: float, precision_utilization: float | None) -> bool:
+    """Whether a layout's precision has another peak than the one behind MFU, so that its utilization says more."""
+    if precision_utilization is None or not math.isfinite(precision_utilization):
+        return False
+    return not math.isclose(precision_utilization, mfu, rel_tol=0.01)
 
 
 def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:

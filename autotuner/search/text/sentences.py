@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
-from autotuner.units import format_seconds
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.units import format_rate, format_seconds
 
 __all__ = [
     "EMULATED",
     "change_in_words",
     "expected_mfu",
+    "expected_rate",
     "expected_seconds",
     "fit_in_words",
+    "gate_in_words",
     "is_wide",
+    "likely",
     "percent",
+    "ranges",
     "value_in_words",
 ]
 
@@ -54,10 +61,32 @@ def percent(share: float) -> str:
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
+def likely(probability: float) -> str:
+    """A probability in whole hundredths: ``97 %``; one that is all but certain is ``>99 %``."""
+    return ">99 %" if 0.995 <= probability < 1 else percent(probability)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Rising numbers with neighbours drawn together: ``1–3, 5``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
 def expected_seconds(seconds: float, relative_error: float | None) -> str:
     """A predicted time with the half-width of its 80 % interval: ``1.23 s ± 11 %``; without, where it is unknown."""
     error = "" if relative_error is None else f" ± {percent(relative_error)}"
     return f"{format_seconds(seconds)}{error}"
+
+
+def expected_rate(per_s: float, relative_error: float | None) -> str:
+    """A predicted token rate with the half-width of its 80 % interval: ``104 ktoken/s ± 11 %``."""
+    error = "" if relative_error is None else f" ± {percent(relative_error)}"
+    return f"{format_rate(per_s, 'token/s')}{error}"
 
 
 def is_wide(relative_error: float | None) -> bool:
@@ -65,7 +94,9 @@ def is_wide(relative_error: float | None) -> bool:
     return relative_error is not None and relative_error > _WIDE
 
 
-def expected_mfu(mfu: float, relative_error: float | None, *, by_ends: bool | None = None) -> str:
+def expected_mfu(
+    mfu: float, relative_error: float | None, precision_utilization: float | None = None, *, by_ends: bool | None = None
+) -> str:
     """A predicted MFU with the same half-width in points: ``41.0 ± 4.5 %``, that is 37 to 45 %.
 
     An interval so wide that points would mislead is given by its ends: ``61.2 %, 30 to 100 %``.
@@ -73,10 +104,13 @@ def expected_mfu(mfu: float, relative_error: float | None, *, by_ends: bool | No
     Args:
         mfu: What is expected.
         relative_error: Half-width of the 80 % interval; None where it is unknown.
+        precision_utilization: How much of its own precision's peak the layout uses: that peak bounds the interval, and
+            lies above 100 % MFU where the precision is faster than the reference's. None: the reference's bounds it.
         by_ends: How to write the interval, for a column that shall have one notation; None asks its width.
     """
     if relative_error is not None and (is_wide(relative_error) if by_ends is None else by_ends):
-        low, high = mfu / (1 + relative_error), min(max(1.0, mfu), mfu * (1 + relative_error))
+        highest = mfu / precision_utilization if precision_utilization else max(1.0, mfu)
+        low, high = mfu / (1 + relative_error), min(highest, mfu * (1 + relative_error))
         return f"{100 * mfu:.1f} %, {100 * low:.0f} to {percent(high)}"
     error = "" if relative_error is None else f" ± {100 * mfu * relative_error:.1f}"
     return f"{100 * mfu:.1f}{error} %"
@@ -90,3 +124,14 @@ def fit_in_words(fits: bool, probability: float | None) -> str:
         return words
     certainty = max(probability, 1 - probability)
     return f"{words}, {percent(certainty) if certainty < 0.995 else '>99 %'} sure"
+
+
+def gate_in_words(outcome: GateOutcome) -> str:
+    """What became of the loss gate of a layout that changes the mathematics: ``loss gate passed``."""
+    match outcome:
+        case GateOutcome.PASSED:
+            return "loss gate passed"
+        case GateOutcome.FAILED:
+            return "loss gate failed"
+        case GateOutcome.NOT_GATED:
+            return "loss not gated"

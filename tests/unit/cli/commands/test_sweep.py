@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,31 @@ def test_a_sweep_keeps_the_gain_that_it_should_stop_below(cli: CommandLine) -> N
     assert created["budget"]["min_gain"] == 0.05
     cli.run("sweep", *JOB, "--no-wait", "--min-gain", "5", code=2)
     assert "min_gain" in cli.error
+
+
+def test_a_sweep_is_asked_for_with_its_objective_its_parallel_trials_and_its_loss_gate(cli: CommandLine) -> None:
+    more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
+    request = cli.run_json("sweep", *JOB, "--no-wait", *more)["request"]
+    assert request["objective"] == {"metric": "tokens_per_s"}
+    assert request["max_parallel_trials"] == 4
+    assert request["loss_gate"] == {"enabled": False, "num_steps": 20, "num_seeds": 3, "tolerance": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("--objective", "mfus", "tokens_per_s"), ("--parallel", "0", "equal to 1"), ("--gate-seeds", "1", "num_seeds")],
+)
+def test_a_setting_of_the_search_that_cannot_be_is_refused(
+    cli: CommandLine, option: str, value: str, said: str
+) -> None:
+    cli.run("sweep", *JOB, "--no-wait", option, value, code=2)
+    assert said in cli.error
+
+
+def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
+    cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--trial", '{"num_runs": 2, "max_repeats": 0}'))
+    assert "trial  1/1           run 2 of 2, for the noise between equal runs" in cli.error
+    assert re.search(r"trial  1/1 complete  MFU .* measured", cli.error)
 
 
 def test_a_sweep_that_is_not_waited_for_is_queued_shown_and_cancelled(cli: CommandLine) -> None:

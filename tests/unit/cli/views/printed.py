@@ -12,7 +12,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import to_dict
 from tests.builders import prediction
 
-__all__ = ["predicted", "printed"]
+__all__ = ["predicted", "predictions", "printed"]
 
 LONG = Layout(
     tensor_parallel_degree=8,
@@ -28,6 +28,11 @@ def predicted(rank: int, layout: Layout = LONG, **changes: Any) -> dict[str, Any
     likely: dict[str, Any] = {"relative_error": 0.12, "fit_probability": 0.97, "validated": True}
     item: dict[str, Any] = to_dict(PredictedLayout.of(rank, layout, prediction(**likely | changes)))
     return item
+
+
+def predictions(*items: dict[str, Any]) -> dict[str, Any]:
+    """What the service answers: the rows, and what their MFU is a share of."""
+    return {"items": items, "reference_precision": "bf16", "reference_flop_per_s": 989e12}
 
 
 def printed(view: RenderableType, width: int) -> str:

@@ -6,37 +6,43 @@ from typing import Any
 from api import examples
 from autotuner.cli.views.rankings import prediction_table, ranking_table
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.domain.wire import to_dict
 from tests.builders import measurement
-from tests.unit.cli.views.printed import predicted, printed
+from tests.unit.cli.views.printed import predicted, predictions, printed
 
 
 def test_a_prediction_is_printed_with_its_intervals_and_how_sure_it_is_to_fit() -> None:
-    text = printed(prediction_table([predicted(1)], title="all"), 160)
+    text = printed(prediction_table(predictions(predicted(1)), title="all"), 160)
     for said in ("40.0 ± 4.8 %", "1.36 s ± 12 %", "5.2 MB", "97 %", "comp 74 %, tp 7 %, dp 15 %, bubble 4 %"):
         assert said in text
     assert "not validated" not in text
 
 
 def test_an_error_that_is_an_assumption_is_called_so() -> None:
-    text = printed(prediction_table([predicted(1, validated=False)], title="all"), 120)
+    text = printed(prediction_table(predictions(predicted(1, validated=False)), title="all"), 120)
     assert "not validated on this device" in text
 
 
 def test_where_nothing_fits_that_is_said_in_place_of_an_empty_table() -> None:
-    text = printed(prediction_table([], title="0 of 12 legal layouts fit"), 100)
+    text = printed(prediction_table(predictions(), title="0 of 12 legal layouts fit"), 100)
     assert "0 of 12 legal layouts fit\nnothing fits" in text
     assert "MFU" not in text
 
 
+def test_the_peak_that_mfu_is_a_share_of_is_said_once() -> None:
+    text = " ".join(printed(prediction_table(predictions(predicted(1), predicted(2)), title="all"), 100).split())
+    assert text.count("MFU is of 989 TFLOP/s per rank, the bf16 peak") == 1
+
+
 def test_the_ranking_names_each_trial_by_the_end_of_its_id() -> None:
     (item,) = to_dict(examples.ranking_page())["items"]
-    text = printed(ranking_table([item]), 100)
+    text = printed(ranking_table([item], Objective()), 100)
     assert re.search(rf"^ 1 +{item['id'].split('-')[-1]} ", text, re.MULTILINE)
 
 
 def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement() -> None:
-    lines = printed(ranking_table(to_dict(examples.ranking_page())["items"]), 100).splitlines()
+    lines = printed(ranking_table(to_dict(examples.ranking_page())["items"], Objective()), 100).splitlines()
     at = next(index for index, line in enumerate(lines) if "43.0 %" in line)
     assert "(47.0 ± 5.6 %)  (4.65 s ± 12 %)  (40.5 GB)" in lines[at + 1]
 
@@ -44,21 +50,21 @@ def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement(
 def test_the_ranking_says_what_was_extrapolated_or_disturbed_and_how_far_equal_runs_differ() -> None:
     item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
     careful = to_dict(measurement(noise_floor=0.02, num_disturbed=1, extrapolated_from=(2, 4)))
-    text = " ".join(printed(ranking_table([item | {"measured": careful}]), 200).split())
+    text = " ".join(printed(ranking_table([item | {"measured": careful}], Objective()), 200).split())
     assert "Equal runs differ by up to 2 %. 1 extrapolated from fewer layers. 1 disturbed runs thrown away." in text
-    assert "Equal runs" not in printed(ranking_table([item | {"measured": to_dict(measurement())}]), 200)
+    assert "Equal runs" not in printed(ranking_table([item | {"measured": to_dict(measurement())}], Objective()), 200)
 
 
 def test_one_wide_interval_has_the_whole_column_written_by_its_ends() -> None:
     items = [predicted(1), predicted(2, Layout(), relative_error=0.5)]
-    text = printed(prediction_table(items, title="all"), 160)
+    text = printed(prediction_table(predictions(*items), title="all"), 160)
     assert "40.0 %, 36 to 45 %" in text
     assert "40.0 %, 27 to 60 %" in text
     assert "40.0 ±" not in text
 
 
 def test_what_does_not_fit_is_given_by_how_likely_it_is_to() -> None:
-    cell = printed(prediction_table([predicted(1, fits=False, fit_probability=0.001)], title="all"), 160)
+    cell = printed(prediction_table(predictions(predicted(1, fits=False, fit_probability=0.001)), title="all"), 160)
     assert "<1 %" in cell
     assert "does not fit" not in cell
 
@@ -66,5 +72,60 @@ def test_what_does_not_fit_is_given_by_how_likely_it_is_to() -> None:
 def test_a_measured_step_and_its_prediction_have_intervals_in_one_unit() -> None:
     item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
     measured = to_dict(measurement(step_time_s=0.5, step_time_interval_s=0.0125))
-    text = printed(ranking_table([item | {"measured": measured}]), 200)
+    text = printed(ranking_table([item | {"measured": measured}], Objective()), 200)
     assert "500 ms ± 2.5 %" in text
+
+
+def ranked(rank: int, probability_best: float, *, tied: bool, **more: Any) -> dict[str, Any]:
+    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    return item | {"rank": rank, "probability_best": probability_best, "tied_with_best": tied} | more
+
+
+def test_what_cannot_be_told_from_the_first_is_marked_with_how_likely_it_is_the_best() -> None:
+    items = [ranked(1, 0.6, tied=True), ranked(2, 0.397, tied=True), ranked(3, 0.003, tied=False)]
+    text = printed(ranking_table(items, Objective()), 100)
+    assert "Ranks 1–2 (=) cannot be told apart" in text
+    rows = [line.split() for line in text.splitlines() if re.match(r" *\d=? +\d{4} ", line)]
+    assert [(row[0], "".join(row[-2:])) for row in rows] == [("1=", "60%"), ("2=", "40%"), ("3", "<1%")]
+
+
+def test_a_clear_first_has_neither_marks_nor_a_column_of_probabilities() -> None:
+    text = printed(ranking_table([ranked(1, 0.99, tied=True), ranked(2, 0.01, tied=False)], Objective()), 100)
+    assert "=" not in text
+    assert "best" not in text
+
+
+def test_a_ranking_of_all_sweeps_cannot_say_what_is_tied() -> None:
+    item = ranked(1, 0.0, tied=False) | {"probability_best": None, "tied_with_best": None}
+    assert "cannot be told apart" not in printed(ranking_table([item, item], Objective()), 100)
+
+
+def test_the_loss_gate_stands_under_a_layout_that_changes_the_mathematics_alone() -> None:
+    items = [ranked(1, 1.0, tied=True, gate_outcome="passed"), ranked(2, 0.0, tied=False, gate_outcome="not_gated")]
+    text = printed(ranking_table(items, Objective()), 100)
+    assert "loss gate passed" in text
+    assert "loss not gated" in text
+    assert "1 not gated: what such a layout learns was compared with nothing" in " ".join(text.split())
+    assert "gate" not in printed(ranking_table([ranked(1, 1.0, tied=True)], Objective()), 100)
+
+
+def test_the_utilization_of_the_precision_stands_beside_mfu_where_its_peak_is_another() -> None:
+    item = ranked(1, 1.0, tied=True)
+    layout = item["layout"] | {"precision": "fp8"}
+    own = item["measured"]["mfu"] / 2
+    fast = item | {"layout": layout, "measured_precision_utilization": own}
+    assert "21.5 % of fp8" in printed(ranking_table([fast], Objective()), 100)
+    alike = item | {"measured_precision_utilization": item["measured"]["mfu"]}
+    assert "of bf16" not in printed(ranking_table([alike], Objective()), 100)
+
+
+def test_a_sweep_for_tokens_shows_their_rate_in_the_place_of_mfu() -> None:
+    text = printed(ranking_table([ranked(1, 1.0, tied=True)], Objective(metric=Metric.TOKENS_PER_S)), 100)
+    assert text.startswith("ranking by measured token rate")
+    assert "token/s ± 12 %" in text
+    assert "MFU" not in text
+
+
+def test_an_interval_ends_at_the_peak_of_the_precision_not_at_that_of_the_reference() -> None:
+    fast = predicted(1, mfu=0.9, precision_utilization=0.45, relative_error=0.5)
+    assert "90.0 %, 60 to 135 %" in printed(prediction_table(predictions(fast), title="all"), 100)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from api import examples
 from autotuner.cli.views.sweeps import sweep_view
 from autotuner.domain.wire import to_dict
@@ -18,3 +20,34 @@ def test_an_emulated_trial_is_shown_beside_those_without_a_rank() -> None:
     text = printed(sweep_view(to_dict(examples.sweep_detail()), [], [emulated]), 200)
     assert "emulated, not ranked" in text
     assert "emulated" not in printed(sweep_view(to_dict(examples.sweep_detail()), [], [item]), 200)
+
+
+def trial(**more: Any) -> dict[str, Any]:
+    (item, *_) = to_dict(examples.ranking_page())["items"]
+    return dict(item) | more
+
+
+def shown(*trials: dict[str, Any], **said: str) -> str:
+    notes = {one["id"]: note for one, note in zip(trials, said.values(), strict=False)}
+    return printed(sweep_view(to_dict(examples.sweep_detail()), [], trials, notes), 200)
+
+
+def test_a_pruned_trial_is_shown_with_the_reason_and_its_numbers() -> None:
+    detail = "18.5 % MFU, below 50 % of the best so far, 41.0 % MFU"
+    stopped = {"reason": "pruned", "detail": detail}
+    assert detail in shown(trial(state="pruned", measured=None, stopped=stopped))
+
+
+def test_a_trial_whose_loss_gate_failed_is_shown_beside_those_without_a_rank_with_what_was_found() -> None:
+    text = shown(trial(gate_outcome="failed"), said="the candidate's loss is no number")
+    assert "loss gate failed: the candidate's loss is no number" in text
+
+
+def test_a_note_stands_beside_the_trial_that_runs_or_is_gated() -> None:
+    running = trial(state="running", measured=None)
+    assert "run 2 of 3, for the noise" in shown(running, said="run 2 of 3, for the noise")
+    assert "training beside dp2" in shown(trial(gate_outcome="not_gated"), said="loss gate: training beside dp2")
+
+
+def test_trials_of_which_there_is_no_reason_to_give_have_no_column_for_it() -> None:
+    assert "why" not in shown(trial(state="running", measured=None))

@@ -6,15 +6,16 @@ from api import examples
 from autotuner.cli.views.explanation import explanation_view, measurement_view
 from autotuner.cli.views.rankings import prediction_table, ranking_table
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import to_dict
-from tests.unit.cli.views.printed import predicted, printed
+from tests.unit.cli.views.printed import predicted, predictions, printed
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_no_number_and_no_word_of_a_layout_is_cut_off(width: int) -> None:
     views = (
-        prediction_table([predicted(1), predicted(2, Layout())], title="all"),
-        ranking_table(to_dict(examples.ranking_page())["items"]),
+        prediction_table(predictions(predicted(1), predicted(2, Layout())), title="all"),
+        ranking_table(to_dict(examples.ranking_page())["items"], Objective()),
         explanation_view(to_dict(examples.explanation())),
         measurement_view(to_dict(examples.trial_detail())["measured"]),
     )

@@ -263,7 +263,7 @@ def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
     stopped = plan.reported(number, step_report(1, step_time_s=4.0))
     assert stopped is not None
     assert stopped.reason == "pruned"
-    assert re.fullmatch(r"[\d.]+ % MFU, below 50% of the best so far, [\d.]+ % MFU", stopped.detail)
+    assert re.fullmatch(r"[\d.]+ % MFU, below 50 % of the best so far, [\d.]+ % MFU", stopped.detail)
 
 
 def test_steps_of_the_warm_up_are_not_judged() -> None:

@@ -108,7 +108,7 @@ def test_a_pruned_trial_makes_room_and_says_what_it_lost_to() -> None:
     trials = store.list_trials(ended.id)[0]
     pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
     assert len(pruned) == 3
-    assert all(trial.stopped and "below 50% of the best so far" in trial.stopped.detail for trial in pruned)
+    assert all(trial.stopped and "below 50 % of the best so far" in trial.stopped.detail for trial in pruned)
 
 
 def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs_them() -> None:

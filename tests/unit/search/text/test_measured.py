@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from autotuner.domain.runs.trial import Breakdown
-from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, phases
+from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, has_own_peak, phases
 from tests.builders import breakdown, measurement
 
 
@@ -58,3 +58,10 @@ def test_an_older_record_says_what_it_knows() -> None:
 )
 def test_what_else_is_known_of_a_measurement_is_said(changes: dict[str, object], name: str, text: str) -> None:
     assert facts(measurement(**changes))[name] == text
+
+
+def test_a_precision_has_a_peak_of_its_own_where_its_utilization_is_not_the_mfu() -> None:
+    assert has_own_peak(0.4, 0.2)
+    assert not has_own_peak(0.4, 0.4)
+    assert not has_own_peak(0.4, None)
+    assert not has_own_peak(0.4, float("nan"))

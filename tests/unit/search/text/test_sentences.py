@@ -6,12 +6,17 @@ import pytest
 
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.search.text.sentences import (
     change_in_words,
     expected_mfu,
+    expected_rate,
     expected_seconds,
     fit_in_words,
+    gate_in_words,
+    likely,
     percent,
+    ranges,
 )
 
 
@@ -32,11 +37,15 @@ def test_a_prediction_is_said_with_the_half_width_of_its_interval() -> None:
     assert expected_seconds(1.234, None) == "1.23 s"
     assert expected_mfu(0.41, 0.11) == "41.0 ± 4.5 %"
     assert expected_mfu(0.41, None) == "41.0 %"
+    assert expected_rate(104_000, 0.11) == "104 ktoken/s ± 11 %"
+    assert expected_rate(104_000, None) == "104 ktoken/s"
 
 
-def test_an_interval_whose_sides_differ_much_is_given_by_its_ends_and_no_mfu_is_above_one() -> None:
+def test_an_interval_whose_sides_differ_much_is_given_by_its_ends_and_no_mfu_is_above_that_of_its_peak() -> None:
     assert expected_mfu(0.3, 0.5) == "30.0 %, 20 to 45 %"
     assert expected_mfu(0.612, 1.02) == "61.2 %, 30 to 100 %"
+    assert expected_mfu(0.8, 1.0, 0.4) == "80.0 %, 40 to 160 %"
+    assert expected_mfu(0.8, 1.5, 0.4) == "80.0 %, 32 to 200 %"
 
 
 @pytest.mark.parametrize(
@@ -55,3 +64,20 @@ def test_whether_a_layout_fits_is_said_with_how_sure_that_is(fits: bool, probabi
 
 def test_a_share_that_is_there_is_never_said_to_be_nothing() -> None:
     assert [percent(share) for share in (0.0, 0.001, 0.006, 0.114)] == ["0 %", "<1 %", "1 %", "11 %"]
+
+
+@pytest.mark.parametrize(("numbers", "text"), [((1, 2, 3, 5), "1–3, 5"), ((1, 3), "1, 3"), ((4,), "4"), ((), "")])
+def test_neighbouring_ranks_are_drawn_together(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def test_what_is_all_but_certain_is_not_said_to_be_certain() -> None:
+    assert [likely(p) for p in (0.001, 0.5, 0.996, 1.0)] == ["<1 %", "50 %", ">99 %", "100 %"]
+
+
+def test_every_outcome_of_a_loss_gate_has_words() -> None:
+    assert [gate_in_words(outcome) for outcome in GateOutcome] == [
+        "loss gate passed",
+        "loss gate failed",
+        "loss not gated",
+    ]
