@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -29,7 +29,7 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
-from autotuner.ports import Clock, Launcher, Store
+from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space import explain_empty, legal_layouts
 from autotuner.settings import Settings
@@ -46,20 +46,45 @@ _NUM_REASONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """The application: what REST, dashboard and CLI call."""
+    """The application: what REST, dashboard and CLI call.
+
+    Attributes:
+        stored_names: In the place of those that the store holds; None asks the store.
+        open_store: Called once, when the store is first needed: a prediction needs none.
+    """
 
     settings: Settings
-    store: Store
+    stored_names: Names | None
+    open_store: Callable[[], Store]
     launcher: Launcher
     clock: Clock
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
+    _opened: list[Store] = field(default_factory=list, init=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def open(self) -> Store:
+        """The one store of the application, opened unless it is."""
+        with self._opening:
+            if not self._opened:
+                self._opened.append(self.open_store())
+            return self._opened[0]
+
+    @property
+    def store(self) -> Store:
+        """Sweeps, trials and whatever else is kept."""
+        return self.open()
+
+    @property
+    def names(self) -> Names:
+        """Models, clusters and profiles that were stored."""
+        return self.stored_names or self.store
 
     # ------------------------------------------------------------------ names
     def model(self, name: str) -> TransformerSpec:
         """A stored model, else one of the catalog."""
         try:
-            return self.store.get_model(name)
+            return self.names.get_model(name)
         except NotFound:
             return load_model(name)
 
@@ -71,17 +96,17 @@ class App:
         if name == "local":
             return self._as_profiled(detect_cluster())
         if name.startswith(_PROFILE):
-            profile = self.store.get_profile(name.removeprefix(_PROFILE))
+            profile = self.names.get_profile(name.removeprefix(_PROFILE))
             return replace(profiled(detect_cluster(), profile), name=name)
         try:
-            return self.store.get_cluster(name)
+            return self.names.get_cluster(name)
         except NotFound:
             return load_cluster(name)
 
     def _as_profiled(self, cluster: Cluster) -> Cluster:
         """With the constants of the profile of that name, where it was taken on this host."""
         try:
-            profile = self.store.get_profile(cluster.name)
+            profile = self.names.get_profile(cluster.name)
         except NotFound:
             return cluster
         return profiled(cluster, profile) if profile.host == host_hash() else cluster
@@ -157,7 +182,8 @@ class App:
         """Stop the workers and release launcher and store."""
         self.stop_workers()
         self.launcher.close()
-        self.store.close()
+        for store in self._opened:
+            store.close()
 
 
 def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
@@ -177,16 +203,26 @@ def build(
     store: Store | None = None,
     launcher: Launcher | None = None,
     clock: Clock | None = None,
+    names: Names | None = None,
 ) -> App:
-    """The application for these settings; what is passed in replaces the real thing."""
+    """The application for these settings; what is passed in replaces the real thing.
+
+    Where ``names`` are passed in, no store is opened before it is asked for; else it is opened now.
+    """
     configure_logs(settings.log_level)
-    if store is None:
+
+    def opened() -> Store:
         from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
 
-        store = open_store(settings.database_url)
-    return App(
+        return open_store(settings.database_url) if store is None else store
+
+    app = App(
         settings=settings,
-        store=store,
+        stored_names=names,
+        open_store=opened,
         launcher=launcher or _local_launcher(settings),
         clock=clock or SystemClock(),
     )
+    if names is None:
+        app.open()
+    return app

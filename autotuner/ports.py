@@ -24,7 +24,7 @@ from autotuner.domain.runs.trial import (
     TrialState,
 )
 
-__all__ = ["Clock", "Launcher", "Page", "RankedTime", "Store", "TrialFilter", "TrialWatcher"]
+__all__ = ["Clock", "Launcher", "Names", "Page", "RankedTime", "Store", "TrialFilter", "TrialWatcher"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,23 @@ class Clock(Protocol):
         ...
 
 
-class Store(Protocol):
+class Names(Protocol):
+    """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""
+
+    def get_model(self, name: str) -> TransformerSpec:
+        """The model saved under that name."""
+        ...
+
+    def get_cluster(self, name: str) -> Cluster:
+        """The cluster saved under that name."""
+        ...
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        """The profile saved last under that name."""
+        ...
+
+
+class Store(Names, Protocol):
     """Sweeps, trials, their outcomes and events; models and clusters by name.
 
     Every method is one transaction and may be called from any thread. Writes that a worker makes for a sweep
@@ -206,10 +222,6 @@ class Store(Protocol):
         """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
         ...
 
-    def get_model(self, name: str) -> TransformerSpec:
-        """The model saved under that name."""
-        ...
-
     def list_models(self) -> Sequence[TransformerSpec]:
         """By name."""
         ...
@@ -218,20 +230,12 @@ class Store(Protocol):
         """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
         ...
 
-    def get_cluster(self, name: str) -> Cluster:
-        """The cluster saved under that name."""
-        ...
-
     def list_clusters(self) -> Sequence[Cluster]:
         """By name."""
         ...
 
     def save_profile(self, profile: DeviceProfile) -> None:
         """Store under its name, in the place of an older one of that name: a machine is what it was last measured."""
-        ...
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        """The profile saved last under that name."""
         ...
 
     def list_profiles(self) -> Sequence[DeviceProfile]:

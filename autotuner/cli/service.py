@@ -13,6 +13,10 @@ from fastapi import FastAPI
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.cli.signals import terminable
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.errors import NotFound
 from autotuner.settings import Settings
 
 __all__ = ["migrate_if_embedded", "service_in_process"]
@@ -51,9 +55,20 @@ def _application(settings: Settings, *, keep: bool) -> App:
     if keep:
         migrate_if_embedded(settings)
         return build(settings)
-    from autotuner.store.sql import memory_store
+    return build(settings, names=_NoNames())
 
-    return build(settings, store=memory_store())
+
+class _NoNames:
+    """Nothing is stored under any name: what is in the catalog is all there is."""
+
+    def get_model(self, name: str) -> TransformerSpec:
+        raise NotFound("model", name)
+
+    def get_cluster(self, name: str) -> Cluster:
+        raise NotFound("cluster", name)
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        raise NotFound("profile", name)
 
 
 class _InProcess(httpx.BaseTransport):

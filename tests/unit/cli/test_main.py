@@ -52,8 +52,8 @@ def test_help_imports_neither_the_service_nor_the_sampler_nor_the_store() -> Non
     assert imported_by("predict", "--help") & heavy == set()
 
 
-def test_a_prediction_imports_no_server_and_no_sampler() -> None:
-    assert imported_by("predict", *JOB) & {"optuna", "uvicorn"} == set()
+def test_a_prediction_imports_no_server_no_sampler_and_no_database() -> None:
+    assert imported_by("predict", *JOB) & {"alembic", "optuna", "sqlalchemy", "uvicorn"} == set()
 
 
 def test_an_address_without_a_scheme_is_refused_with_one_that_has_it(cli: CommandLine) -> None:
