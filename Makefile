@@ -6,6 +6,9 @@ READY  := $(VENV)/.ready
 CORES  ?= $(shell $(PYTHON) -c "import os; print(min(len(os.sched_getaffinity(0)), 4))")
 PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 
+# Where this is set, each of the hundreds of processes that the tests start would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup browser demo test oracle properties check format serve migrate revision container bench clean
 
@@ -35,7 +38,7 @@ test: setup browser  ## Run the tests: a process per core (CORES=2), then those 
 	@echo "== what must be alone on the machine"
 	$(BIN)/pytest -m "alone and not oracle" --ignore tests/oracle --durations 10
 
-oracle: setup  ## Train every option and every pair of options beside one process; takes a quarter of an hour.
+oracle: setup  ## Train every option and every pair of options beside one process; takes a quarter of an hour on two cores.
 	$(PYTEST) -m oracle --timeout 600 tests/oracle tests/trials
 
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.

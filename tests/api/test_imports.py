@@ -13,7 +13,9 @@ opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 import api.main
 
-print("\\n".join(path for path in opened if {package!r} in path and not path.endswith((".py", ".pyc"))))
+for path in opened:
+    if {package!r} in path and not path.endswith((".py", ".pyc")):
+        print(path)
 """
 
 
