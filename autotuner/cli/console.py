@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["console", "plain_table", "print_json"]
+__all__ = ["console", "plain_table", "print_json", "status"]
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -33,6 +36,13 @@ def console() -> Console:
 def print_json(document: Any) -> None:
     """The document on standard output, for programs."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """A moving line on standard error, where that is a terminal; what it says is exchanged by the function given."""
+    with Console(stderr=True, markup=False, highlight=False).status(escape(text)) as line:
+        yield lambda other: line.update(escape(other))
 
 
 def plain_table(*columns: str) -> Table:

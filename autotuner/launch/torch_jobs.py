@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from threading import Timer
+from typing import TextIO
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest
@@ -25,39 +29,68 @@ _GEMM_TIMEOUT_S = 45.0
 _EXIT_REFUSED = 2
 
 
-def ask_torch(module: str, question: str, *, timeout_s: float) -> str:
+def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callable[[str], None] = lambda _: None) -> str:
     """The last line that ``python -m module`` prints when it is given the question on its standard input.
+
+    ``progress`` hears each line of its standard error as it comes; the last of them says why it broke, if it did.
 
     Raises:
         InvalidInput: The process refused the question, or torch is not installed.
         AutotunerError: It broke, or took too long.
     """
-    command = [sys.executable, "-m", module]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            command, input=question, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
-        )
-    except subprocess.TimeoutExpired as error:
-        raise AutotunerError(f"{module} had no answer after {timeout_s:.0f} s") from error
-    if done.returncode == 0:
-        return done.stdout.splitlines()[-1]
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as answered:
+        asked.write(question)
+        asked.seek(0)
+        status, last = _followed(module, asked, answered, timeout_s, progress)
+        answered.seek(0)
+        if status == 0:
+            return answered.read().splitlines()[-1]
     if "No module named 'torch'" in last:
         raise InvalidInput("torch", None, "is not installed here; see the extra `trials` of pyproject.toml")
-    if done.returncode == _EXIT_REFUSED:
+    if status == _EXIT_REFUSED:
         raise InvalidInput(module, "as given", last)
     raise AutotunerError(f"{module} failed: {last}")
 
 
-def dry_run(request: DryRunRequest) -> DryRun:
-    """What the ranks of a layout would hold and compute at full size.
+def _followed(
+    module: str, asked: TextIO, answered: TextIO, timeout_s: float, progress: Callable[[str], None]
+) -> tuple[int, str]:
+    """The exit status of the module, and the last that it said on standard error."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=asked,
+        stdout=answered,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    limit = Timer(timeout_s, process.kill)
+    limit.start()
+    last = "it said nothing"
+    with process:
+        try:
+            for line in filter(str.strip, process.stderr or ()):
+                last = line.strip()
+                progress(last)
+            status = process.wait()
+            is_late = not limit.is_alive()
+        finally:
+            limit.cancel()
+            process.kill()
+    if is_late:
+        raise AutotunerError(f"{module} had no answer after {timeout_s:.0f} s")
+    return status, last
+
+
+def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
+    """What the ranks of a layout would hold and compute at full size; ``progress`` hears how far it is.
 
     Raises:
         InvalidInput: torch is missing.
         AutotunerError: The run broke.
     """
-    return loads(DryRun, ask_torch("trials.dry_run.dry_run", dumps(request), timeout_s=_DRY_RUN_TIMEOUT_S))
+    question = dumps(request)
+    return loads(DryRun, ask_torch("trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress))
 
 
 def profile_of(cluster: Cluster, *, name: str, measured_at: float, quick: bool = False) -> DeviceProfile:

@@ -75,13 +75,19 @@ class Allocations:
             yield
 
     @contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """Where what is allocated lies in a memory that is not counted, for all of its life."""
-        before, self.now = self.now, _ELSEWHERE
+    def within(self, kind: Kind) -> Iterator[None]:
+        """Where what is allocated is of this kind."""
+        before, self.now = self.now, kind
         try:
             yield
         finally:
             self.now = before
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Where what is allocated lies in a memory that is not counted, for all of its life."""
+        with self.within(_ELSEWHERE):
+            yield
 
     def peak(self) -> HeldBytes:
         """What was held when most was, by kind."""

@@ -10,22 +10,24 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
 from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.context.plan import context_part
-from trials.distributed.mesh import Grid
+from trials.distributed.data.flat_buckets import BucketShard
+from trials.distributed.mesh import Grid, local_part
 from trials.distributed.parallelize import parallel_stages
 from trials.dry_run.extrapolate import Extrapolation
 from trials.dry_run.fake_ranks import answer_reducers, fake_ranks, without_values
@@ -37,6 +39,7 @@ from trials.runtime.parent_death import die_with_parent
 from trials.runtime.stdio import serve_one
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
+from trials.training.optimizer import ShardedAdamW
 from trials.training.step import Step
 
 __all__ = ["dry_run", "run_rank"]
@@ -45,14 +48,21 @@ _DEVICE = torch.device("cpu")
 """Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
 
 
-def dry_run(request: DryRunRequest) -> DryRun:
-    """What the ranks hold and compute, found by a process of its own: torch remembers groups and meshes."""
+def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
+    """What the ranks hold and compute, each run by a process of its own: torch remembers groups and meshes.
+
+    ``progress`` hears how many of the runs are done.
+    """
     spec, notes = _runnable(request.spec)
     extrapolation = Extrapolation.of(spec, exact=request.exact)
     specs, weights = extrapolation.specs(), extrapolation.weights()
     tasks = [(smaller, rank) for rank in request.ranks for smaller in specs]
     with ThreadPoolExecutor(min(_num_cores(), len(tasks))) as waiting:
-        answers = list(waiting.map(_in_fork, tasks))
+        runs = [waiting.submit(_in_fork, task) for task in tasks]
+        progress(f"0 of {len(runs)} runs done")
+        for num_done, _ in enumerate(as_completed(runs), start=1):
+            progress(f"{num_done} of {len(runs)} runs done")
+    answers = [run.result() for run in runs]
     size = len(specs)
     return DryRun(
         ranks=tuple(_combined(answers[at : at + size], weights) for at in range(0, len(answers), size)),
@@ -93,7 +103,12 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
     torch.set_num_threads(1)
     with fake_ranks(rank, spec.layout.world_size):
         grid = Grid(spec.layout, _DEVICE)
-        with without_values(), tracked(on_cpu=spec.device == "cpu") as tracker, _host_apart(spec, tracker):
+        with (
+            without_values(),
+            tracked(on_cpu=spec.device == "cpu") as tracker,
+            _host_apart(spec, tracker),
+            _reduced_gradients(tracker),
+        ):
             _one_step(spec, grid, tracker)
         return RankDryRun(rank=rank, held=tracker.allocations.peak(), counts=tracker.op_counter.counts())
 
@@ -111,6 +126,26 @@ def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _reduced_gradients(tracker: Tracker) -> Iterator[None]:
+    """Where what gradients are copied into, to be reduced and handed to the optimizer, counts as gradients."""
+    start_reduction, take_gradients = BucketShard.start_reduction, ShardedAdamW.take_gradients
+
+    def started(shard: BucketShard) -> None:
+        with tracker.allocations.within("gradients"):
+            start_reduction(shard)
+
+    def taken(optimizer: ShardedAdamW) -> None:
+        with tracker.allocations.within("gradients"):
+            take_gradients(optimizer)
+
+    with (
+        mock.patch.object(BucketShard, "start_reduction", started),
+        mock.patch.object(ShardedAdamW, "take_gradients", taken),
+    ):
+        yield
+
+
 def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
     allocations = tracker.allocations
     allocations.now = "parameters"
@@ -118,6 +153,8 @@ def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
     answer_reducers(stages)
     allocations.now = "optimizer"
     step = build_step(spec, stages, grid, _DEVICE, _GradientFinder(stages, tracker))
+    for parameter in _parameters(stages):  # flat buckets took their place while the optimizer was built
+        allocations.name(local_part(parameter.detach()), "parameters")
     allocations.now = "activations"
     own_batch = _own_batch(spec, grid)
     tracker.start_counting()
@@ -150,12 +187,13 @@ def _finding_gradients(step: Step, stages: Sequence[nn.Module], tracker: Tracker
 
 
 def _name_gradients(stages: Sequence[nn.Module], tracker: Tracker) -> None:
-    for stage in stages:
-        for parameter in stage.parameters():
-            if parameter.grad is not None:
-                gradient = parameter.grad
-                local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-                tracker.allocations.name(local, "gradients")
+    for parameter in _parameters(stages):
+        if parameter.grad is not None:
+            tracker.allocations.name(local_part(parameter.grad), "gradients")
+
+
+def _parameters(stages: Sequence[nn.Module]) -> Iterator[nn.Parameter]:
+    return chain.from_iterable(stage.parameters() for stage in stages)
 
 
 def _own_batch(spec: TrialSpec, grid: Grid) -> Batch:
@@ -219,8 +257,8 @@ def _num_cores() -> int:
 
 
 def main() -> int:
-    """Answer the request on standard input; 2 where it cannot be read."""
-    return serve_one(DryRunRequest, dry_run)
+    """Answer the request on standard input, with progress on standard error; 2 where it cannot be read."""
+    return serve_one(DryRunRequest, partial(dry_run, progress=partial(print, file=sys.stderr, flush=True)))
 
 
 if __name__ == "__main__":

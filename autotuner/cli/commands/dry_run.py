@@ -32,7 +32,7 @@ def dry_run(
     as_json: Json = False,
 ) -> None:
     """Run a layout's own step at full size without values: bytes by part, FLOP and collectives of a rank."""
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import console, print_json, status
     from autotuner.cli.inputs import read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
@@ -44,7 +44,9 @@ def dry_run(
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
-    answer = run(_request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact))
+    request = _request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact)
+    with status("starting torch") as progress:
+        answer = run(request, progress)
     if as_json:
         return print_json({**to_dict(answer), "fullest_rank": answer.fullest.rank})
     console().print(dry_run_view(answer, title=f"{model} on {cluster}, {global_batch} sequences of {seq_len}"))

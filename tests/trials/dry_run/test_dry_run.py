@@ -117,6 +117,33 @@ def test_parameters_and_optimizer_are_the_bytes_of_the_model() -> None:
     assert held.gathered_bytes == 0
 
 
+@pytest.mark.parametrize(("precision", "num_bytes"), [(Precision.FP32, 4), (Precision.BF16, 2)])
+def test_zero_1_splits_the_optimizer_and_neither_parameters_nor_gradients(precision: Precision, num_bytes: int) -> None:
+    spec = wide(zero(2, micro_batch_size=1, precision=precision))
+    held, num_parameters = alone(spec).held, spec.model.num_parameters
+    assert held.parameters_bytes == num_bytes * num_parameters
+    assert held.gradients_bytes == num_bytes * num_parameters  # of two micro-batches, the second one under way
+    # two moments, and a master where the parameters are not fp32
+    optimizer_bytes = (8 if precision == Precision.FP32 else 12) * num_parameters / 2
+    assert held.optimizer_bytes == pytest.approx(optimizer_bytes, rel=1e-3)  # and the counts of steps
+
+
+def test_what_gradients_are_reduced_in_counts_as_gradients() -> None:
+    # one micro-batch of few tokens: most is held while the one bucket is reduced
+    spec = wide(zero(4, micro_batch_size=1))
+    held, num_parameters = alone(spec).held, spec.model.num_parameters
+    # its own, the flat copy, and the shard that is summed
+    assert held.gradients_bytes == 4 * num_parameters * (1 + 1 + 1 / 4)
+    assert held.activations_bytes < 1e4
+
+
+def test_progress_is_told_after_each_run() -> None:
+    told: list[str] = []
+    request = DryRunRequest(spec=wide(zero(2, micro_batch_size=2)), ranks=(0, 1), exact=True)
+    dry_run(request, told.append)
+    assert told == ["0 of 2 runs done", "1 of 2 runs done", "2 of 2 runs done"]
+
+
 def test_flop_are_those_of_the_formula_where_nothing_is_recomputed() -> None:
     spec = wide(cpu_layout(micro_batch_size=4))
     expected = spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step

@@ -20,6 +20,14 @@ def test_the_last_line_is_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ask_torch(name, "question", timeout_s=20.0) == "QUESTION"
 
 
+def test_progress_is_what_it_says_on_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    lines = ("print('1 of 2\\n2 of 2', file=sys.stderr)", "print('done')")
+    name = module(tmp_path, monkeypatch, *lines)
+    assert ask_torch(name, "", timeout_s=20.0, progress=told.append) == "done"
+    assert told == ["1 of 2", "2 of 2"]
+
+
 def test_a_refusal_is_the_callers_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = module(tmp_path, monkeypatch, "sys.stderr.write('too large')", "sys.exit(2)")
     with pytest.raises(InvalidInput, match="too large"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from io import StringIO
 
 import pytest
@@ -48,6 +49,16 @@ def test_what_was_left_out_is_said() -> None:
     assert "4 and 6 layers per stage" in text
     assert "5 and 6 micro-batches" in text
     assert "Nothing was compiled." in text
+
+
+def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
+    with pytest.raises(SystemExit) as ended:
+        main(["dry-run", *job, "--layout", "zero2 mb1 fp32", "--json"])
+    assert not ended.value.code
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["fullest_rank"] == 0
+    assert printed.err == ""  # progress is for terminals
 
 
 @pytest.mark.parametrize(
