@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import typer
 
 from autotuner.cli.main import app
 from autotuner.domain.layouts.layout import OPTIONS
@@ -21,6 +24,22 @@ def test_every_command_is_documented() -> None:
     text = (ROOT / "README.md").read_text() + (ROOT / "docs/operations.md").read_text()
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     assert [name for name in names if f"autotuner {name}" not in text] == []
+
+
+def test_every_option_in_a_command_of_the_guide_exists() -> None:
+    commands = typer.main.get_group(app).commands
+    text = (ROOT / "docs/guide.md").read_text().replace("\\\n", " ")
+    calls = re.findall(r"^autotuner ([\w-]+)(.*)$", text, re.MULTILINE)
+    assert len(calls) >= 6
+    for name, arguments in calls:
+        known = {flag for parameter in commands[name].params for flag in parameter.opts}
+        assert set(re.findall(r"--[a-z][\w-]*", arguments)) <= known, name
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text())
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
 
 
 def test_every_make_target_is_explained_by_make_help() -> None:
