@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.cli.console import console, plain_table
+from autotuner.cli.console import console, plain_table, status
 
 
 def widest_line(capsys: pytest.CaptureFixture[str]) -> int:
@@ -21,3 +21,20 @@ def test_what_is_piped_keeps_to_the_columns_that_the_environment_names(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert widest_line(capsys) == 72
+
+
+def test_a_status_is_seen_on_a_terminal_with_its_brackets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    with status("starting") as say:
+        say("[1] of 2 runs done")
+    printed = capsys.readouterr()
+    assert "[1] of 2 runs done" in printed.err
+    assert printed.out == ""
+
+
+def test_a_status_is_not_seen_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with status("starting") as say:
+        say("1 of 2 runs done")
+    assert "".join(capsys.readouterr()) == ""
