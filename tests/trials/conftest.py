@@ -32,7 +32,7 @@ def forks() -> Iterator[Forks]:
     starter.close()
 
 
-@pytest.fixture(params=["zygote", "torchrun"])
+@pytest.fixture(params=["zygote", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> LocalLauncher:
     """A launcher with each way to start ranks; its files lie in ``tmp_path / "work"``."""
     return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else Torchrun())
