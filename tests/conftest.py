@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -22,6 +25,26 @@ hypothesis.settings.register_profile("autotuner", derandomize=True, max_examples
 # `make properties` looks for new counterexamples; derandomize is said because hypothesis sets it wherever CI is set
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=1000, print_blob=True, **UNTIMED)
 hypothesis.settings.load_profile("autotuner")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder() -> Iterator[None]:
+    """A temporary folder for each of several processes of tests, and so locks of devices of its own.
+
+    With one for all, a trial of one waits for the whole sweep of another: who asks for a lock now and then seldom meets
+    the moment in which it is free. What compiling leaves is shared as it was.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+    with tempfile.TemporaryDirectory(prefix="autotuner-tests-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL gives up root and must get through
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", folder)
+            patch.setenv("TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(compiled)))
+            patch.setattr(tempfile, "tempdir", folder)
+            yield
 
 
 @pytest.fixture(scope="session")
