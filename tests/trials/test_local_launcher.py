@@ -52,7 +52,7 @@ def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_
     forks.close()
 
 
-@pytest.mark.parametrize("starter", ["zygote.Forks", "torchrun.Torchrun"])
+@pytest.mark.parametrize("starter", ["zygote.Forks", pytest.param("torchrun.Torchrun", marks=pytest.mark.oracle)])
 def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
     module, name = starter.split(".")

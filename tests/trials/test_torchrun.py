@@ -36,6 +36,7 @@ def measured(spec: TrialSpec, folder: Path, *launcher: str) -> Measurement:
     return wire.from_dict(Measurement, last)
 
 
+@pytest.mark.oracle
 def test_torchrun_ranks_train_as_one_process_does(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "together").mkdir()
