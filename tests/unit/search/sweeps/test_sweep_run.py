@@ -149,17 +149,28 @@ def test_a_watchers_own_error_ends_the_sweep_as_an_error_and_no_trial_as_dead() 
 
 
 def test_a_trial_that_a_budget_ends_says_so() -> None:
+    class HeldClock(RealClock):
+        """Time that passes only while the trial runs, however long planning takes."""
+
+        time = 1000.0
+
+        def now(self) -> float:
+            return self.time
+
+    clock, store = HeldClock(), memory_store()
+
     class Slow(FakeLauncher):
         def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
             while not (stopped := watcher.stop_requested()):
-                time.sleep(0.01)
+                clock.time += 1.0
             self.specs.append(spec)
             return stopped
 
-    request = sweep_request(budget=Budget(num_trials=4, wall_clock_s=0.2, min_gain=0))
-    store, ended = swept(request, Slow())
-    (trial,) = store.list_trials(ended.id)[0]
-    assert ended.stop_reason == StopReason.TIME_BUDGET
+    request = sweep_request(budget=Budget(num_trials=4, wall_clock_s=10.0, min_gain=0))
+    sweep_id = store.create_sweep(request, now=clock.now())[0].id
+    Worker(store, Slow(), clock, owner="one", lease_s=15.0).run_once()
+    (trial,) = store.list_trials(sweep_id)[0]
+    assert store.get_sweep(sweep_id).stop_reason == StopReason.TIME_BUDGET
     assert trial.state == TrialState.CANCELLED
     assert trial.stopped is not None
     assert trial.stopped.reason == "budget"
