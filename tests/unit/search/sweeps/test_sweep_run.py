@@ -184,11 +184,11 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
     class Thinking(FakeLauncher):
         def capacity(self, cluster: Cluster) -> int:
             for _ in range(6):
-                time.sleep(0.25)
-                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=time.time(), lease_s=0.5)]))
+                time.sleep(0.5)
+                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=time.time(), lease_s=2.0)]))
             return super().capacity(cluster)
 
-    Worker(store, Thinking(), RealClock(), owner="one", lease_s=0.5).run_once()
+    Worker(store, Thinking(), RealClock(), owner="one", lease_s=2.0).run_once()
     assert not stolen
     assert store.get_sweep(sweep_id).state == SweepState.COMPLETE
 
