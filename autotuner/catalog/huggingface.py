@@ -149,17 +149,25 @@ def _gpt_neox(config: _Config, name: str) -> TransformerSpec:
     return _decoder(config, name, gated_mlp=False, norm="layernorm", attention_bias=bias, mlp_bias=True)
 
 
+def _deepseek_v2(config: _Config, name: str) -> TransformerSpec:
+    return _deepseek(config, name, router_bias=False)
+
+
 def _deepseek_v3(config: _Config, name: str) -> TransformerSpec:
+    return _deepseek(config, name, router_bias=True)
+
+
+def _deepseek(config: _Config, name: str, *, router_bias: bool) -> TransformerSpec:
     experts = MixtureOfExperts(
         num_experts=config.integer("n_routed_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
         expert_ffn_size=config.integer("moe_intermediate_size"),
         num_shared_experts=config.count("n_shared_experts", 0),
         num_dense_layers=config.count("first_k_dense_replace", 0),
-        router_bias=True,
+        router_bias=router_bias,
     )
     latent = LatentAttention(
-        query_rank=config.integer("q_lora_rank"),
+        query_rank=config.count("q_lora_rank", 0) or None,
         key_value_rank=config.integer("kv_lora_rank"),
         rope_head_dim=config.integer("qk_rope_head_dim"),
         value_head_dim=config.integer("v_head_dim"),
@@ -177,6 +185,7 @@ _READERS: dict[str, Callable[[_Config, str], TransformerSpec]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "mixtral": _mixtral,
+    "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
 }
 

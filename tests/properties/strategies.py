@@ -73,7 +73,7 @@ experts = st.builds(
 
 latents = st.builds(
     LatentAttention,
-    query_rank=st.just(24),
+    query_rank=st.sampled_from([None, 24]),
     key_value_rank=st.just(16),
     rope_head_dim=st.just(8),
     value_head_dim=st.sampled_from([16, 32]),

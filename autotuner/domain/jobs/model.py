@@ -22,6 +22,9 @@ class MixtureOfExperts:
         num_shared_experts: Experts that see every token.
         num_dense_layers: Leading layers with an ordinary feed-forward block.
         router_bias: The router has a balancing bias per expert (DeepSeek-V3).
+        capacity_factor: An expert takes at most so many times its even share of the tokens, the rest are dropped
+            (Switch Transformer, arXiv 2101.03961, section 2.2); None drops nothing.
+        pads_to_capacity: Experts with fewer tokens are filled up, so that all compute the same shapes.
     """
 
     num_experts: int
@@ -30,10 +33,16 @@ class MixtureOfExperts:
     num_shared_experts: int = 0
     num_dense_layers: int = 0
     router_bias: bool = False
+    capacity_factor: float | None = None
+    pads_to_capacity: bool = False
 
     def __post_init__(self) -> None:
         check.positive(self, "num_experts", "experts_per_token", "expert_ffn_size")
         check.non_negative(self, "num_shared_experts", "num_dense_layers")
+        if self.capacity_factor is not None:
+            check.positive(self, "capacity_factor")
+        elif self.pads_to_capacity:
+            raise InvalidInput("pads_to_capacity", True, "needs a capacity_factor", False)
         if self.experts_per_token > self.num_experts:
             rule = f"must not exceed num_experts ({self.num_experts})"
             raise InvalidInput("experts_per_token", self.experts_per_token, rule, self.num_experts)
@@ -41,15 +50,24 @@ class MixtureOfExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    query_rank: int
+    Attributes:
+        query_rank: Width of a compressed query; None where queries are not compressed (DeepSeek-V2-Lite).
+        key_value_rank: Width of what keys and values are made of.
+        rope_head_dim: Rotary part of a query head, and of the one key that all heads share.
+        value_head_dim: Width of one value head.
+    """
+
+    query_rank: int | None
     key_value_rank: int
     rope_head_dim: int
     value_head_dim: int
 
     def __post_init__(self) -> None:
-        check.positive(self, "query_rank", "key_value_rank", "rope_head_dim", "value_head_dim")
+        check.positive(self, "key_value_rank", "rope_head_dim", "value_head_dim")
+        if self.query_rank is not None:
+            check.positive(self, "query_rank")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +149,8 @@ class TransformerSpec:
         latent = self.latent_attention
         if latent is None:
             return self.hidden_size * (self.query_size + self.key_value_size) + output
-        query = self.hidden_size * latent.query_rank + latent.query_rank * self.query_size
+        rank = latent.query_rank
+        query = (self.hidden_size + self.query_size) * rank if rank else self.hidden_size * self.query_size
         down = self.hidden_size * (latent.key_value_rank + latent.rope_head_dim)
         up = latent.key_value_rank * self.num_heads * (self.head_dim + latent.value_head_dim)
         return query + down + up + output
@@ -226,7 +245,7 @@ class TransformerSpec:
         norms = 2 * self._norm_parameters(self.head_dim) if self.qk_norm else 0
         if self.latent_attention:
             latent = self.latent_attention
-            norms += self._norm_parameters(latent.query_rank) + self._norm_parameters(latent.key_value_rank)
+            norms += self._norm_parameters(latent.query_rank or 0) + self._norm_parameters(latent.key_value_rank)
         return self.attention_matrix_parameters + bias + norms
 
     @property

@@ -233,6 +233,12 @@ TRIAL_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: Precision.BF16.label,
     ),
+    job_rule(
+        "trial-drops-no-tokens",
+        "model.experts",
+        lambda j: j.model.experts is not None and j.model.experts.capacity_factor is not None,
+        lambda j: "each expert of the trial job takes as many tokens as choose it, whatever its capacity",
+    ),
     Rule(
         "trial-compiles-experts-with-their-layer",
         "compiled",

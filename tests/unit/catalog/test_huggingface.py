@@ -40,6 +40,14 @@ def test_qwen3_with_experts_has_its_published_size() -> None:
     assert from_config(config("qwen3_moe"), "qwen3-30b-a3b").num_parameters == 30_532_122_624
 
 
+def test_deepseek_v2_lite_does_not_compress_its_queries_and_has_its_published_size() -> None:
+    # DeepSeek-V2-Lite: 15.7 B parameters by its model card
+    lite = from_config(config("deepseek_v2"), "deepseek-v2-lite")
+    assert lite.latent_attention is not None
+    assert lite.latent_attention.query_rank is None
+    assert lite.num_parameters == 15_706_484_224
+
+
 def test_every_readable_type_has_a_fixture() -> None:
     assert {path.stem for path in CONFIGS.glob("*.json")} == set(MODEL_TYPES)
 

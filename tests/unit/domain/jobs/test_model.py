@@ -60,6 +60,12 @@ def test_deepseek_v3_activates_37_billion_parameters() -> None:
     assert round(load_model("deepseek-v3").num_active_matrix_parameters / 1e9) == 37
 
 
+def test_only_experts_of_limited_capacity_are_filled_up_to_it() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64, pads_to_capacity=True)
+    assert caught.value.field == "pads_to_capacity"
+
+
 def test_model_flop_is_six_per_element_and_twelve_lhs_for_attention() -> None:
     spec, seq_len = tiny_model(num_kv_heads=4), 64
     matrices = spec.num_layers * (4 * 64 * 64 + 3 * 64 * 128) + 256 * 64

@@ -258,6 +258,7 @@ TRIAL_CASES = (
         Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
     ),
     Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
+    Case("trial-drops-no-tokens", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
     Case(
         "trial-compiles-experts-with-their-layer",
         on_gpus(4, experts=EXPERTS),
@@ -323,6 +324,7 @@ UNREPAIRED = {
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
     "trial-fills-zero-bubble-rounds",
+    "trial-drops-no-tokens",  # the model does, whatever the layout says
     "trial-rotates-pairs",  # it is the model that would have to change
     "trial-attends-without-latents",  # the model has them, whatever the layout says
 }
@@ -342,6 +344,7 @@ def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
         "trial-runs-torch": "stack.name",
+        "trial-drops-no-tokens": "model.experts",
         "trial-attends-without-latents": "model.latent_attention",
         "trial-rotates-pairs": "model.head_dim",
         "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
