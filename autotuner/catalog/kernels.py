@@ -13,11 +13,17 @@ from typing import Any, TypeAlias
 from autotuner.catalog.measured import with_measured
 from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
-from autotuner.domain.layouts.choice import FP8_PRECISIONS, AttentionKernel, Precision
+from autotuner.domain.layouts.choice import NARROW_PRECISIONS, AttentionKernel, Precision
 
 __all__ = ["kernels_for"]
 
-_OPERAND_BYTES = {Precision.FP32: 4, Precision.BF16: 2, Precision.FP8: 1, Precision.FP8_EMULATED: 2}
+_OPERAND_BYTES = {
+    Precision.FP32: 4,
+    Precision.BF16: 2,
+    Precision.FP8: 1,
+    Precision.FP8_EMULATED: 2,
+    Precision.NVFP4: 0.5,
+}
 
 _ROUND_TRIP_BYTES = 2 + (2 + 1) + (1 + 2)
 """Moved per operand element that is rounded to fp8 and widened again, in kernels of their own: read for the largest
@@ -38,9 +44,8 @@ def kernels_for(accelerator: Accelerator) -> KernelLaws:
 
 
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
-    """That of the attention core: training in fp8 keeps it in bf16 where the hardware has that."""
-    in_fp8 = precision in FP8_PRECISIONS
-    keeps_bf16 = in_fp8 and Precision.BF16 in accelerator.precisions
+    """That of the attention core: training in fp8 or below keeps it in bf16 where the hardware has that."""
+    keeps_bf16 = precision in NARROW_PRECISIONS and Precision.BF16 in accelerator.precisions
     return Precision.BF16 if keeps_bf16 else precision
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput, NotFound
 
@@ -92,6 +92,8 @@ def load_accelerator(name: str) -> Accelerator:
         sustained_share=facts["sustained_share"].value,
         kernel_launch_s=facts["kernel_launch_s"].value,
         attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
+        fp4_flop_per_s=float(facts["fp4_flop_per_s"].value),
+        fp8_recipes=tuple(Fp8Recipe.from_label(recipe) for recipe in facts["fp8_recipes"].value),
     )
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.choice import Precision, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Kind
 from autotuner.domain.wire import from_dict
@@ -52,6 +52,8 @@ def read_layout(text: str) -> dict[str, Any]:
             if name in fields:
                 raise InvalidInput("layout", word, f"says {name} again")
             fields[name] = value
+    if "fp8_recipe" in fields:  # a recipe says that there is something to scale
+        fields.setdefault("precision", Precision.FP8.label)
     return fields
 
 

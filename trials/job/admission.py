@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
 from autotuner.domain.runs.trial import TrialSpec
 from trials.runtime.rank import RankInfo
@@ -35,9 +35,11 @@ def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
         fp32_flop_per_s=1.0,
         bf16_flop_per_s=1.0,
         fp8_flop_per_s=0.0 if spec.device == "cpu" else 1.0,
+        fp4_flop_per_s=0.0 if spec.device == "cpu" else 1.0,
         peak_source="",
         power_w=0.0,
         attention_kernels=kernels if spec.device == "cpu" else tuple(AttentionKernel),
+        fp8_recipes=tuple(Fp8Recipe),
     )
     link = Link(name="any", bandwidth_bytes_per_s=1e12, latency_s=0.0, multicast_efficiency=1.0)
     cluster = Cluster(

@@ -36,7 +36,7 @@ def _table(rows: list[dict[str, str]]) -> Any:
 def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
     from autotuner.units import format_bytes, format_rate
 
-    peaks = ("fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
+    peaks = ("fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s")
     return {
         "name": accelerator["name"],
         "memory": format_bytes(accelerator["memory_bytes"]),

@@ -18,7 +18,7 @@ from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
-from autotuner.domain.layouts.choice import FP8_PRECISIONS, Fp8Recipe, Precision
+from autotuner.domain.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
 
@@ -123,7 +123,7 @@ def _products_s(x: LayoutColumns, job: Job, products: list[_Product], *, in_fp8:
     """Seconds of all products of one pass, forward, and backward by gradient."""
     laws = kernels_for(job.cluster.accelerator).gemm
     if not in_fp8 and Precision.BF16 in laws:
-        laws = {precision: laws[Precision.BF16 if precision in FP8_PRECISIONS else precision] for precision in laws}
+        laws = {precision: laws[Precision.BF16 if precision in NARROW_PRECISIONS else precision] for precision in laws}
     sustained = job.cluster.accelerator.sustained_share / job.stack.matrix_slowdown
     total = np.zeros((3, len(x)))
     for rows, law in by_precision(x, laws):

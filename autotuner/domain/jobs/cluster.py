@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotuner.domain import check
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
 __all__ = ["Accelerator", "Cluster", "Link", "MeasuredAttention", "MeasuredGemm"]
@@ -52,11 +52,13 @@ class Accelerator:
 
     Attributes:
         peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
-        fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two; 0 where the format is missing.
+        fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two and ``fp4_flop_per_s``, which is that
+            of nvfp4; 0 where the format is missing.
         sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
             limit the clock.
         kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
         attention_kernels: Implementations that run on it.
+        fp8_recipes: Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all.
         host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
         measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
         measured_attention: What a profile says of attention on this device; empty without one.
@@ -79,12 +81,14 @@ class Accelerator:
     host_bandwidth_bytes_per_s: float = 31.5e9
     measured_gemm: tuple[MeasuredGemm, ...] = ()
     measured_attention: tuple[MeasuredAttention, ...] = ()
+    fp4_flop_per_s: float = 0.0
+    fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
 
     def __post_init__(self) -> None:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
         check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
         check.positive(self, "host_bandwidth_bytes_per_s")
-        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "power_w", "kernel_launch_s")
+        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "power_w", "kernel_launch_s")
         check.positive(self, "sustained_share")
         check.fraction(self, "sustained_share")
         if not self.attention_kernels:
@@ -101,6 +105,8 @@ class Accelerator:
                 return self.fp8_flop_per_s
             case Precision.FP8_EMULATED:
                 return self.bf16_flop_per_s
+            case Precision.NVFP4:
+                return self.fp4_flop_per_s
 
     @property
     def reference_precision(self) -> Precision:

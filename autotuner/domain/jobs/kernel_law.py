@@ -40,8 +40,8 @@ class GemmLaw:
     peak_share: float
     memory_bandwidth_bytes_per_s: float
     num_multiprocessors: int
-    operand_bytes: int
-    product_bytes: int
+    operand_bytes: float
+    product_bytes: float
     prologue: float
     wave_loss: float
     latency_s: float

@@ -10,6 +10,7 @@ from autotuner.errors import InvalidInput
 
 __all__ = [
     "FP8_PRECISIONS",
+    "NARROW_PRECISIONS",
     "AttentionKernel",
     "Choice",
     "CollectiveAlgorithm",
@@ -110,17 +111,24 @@ class Precision(Choice):
     BF16 = 1, "bf16"
     FP8 = 2, "fp8"
     FP8_EMULATED = 3, "fp8_emulated"  # fp8 values multiplied in bf16: shows the losses of fp8, never its speed
+    NVFP4 = 4, "nvfp4"  # 4 bits, an fp8 scale for every 16 values and one per tensor; arXiv 2509.25149
 
 
 FP8_PRECISIONS = (Precision.FP8, Precision.FP8_EMULATED)
 """Formats that round the factors of products to fp8."""
 
+NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
+"""Formats that round the factors of products to 8 bits or fewer."""
+
 
 class Fp8Recipe(Choice):
-    """What shares a scale when values are rounded to fp8."""
+    """What shares a scale when values are rounded to fp8, and when the scale is known."""
 
-    TENSORWISE = 0, "tensorwise"
-    ROWWISE = 1, "rowwise"
+    TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
+    ROWWISE = 1, "rowwise"  # one per row of each factor
+    DELAYED = 2, "delayed"  # one per tensor, of the largest values of earlier steps; arXiv 2209.05433 section 3
+    BLOCKWISE = 3, "blockwise"  # 1 x 128 values, and 128 x 128 of weights; arXiv 2412.19437 section 3.3.2
+    MXFP8 = 4, "mxfp8"  # 32 values share a power of two, which the tensor cores apply; arXiv 2310.10537
 
 
 class ContextExchange(Choice):

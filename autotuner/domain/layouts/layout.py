@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotuner.domain import check
 from autotuner.domain.layouts.choice import (
-    FP8_PRECISIONS,
+    NARROW_PRECISIONS,
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveProtocol,
@@ -158,7 +158,7 @@ class Layout:
         enters=CostPart.MATRIX_PRODUCTS,
         always_said=True,
         is_number_format=True,
-        changes_mathematics=FP8_PRECISIONS,
+        changes_mathematics=NARROW_PRECISIONS,
     )
     fused_norm: bool = option(
         True,

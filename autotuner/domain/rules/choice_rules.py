@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
+    NARROW_PRECISIONS,
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveProtocol,
@@ -31,13 +32,26 @@ _BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 """Levels that shard gradients, each layer's as they come."""
 
 _FP8_BLOCK = 16
-"""Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``)."""
+"""Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``); nvfp4 scales that many at once."""
+
+_MXFP8_BLOCK = 32
+"""Values that share a scale in mxfp8, of which both dims are multiples (Transformer Engine 2.15)."""
 
 
-def _splits_fp8_blocks(x: Layout, job: Job) -> bool:
+def _block(x: Layout) -> int:
+    """What the dims of a product's factors are multiples of."""
+    return _FP8_BLOCK + (_MXFP8_BLOCK - _FP8_BLOCK) * (x.fp8_recipe == Fp8Recipe.MXFP8)
+
+
+def _splits_blocks(x: Layout, job: Job) -> bool:
     """Whether a tensor rank's share of a matrix is no whole number of blocks."""
-    model, block = job.model, _FP8_BLOCK * x.tensor_parallel_degree
+    model, block = job.model, _block(x) * x.tensor_parallel_degree
     return (model.ffn_size % block != 0) | (model.query_size % block != 0) | (_kv_size(job) % block != 0)
+
+
+def _format(x: Layout) -> str:
+    """The format of the products' factors, by the name that people call it."""
+    return str(x.fp8_recipe if x.fp8_recipe == Fp8Recipe.MXFP8 else x.precision)
 
 
 def _kv_size(job: Job) -> int:
@@ -139,10 +153,11 @@ CHOICE_RULES: tuple[Rule, ...] = (
         "fp8-block-shape",
         "precision",
         lambda x, j: (
-            any_of(x.precision, FP8_PRECISIONS) & ((j.model.hidden_size % _FP8_BLOCK != 0) | _splits_fp8_blocks(x, j))
+            any_of(x.precision, NARROW_PRECISIONS) & ((j.model.hidden_size % _block(x) != 0) | _splits_blocks(x, j))
         ),
         lambda x, j: (
-            f"fp8 multiplies blocks of 16; hidden {j.model.hidden_size}, or on each of {x.tensor_parallel_degree} "
+            f"{_format(x)} multiplies blocks of {_block(x)}; hidden {j.model.hidden_size}, or on each of "
+            f"{x.tensor_parallel_degree} "
             f"tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or kv {_kv_size(j)}, is no multiple"
         ),
         lambda x, j: Precision.BF16.label,
@@ -151,12 +166,12 @@ CHOICE_RULES: tuple[Rule, ...] = (
         "fp8-token-blocks",
         "precision",
         lambda x, j: (
-            (x.precision == Precision.FP8)
-            & (x.micro_batch_size * j.workload.seq_len % (_FP8_BLOCK * x.context_parallel_degree) != 0)
+            any_of(x.precision, (Precision.FP8, Precision.NVFP4))
+            & (x.micro_batch_size * j.workload.seq_len % (_block(x) * x.context_parallel_degree) != 0)
         ),
         lambda x, j: (
-            f"fp8 sums a weight's gradient over blocks of 16 tokens; {x.micro_batch_size} sequence(s) of "
-            f"{j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+            f"{_format(x)} sums a weight's gradient over blocks of {_block(x)} tokens; {x.micro_batch_size} "
+            f"sequence(s) of {j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
         ),
         lambda x, j: Precision.BF16.label,
     ),
@@ -167,6 +182,17 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: f"{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
         lambda x, j: Fp8Recipe.TENSORWISE.label,
         is_idle=True,
+    ),
+    Rule(
+        "recipe-on-hardware",
+        "fp8_recipe",
+        lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, j.cluster.accelerator.fp8_recipes) == 0),
+        lambda x, j: (
+            f"{j.cluster.accelerator.name} multiplies fp8 scaled {_labels(j.cluster.accelerator.fp8_recipes)}, "
+            f"not {x.fp8_recipe}"
+        ),
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        is_of_hardware=True,
     ),
     Rule(
         "gathered-logits-need-tensor-ranks",

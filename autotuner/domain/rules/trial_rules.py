@@ -9,6 +9,7 @@ from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
+    Fp8Recipe,
     PipelineSchedule,
     Precision,
     Recompute,
@@ -26,6 +27,9 @@ _FOREIGN_KERNELS = (AttentionKernel.FUSED_SOFTMAX, AttentionKernel.FLASH_1, Atte
 
 _WHOLE_KERNELS = (AttentionKernel.CUDNN, AttentionKernel.FLEX)
 """Kernels of PyTorch whose log-sum-exp the trial job does not read."""
+
+_FOREIGN_RECIPES = (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
+"""Ways to scale fp8 for which the trial job has no linear module (torchao's float8 training has the other two)."""
 
 _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
@@ -238,6 +242,23 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "model.experts",
         lambda j: j.model.experts is not None and j.model.experts.capacity_factor is not None,
         lambda j: "each expert of the trial job takes as many tokens as choose it, whatever its capacity",
+    ),
+    Rule(
+        "trial-scales-fp8",
+        "fp8_recipe",
+        lambda x, j: any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, _FOREIGN_RECIPES),
+        lambda x, j: (
+            "the trial job rounds to fp8 with torchao's float8 linear modules, which scale tensorwise or rowwise, and "
+            f"not {x.fp8_recipe}"
+        ),
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "trial-multiplies-8-bits-or-more",
+        "precision",
+        lambda x, j: x.precision == Precision.NVFP4,
+        lambda x, j: "the trial job has no linear module that multiplies in nvfp4; predict it, and try fp8",
+        lambda x, j: Precision.FP8.label,
     ),
     Rule(
         "trial-compiles-experts-with-their-layer",

@@ -67,7 +67,7 @@ def linears(layer: nn.Module) -> dict[str, nn.Linear]:
     return {name: module for name, module in layer.named_modules() if isinstance(module, nn.Linear)}
 
 
-@pytest.mark.parametrize("recipe", Fp8Recipe, ids=str)
+@pytest.mark.parametrize("recipe", [Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE], ids=str)
 def test_every_product_of_a_layer_rounds_its_factors(recipe: Fp8Recipe) -> None:
     exact, rounded = decoder(tiny_model()).layers["0"], decoder(tiny_model()).layers["0"]
     use_fp8(rounded, cpu_layout(precision=EMULATED, fp8_recipe=recipe))

@@ -54,6 +54,7 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
                 "fp8_recipe": "rowwise",
             },
         ),
+        ("mxfp8", {"precision": "fp8", "fp8_recipe": "mxfp8"}),
         (
             "pp2 v2 dualpipev flex",
             {

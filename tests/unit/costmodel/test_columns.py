@@ -99,4 +99,4 @@ def test_an_empty_table_has_no_distinct_rows() -> None:
 
 def test_activations_are_as_wide_as_the_format_they_are_stored_in() -> None:
     columns = LayoutColumns.from_layouts([Layout(precision=precision) for precision in Precision])
-    assert columns.element_bytes.tolist() == [4.0, 2.0, 2.0, 2.0]
+    assert columns.element_bytes.tolist() == [4.0, 2.0, 2.0, 2.0, 2.0]

@@ -40,14 +40,15 @@ def test_hardware_without_a_format_does_not_offer_it() -> None:
         Precision.BF16,
         Precision.FP8_EMULATED,
     )
-    assert h100().precisions == tuple(Precision)
+    assert h100().precisions == tuple(p for p in Precision if p != Precision.NVFP4)
 
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_each_format_has_its_own_peak(precision: Precision) -> None:
     peaks = {Precision.FP32: 67e12, Precision.BF16: 989.4e12, Precision.FP8: 1978.9e12}
     peaks[Precision.FP8_EMULATED] = peaks[Precision.BF16]  # what its products are multiplied in
-    assert h100().peak_flop_per_s(precision) == peaks[precision]
+    peaks[Precision.NVFP4] = 9000e12
+    assert h100(fp4_flop_per_s=9000e12).peak_flop_per_s(precision) == peaks[precision]
 
 
 @pytest.mark.parametrize(

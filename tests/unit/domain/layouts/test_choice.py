@@ -52,8 +52,8 @@ def test_shard_levels_are_ordered_by_what_they_split() -> None:
 def test_integers_in_stored_layouts_keep_their_meaning() -> None:
     kernels = ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3", "cudnn", "flex")
     assert AttentionKernel.labels() == kernels
-    assert Precision.labels() == ("fp32", "bf16", "fp8", "fp8_emulated")
+    assert Precision.labels() == ("fp32", "bf16", "fp8", "fp8_emulated", "nvfp4")
     assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev")
-    assert Fp8Recipe.labels() == ("tensorwise", "rowwise")
+    assert Fp8Recipe.labels() == ("tensorwise", "rowwise", "delayed", "blockwise", "mxfp8")
     assert ContextExchange.labels() == ("ring", "all_gather", "all_to_all")
     assert OptimizerKernel.labels() == ("fused", "foreach")

@@ -81,11 +81,11 @@ def test_equal_layouts_are_one_key() -> None:
     assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2
 
 
-def test_fp8_changes_the_mathematics_and_no_other_option_does() -> None:
+def test_formats_of_8_bits_and_fewer_change_the_mathematics_and_no_other_option_does() -> None:
     changing = {
         (name, value) for name, one in OPTIONS.items() for value in one.values if _with(name, value).changes_mathematics
     }
-    assert changing == {("precision", Precision.FP8), ("precision", Precision.FP8_EMULATED)}
+    assert changing == {("precision", one) for one in (Precision.FP8, Precision.FP8_EMULATED, Precision.NVFP4)}
 
 
 def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:

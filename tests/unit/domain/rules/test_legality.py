@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
 from autotuner.domain.jobs.stack import Stack
@@ -141,6 +142,11 @@ CASES = (
     Case("fp8-block-shape", on_gpus(2, head_dim=8), Layout(tensor_parallel_degree=2, precision=Precision.FP8)),
     Case("fp8-token-blocks", on_gpus(1, seq_len=24), Layout(precision=Precision.FP8)),
     Case("recipe-needs-fp8", on_gpus(1), Layout(fp8_recipe=Fp8Recipe.ROWWISE)),
+    Case(
+        "recipe-on-hardware",
+        on_accelerator(fp8_recipes=(Fp8Recipe.TENSORWISE,)),
+        Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8),
+    ),
     Case("gathered-logits-need-tensor-ranks", on_gpus(1), Layout(loss_parallel=False)),
     Case("async-tensor-parallel-needs", on_gpus(2), Layout(tensor_parallel_degree=2, async_tensor_parallel=True)),
     Case(
@@ -259,6 +265,16 @@ TRIAL_CASES = (
     ),
     Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
     Case("trial-drops-no-tokens", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
+    Case(
+        "trial-scales-fp8",
+        on_gpus(1),
+        Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.DELAYED),
+    ),
+    Case(
+        "trial-multiplies-8-bits-or-more",
+        on_accelerator(fp4_flop_per_s=9000e12),
+        Layout(precision=Precision.NVFP4),
+    ),
     Case(
         "trial-compiles-experts-with-their-layer",
         on_gpus(4, experts=EXPERTS),
@@ -453,3 +469,36 @@ def test_a_sequence_longer_than_the_learned_positions_is_no_job() -> None:
     with pytest.raises(InvalidInput, match="learned positions") as refusal:
         on_gpus(1, seq_len=64, num_learned_positions=32)
     assert (refusal.value.field, refusal.value.nearest) == ("workload.seq_len", 32)
+
+
+def test_blocks_of_mxfp8_are_twice_as_long_as_those_of_other_formats() -> None:
+    rows = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.TENSORWISE)
+    blocks = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
+    job = replace(on_accelerator(fp8_recipes=tuple(Fp8Recipe)), model=tiny_model(ffn_size=144))
+    assert reasons(rows, job) == ()
+    (reason,) = reasons(blocks, job)
+    assert reason.rule == "fp8-block-shape"
+    assert "mxfp8 multiplies blocks of 32" in reason.message
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "recipe", "runs"),
+    [
+        ("l40s", Fp8Recipe.DELAYED, True),
+        ("l40s", Fp8Recipe.BLOCKWISE, False),
+        ("h100", Fp8Recipe.BLOCKWISE, True),
+        ("h100", Fp8Recipe.MXFP8, False),
+        ("b200", Fp8Recipe.MXFP8, True),
+    ],
+)
+def test_devices_have_the_recipes_of_their_generation(accelerator: str, recipe: Fp8Recipe, runs: bool) -> None:
+    job = replace(on_gpus(1), cluster=load_cluster(accelerator))
+    layout = Layout(precision=Precision.FP8, fp8_recipe=recipe)
+    assert ("recipe-on-hardware" not in {reason.rule for reason in reasons(layout, job)}) == runs
+
+
+def test_nvfp4_runs_on_blackwell_alone() -> None:
+    layout = Layout(precision=Precision.NVFP4)
+    hopper, blackwell = (replace(on_gpus(1), cluster=load_cluster(name)) for name in ("h100", "b200"))
+    assert [reason.rule for reason in reasons(layout, hopper)] == ["precision-on-hardware"]
+    assert reasons(layout, blackwell) == ()
