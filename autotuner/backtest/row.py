@@ -158,21 +158,51 @@ def _cluster(row: Row, source: Source) -> Cluster:
     return replace(cluster, inter_node_link=link, oversubscription=source.oversubscription)
 
 
+_DEVICES = (
+    (r"gb300", "gb300"),
+    (r"gb200", "gb200"),
+    (r"b300", "b300"),
+    (r"b200", "b200"),
+    (r"gh200.*144|gh200.*hbm3e", "gh200-144gb"),
+    (r"gh200", "gh200"),
+    (r"h200", "h200"),
+    (r"h800", "h800"),
+    (r"h20", "h20"),
+    (r"h100.*(nvl(?!ink)|94)", "h100-nvl"),
+    (r"h100.*pci", "h100-pcie"),
+    (r"h100.*(96|hbm2e|500 ?w)", "h100-96gb"),
+    (r"h100.*64 ?g", "h100-64gb"),
+    (r"h100", "h100-sxm"),
+    (r"a800", "a800"),
+    (r"a100.*40 ?g", "a100-40gb"),
+    (r"a100.*64 ?g", "a100-64gb"),
+    (r"a100", "a100-80gb"),
+    (r"l40s", "l40s"),
+    (r"v100", "v100"),
+    (r"mi355", "mi355x"),
+    (r"mi350", "mi350x"),
+    (r"mi325", "mi325x"),
+    (r"mi300", "mi300x"),
+    (r"mi250", "mi250x"),
+    (r"4090", "rtx-4090"),
+    (r"5090", "rtx-5090"),
+    (r"pro ?6000", "rtx-pro-6000"),
+    (r"a10(g|$| )", "a10"),
+)
+"""What a table's name of a GPU holds, letters small and all between words a blank; the first that is found counts."""
+
+
 def _accelerator(text: str) -> str:
-    """The catalog's name for what a table calls a GPU: ``A100-SXM4-80GB``, ``H100-80GB-SXM``."""
+    """The catalog's name for what a table calls a GPU: ``A100-SXM4-80GB``, ``H100-96GB-HBM2e-500W``."""
     name = text.lower().strip().strip("?")
     try:
         return load_accelerator(name).name
     except NotFound as unknown:
-        found = re.search(r"(gh200|gb200|b200|h200|h100|h800|a100|a800|v100|l40s|mi300x)", name)
-        if found is None:
-            raise UnusableRow(f"no accelerator {text!r} in the catalog") from unknown
-        family = found[1]
-        if family == "a100":
-            return "a100-40gb" if re.search(r"40 ?g", name) else "a100-80gb"
-        if family == "h100":
-            return "h100-pcie" if "pci" in name else "h100-sxm"
-        return load_accelerator(family).name
+        words_of_it = re.sub(r"[^a-z0-9]+", " ", name)
+        for pattern, accelerator in _DEVICES:
+            if re.search(pattern, words_of_it):
+                return accelerator
+        raise UnusableRow(f"no accelerator {text!r} in the catalog") from unknown
 
 
 # ---------------------------------------------------------------- layout
