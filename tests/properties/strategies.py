@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
@@ -134,7 +135,7 @@ stacks = st.builds(
     keeps_receive_buffers=st.booleans(),
     blocks_sends=st.booleans(),
     gathers_logits=st.booleans(),
-    keeps_products=st.booleans(),
+    selective_recompute=st.sampled_from([(policy,) for policy in RecomputePolicy]),
     fills_buckets=st.booleans(),
     widens_context_gradients=st.booleans(),
     overlaps_data_parallel=st.sampled_from([0.0, 0.3, 1.0]),

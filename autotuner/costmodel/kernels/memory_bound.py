@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
+
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.recompute_policy import LayerPart
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision
 
-__all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "stream_rate"]
+__all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "pointwise_shares", "stream_rate"]
 
 BANDWIDTH_EFFICIENCY = 0.85
 """Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
@@ -23,25 +27,47 @@ def stream_rate(job: Job) -> float:
 def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """Forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
 
-    Elements read and written per token: each norm 2 h, each residual sum 3 h, the rotation twice its operand, the
-    activation its inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat
-    (arXiv 2205.05198, section 4.2.2). The stack says how much more than that it moves; compiled, each is one kernel,
-    which is what TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
+    The stack says how much more than ``_pointwise_elements`` it moves; compiled, each is one kernel, which is what
+    TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
     """
-    model, stack, tensor = job.model, job.stack, x.tensor_parallel_degree
-    norms = 2 * (2 + np.where(x.fused_norm | x.compiled, 0.0, stack.unfused_norm_traffic))
-    hidden = (norms + 2 * 3) * model.hidden_size / hidden_split(x)
-    rotated = 2 * (model.query_size + model.key_value_size / 2) / tensor
-    width = model.ffn_size
-    if sparse and model.experts:
-        active = model.experts.experts_per_token + model.experts.num_shared_experts
-        width = active * model.experts.expert_ffn_size
-        hidden = hidden + 4 * model.experts.experts_per_token * model.hidden_size / tensor  # permute and back
-    activated = (3 if model.gated_mlp else 2) * width / tensor
-    moved_bytes = x.element_bytes * tokens_per_pass(x, job) * (hidden + rotated + activated)
-    traffic = np.where(x.compiled, min(1.0, stack.pointwise_traffic), stack.pointwise_traffic)
+    elements = reduce(np.add, _pointwise_elements(x, job, sparse=sparse).values())
+    moved_bytes = x.element_bytes * tokens_per_pass(x, job) * elements
+    traffic = np.where(x.compiled, min(1.0, job.stack.pointwise_traffic), job.stack.pointwise_traffic)
     seconds: Floats = traffic * moved_bytes / stream_rate(job)
     return seconds
+
+
+def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
+    """Share of ``pointwise_s`` that each part of a layer takes."""
+    parts = _pointwise_elements(x, job, sparse=sparse)
+    total = reduce(np.add, parts.values())
+    return {part: elements / total for part, elements in parts.items()}
+
+
+def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
+    """Elements read and written per token by each part of a layer.
+
+    Each norm 2 h, each residual sum 3 h, the rotation twice its operand, the activation its inputs and its output.
+    Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section 4.2.2).
+    """
+    model, tensor = job.model, x.tensor_parallel_degree
+    norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
+    hidden = model.hidden_size / hidden_split(x)
+    parts = {
+        LayerPart.ATTENTION_NORM: norm * hidden,
+        LayerPart.MLP_NORM: norm * hidden,
+        LayerPart.RESIDUAL: 2 * 3 * hidden,
+        LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
+    }
+    inner = 3 if model.gated_mlp else 2
+    if not (sparse and model.experts):
+        return parts | {LayerPart.MLP_ACTIVATION: inner * model.ffn_size / tensor}
+    experts = model.experts
+    active = experts.experts_per_token + experts.num_shared_experts
+    return parts | {
+        LayerPart.EXPERT_ACTIVATION: inner * active * experts.expert_ffn_size / tensor,
+        LayerPart.ROUTING: 4 * experts.experts_per_token * model.hidden_size / tensor,  # permute and back
+    }
 
 
 def lookup_s(x: LayoutColumns, job: Job) -> Floats:

@@ -26,10 +26,10 @@ from autotuner.costmodel.kernels.launch_overhead import host_wait_s, launches_s
 from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.host_offload import copies_s
+from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
 from autotuner.costmodel.layer.work import Work
-from autotuner.costmodel.memory.activations import has_scores
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange, Recompute
+from autotuner.domain.layouts.choice import ContextExchange
 
 __all__ = ["input_work", "layer_work", "output_work"]
 
@@ -63,39 +63,29 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
     host_backward = host_wait_s(job, launching_s, backward + tensor_s)
     forward_s = products.forward_s + attention + pointwise + host
-    again = 1.0 + (x.recompute == Recompute.FULL)  # forward passes, collectives included
-    recompute_s = _recompute_s(x, job, forward_s, attention, pointwise)
+    again_s = recompute_s(x, job, forward_s, products.forward_s, attention, pointwise, sparse=sparse)
     tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s)
     tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s)
     if job.stack.hides_tensor_backward:
         tensor_backward_s = np.maximum(tensor_backward_s - products.weight_gradient_s, 0.0)
     exchange = exchange_times(x, job, attention, attention_backward)
     sent_s = dispatch_s(x, job) if sparse else np.zeros(len(x))
+    core_again = repeats_core(x, job)
     out_s, back_s = copies_s(x, job, forward_s, backward + host_backward, sparse=sparse)
     return Work(
         matrix_s=products.forward_s + products.backward_s,
         attention_s=attention + attention_backward,
         pointwise_s=3 * pointwise,
         host_s=host + host_backward,
-        recompute_s=recompute_s,
+        recompute_s=again_s,
         offload_s=out_s + back_s,
-        tensor_s=again * tensor_forward_s + tensor_backward_s,
-        context_s=again * exchange.forward_s + exchange.backward_s,
-        expert_s=(1.0 + again) * sent_s,
+        tensor_s=(1.0 + collectives_again(x, job)) * tensor_forward_s + tensor_backward_s,
+        context_s=(1.0 + core_again) * exchange.forward_s + exchange.backward_s,
+        expert_s=(2.0 + repeats_routing(x, job)) * sent_s,
         forward_s=forward_s + tensor_forward_s + exchange.forward_s + sent_s + out_s,
         weight_gradient_s=products.weight_gradient_s,
-        backward_s=backward + host_backward + recompute_s,
+        backward_s=backward + host_backward + again_s,
     )
-
-
-def _recompute_s(x: LayoutColumns, job: Job, forward_s: Floats, attention: Floats, pointwise: Floats) -> Floats:
-    """What the backward pass computes again: the whole forward, the attention core, or all but products.
-
-    A stack that keeps products also keeps the output of a fused attention core; an unfused one it computes again.
-    """
-    core = np.where(has_scores(x), attention, 0.0) + pointwise if job.stack.keeps_products else attention
-    selective = np.where(x.recompute == Recompute.SELECTIVE, core, 0.0)
-    return np.where(x.recompute == Recompute.FULL, forward_s, selective)
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.memory.activations import has_scores
+from autotuner.costmodel.layer.recompute import product_share, repeats_core
 from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
@@ -25,7 +25,7 @@ def model_flop_per_step(job: Job) -> float:
 def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
     """Forward FLOP of the whole job that the layout computes again, on the layers that recompute.
 
-    All of theirs, or their attention cores; of these nothing where the stack keeps the outputs of fused ones.
+    All of theirs, or what the stack's selective recomputation repeats of products and attention cores.
     """
     model, seq_len = job.model, job.workload.seq_len
     dense, sparse = _recomputing_layers(x, job)
@@ -34,8 +34,12 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
     num_dense = model.num_layers - model.num_sparse_layers
     all_sparse = model.num_active_layer_matrix_parameters - num_dense * dense_parameters
     layers = 2.0 * (dense * dense_parameters + sparse / max(1, model.num_sparse_layers) * all_sparse) + attention
-    core_again = (x.recompute == Recompute.SELECTIVE) & (has_scores(x) | (not job.stack.keeps_products))
-    total: Floats = job.workload.tokens_per_step * (attention * core_again + layers * (x.recompute == Recompute.FULL))
+    shares = [product_share(job, sparse=kind) for kind in (False, True)]
+    products = dense * shares[0] * dense_parameters
+    products = products + sparse * shares[1] * all_sparse / max(1, model.num_sparse_layers)
+    selective = 2.0 * products + attention * repeats_core(x, job)
+    again = np.where(x.recompute == Recompute.SELECTIVE, selective, layers * (x.recompute == Recompute.FULL))
+    total: Floats = job.workload.tokens_per_step * again
     return total
 
 

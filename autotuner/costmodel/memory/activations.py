@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute
 
-__all__ = ["LayerBytes", "has_scores", "kept_bytes", "layer_saved_bytes", "logits_bytes", "working_bytes"]
+__all__ = ["LayerBytes", "has_scores", "kept_bytes", "logits_bytes", "working_bytes"]
 
 GATHERED_COPIES = 2.0
 """Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.
@@ -47,84 +49,101 @@ class LayerBytes:
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
         """Bytes of a layer of one kind.
 
-        A layer that recomputes in full keeps its input and rebuilds the rest. A selective one drops the scores, where
-        the kernel has them in memory; or, where the stack keeps products, all but those (``_product_elements``).
+        A layer that recomputes in full keeps its input and rebuilds the rest; a selective one drops and keeps what the
+        stack's policies say (``RecomputePolicy``), and rebuilds what it dropped.
         """
-        saved, layer_input = layer_saved_bytes(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
+        parts, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
         selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
+        saved = layer_input + reduce(np.add, parts.values())
         kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved, 0.0)
-        if not selective.any():
-            not_recomputed = saved
-        elif job.stack.keeps_products:
-            not_recomputed = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
-            products = np.minimum(_products_bytes(x, job, sparse=sparse), not_recomputed)
-            kept, rebuilt = np.where(selective, products, kept), np.where(selective, not_recomputed - products, rebuilt)
-        else:
-            not_recomputed = layer_saved_bytes(x, job, sparse=sparse, with_scores=True)
+        if selective.any():
+            chosen = layer_input + _chosen_bytes(x, job, parts)
+            dropped = np.maximum(saved - chosen, 0.0)
+            kept, rebuilt = np.where(selective, saved - dropped, kept), np.where(selective, dropped, rebuilt)
         moved = np.where(x.recompute == Recompute.NONE, saved, np.minimum(layer_input, kept))
-        return cls(kept=kept, rebuilt=rebuilt, not_recomputed=not_recomputed, moved=moved)
+        return cls(kept=kept, rebuilt=rebuilt, not_recomputed=saved, moved=moved)
 
 
-def layer_saved_bytes(x: LayoutColumns, job: Job, *, sparse: bool, with_scores: bool = False) -> Floats:
-    """What one layer saves of one micro-batch, or rebuilds of it when it is recomputed in full.
+def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats]) -> Floats:
+    """What a layer keeps that recomputes selectively, beside its input."""
+    policy = recomputed(job.stack.selective_recompute)
+    chosen = [size for part, size in parts.items() if part not in policy.drops]
+    chosen += [size for part, size in _ends_of_blocks(x, job).items() if part in policy.keeps]
+    if LayerPart.SCORES in policy.drops and LayerPart.CORE in policy.keeps:
+        # a policy by operation knows fused cores; of others it drops the result, too
+        chosen.append(-1.0 * has_scores(x) * parts[LayerPart.CORE])
+    return reduce(np.add, chosen, np.zeros(len(x)))
 
-    Per token, in elements: inputs of both norms and of both blocks, 4 h, repeated on every tensor rank unless sequence
-    parallelism splits them; then, split over the tensor ranks, queries, keys and values, the attention's output, and
-    of the feed-forward block its inner activations: both inputs of the gate, its activation and its product (4 f), or
-    the input and output of GELU (2 f). The math kernel keeps the softmax's output, one per head and pair of tokens,
-    unless selective recomputation drops it. With 2 bytes and f = 4 h that is s b h (8 + 24 / t + 2 a s / (h t)):
+
+def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart, Floats]:
+    """What each part of a layer saves of a micro-batch for a plain backward pass, beside the layer's input.
+
+    Per token, in elements: inputs of both blocks and of the second norm, h each, repeated on every tensor rank unless
+    sequence parallelism splits them; then, split over the tensor ranks, queries, keys and values, the attention's
+    output, and of the feed-forward block its inner activations: both inputs of the gate, its activation and its product
+    (4 f), or the input and output of GELU (2 f). Kernels with scores in memory keep the softmax's output, one per head
+    and pair of tokens. With 2 bytes and f = 4 h that is, with the layer's input, s b h (8 + 24 / t + 2 a s / (h t)):
     equation 2 of arXiv 2205.05198 without its dropout masks. Keys and values gathered from the context ranks are kept
     whole.
-
-    Args:
-        x: Layouts.
-        job: The job.
-        sparse: A layer with experts.
-        with_scores: Scores count even where selective recomputation drops them.
     """
-    model, tensor = job.model, x.tensor_parallel_degree
-    norms = np.where(x.fused_norm | x.compiled, 0, 2 * job.stack.unfused_norm_bytes / x.element_bytes)
-    repeated = (4 + norms) * model.hidden_size / hidden_split(x)
-    per_token = repeated + (_attention_elements(x, job) + _inner_elements(job, 4, 2, sparse=sparse)) / tensor
-    keeps_scores = has_scores(x) & (with_scores | (x.recompute != Recompute.SELECTIVE))
-    scores = keeps_scores * (model.num_heads * float(job.workload.seq_len)) / tensor
-    statistics_bytes = 4 * model.num_heads / tensor  # log-sum-exp of each row, fp32
-    saved: Floats = tokens_per_pass(x, job) * (x.element_bytes * (per_token + scores) + statistics_bytes)
-    return saved
-
-
-def _products_bytes(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
-    """What a layer keeps whose policy saves products of matrices, fused attention's output and collectives.
-
-    Per token, in elements: the layer's input; queries, keys, values and, of a fused kernel, the output; both products
-    that end a block, which every tensor rank has whole, and what its collectives make of them; inputs of the gate.
-    """
-    model, tensor = job.model, x.tensor_parallel_degree
-    outputs = 2.0 + (tensor > 1) * np.where(x.sequence_parallel, 2.0 + 2.0 / tensor, 2.0)
-    whole = (1 / hidden_split(x) + outputs) * model.hidden_size
-    attention = _attention_elements(x, job) - has_scores(x) * model.attention_output_size
-    per_token = whole + (attention + _inner_elements(job, 2, 1, sparse=sparse)) / tensor
-    kept: Floats = tokens_per_pass(x, job) * (x.element_bytes * per_token + 4 * model.num_heads / tensor)
-    return kept
-
-
-def _attention_elements(x: LayoutColumns, job: Job) -> Floats:
-    """Queries, keys, values and outputs of a token, over all tensor ranks."""
+    model, tensor, one = job.model, x.tensor_parallel_degree, x.element_bytes * tokens_per_pass(x, job)
+    hidden = one * model.hidden_size / hidden_split(x)
+    unfused_bytes = np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_bytes)
+    norm = hidden * (1 + unfused_bytes / x.element_bytes)
     gathers = x.context_exchange == ContextExchange.ALL_GATHER
-    key_values = job.model.key_value_size * np.where(gathers, x.context_parallel_degree, 1)
-    elements: Floats = job.model.query_size + key_values + job.model.attention_output_size
-    return elements
+    key_values = one * model.key_value_size * np.where(gathers, x.context_parallel_degree, 1) / tensor
+    statistics = 4 * tokens_per_pass(x, job) * model.num_heads / tensor  # log-sum-exp of each row, fp32
+    parts = {
+        LayerPart.ATTENTION_NORM: norm,
+        LayerPart.QUERY: one * model.query_size / tensor,
+        LayerPart.KEY: key_values / 2,
+        LayerPart.VALUE: key_values / 2,
+        LayerPart.SCORES: one * has_scores(x) * model.num_heads * float(job.workload.seq_len) / tensor,
+        LayerPart.CORE: one * model.attention_output_size / tensor + statistics,
+        LayerPart.RESIDUAL: hidden,
+        LayerPart.MLP_NORM: norm,
+    }
+    return parts | (_expert_parts(x, job, one) if sparse and model.experts else _mlp_parts(x, job, one))
 
 
-def _inner_elements(job: Job, gated: int, plain: int, *, sparse: bool) -> float:
-    """So many activations as wide as the feed-forward block, gated or plain; experts add the tokens they permute."""
-    model, inner = job.model, gated if job.model.gated_mlp else plain
-    if not (sparse and model.experts):
-        return inner * model.ffn_size
-    experts = model.experts
-    active = experts.experts_per_token + experts.num_shared_experts
-    routed = 2 * experts.experts_per_token * model.hidden_size  # to their experts and back
-    return inner * active * experts.expert_ffn_size + routed
+def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
+    each = one * job.model.ffn_size / x.tensor_parallel_degree
+    if not job.model.gated_mlp:
+        return {LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: each}
+    return {LayerPart.MLP_GATE: each, LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: 2 * each}
+
+
+def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
+    """Inner activations of the experts that see a token, and the tokens permuted to them and back."""
+    model, experts = job.model, job.model.experts
+    assert experts is not None
+    one = one / x.tensor_parallel_degree
+    each = one * experts.experts_per_token * experts.expert_ffn_size
+    inner = 4 if model.gated_mlp else 2
+    return {
+        LayerPart.ROUTING: 2 * one * experts.experts_per_token * model.hidden_size,
+        **({LayerPart.EXPERT_GATE: each} if model.gated_mlp else {}),
+        LayerPart.EXPERT_UP: each,
+        LayerPart.EXPERT_ACTIVATION: (inner - 1 - model.gated_mlp) * each,
+        LayerPart.SHARED_EXPERTS: inner * one * experts.num_shared_experts * experts.expert_ffn_size,
+    }
+
+
+def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
+    """What a plain backward pass does not read but a policy may keep, per micro-batch.
+
+    Products that end a block, which every tensor rank has whole, and what its collectives make of them.
+    """
+    whole, tensor = hidden_bytes(x, job), x.tensor_parallel_degree > 1
+    gathered, reduced = whole * x.sequence_parallel, whole / hidden_split(x) * tensor
+    return {
+        LayerPart.ATTENTION_OUTPUT: whole,
+        LayerPart.ATTENTION_GATHER: gathered,
+        LayerPart.ATTENTION_REDUCE: reduced,
+        LayerPart.MLP_DOWN: whole,
+        LayerPart.MLP_GATHER: gathered,
+        LayerPart.MLP_REDUCE: reduced,
+    }
 
 
 def kept_bytes(x: LayoutColumns, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> Floats:

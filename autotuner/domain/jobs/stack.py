@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.domain import check
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 
 __all__ = ["Stack"]
 
@@ -22,9 +23,7 @@ class Stack:
         blocks_sends: A pipeline rank computes nothing while it sends; else sends overlap.
         hides_tensor_backward: Tensor collectives of the backward run under the products of weight gradients.
         gathers_logits: Every tensor rank gets all logits for the loss; else each keeps its part of the vocabulary.
-        keeps_products: Selective recomputation keeps matrix products, fused attention and collectives, and computes
-            what lies between again, as PyTorch's policies do; else it drops the attention core alone
-            (arXiv 2205.05198).
+        selective_recompute: What selective recomputation drops, in words that hold together.
         fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
             layer by layer.
         widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
@@ -53,7 +52,7 @@ class Stack:
     blocks_sends: bool = False
     hides_tensor_backward: bool = False
     gathers_logits: bool = False
-    keeps_products: bool = True
+    selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
     fills_buckets: bool = True
     widens_context_gradients: bool = True
     fuses_loss: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.layouts.choice import ContextExchange, OptimizerKernel, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.units import format_rate
@@ -74,7 +75,12 @@ def _recompute(layout: Layout, job: Job) -> str:
 def _again(layout: Layout, job: Job) -> str:
     if layout.recompute == Recompute.FULL:
         return "the forward pass runs"
-    return "all but matrix products runs" if job.stack.keeps_products else "the attention cores run"
+    policies = job.stack.selective_recompute
+    if policies == (RecomputePolicy.ALL_BUT_PRODUCTS,):
+        return "all but matrix products runs"
+    if policies == (RecomputePolicy.CORE_ATTN,):
+        return "the attention cores run"
+    return f"what {' and '.join(policy.value for policy in policies)} names runs"
 
 
 def _of_layers(layout: Layout) -> str:

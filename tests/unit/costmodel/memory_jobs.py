@@ -10,6 +10,7 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision
@@ -51,7 +52,9 @@ def gpt_22b(num_layers: int = 48) -> Job:
     )
     cluster = h100_cluster(num_nodes=1)
     workload = Workload(seq_len=2048, global_batch_size=4)
-    return Job(model=model, cluster=cluster, workload=workload, stack=Stack(keeps_products=False))
+    return Job(
+        model=model, cluster=cluster, workload=workload, stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,))
+    )
 
 
 KORTHIKANTI = Layout(tensor_parallel_degree=8, micro_batch_size=4, attention_kernel=AttentionKernel.MATH)

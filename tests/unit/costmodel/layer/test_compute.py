@@ -10,6 +10,7 @@ import pytest
 from autotuner.catalog.load import accelerators, load_cluster
 from autotuner.costmodel.layer.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Recompute
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100, h100_cluster
@@ -110,9 +111,10 @@ def test_expert_ranks_pay_for_the_dispatch_and_lone_experts_do_not() -> None:
 
 
 @pytest.mark.parametrize("kernel", [AttentionKernel.FLASH, AttentionKernel.MATH])
-def test_a_stack_that_keeps_products_computes_only_what_lies_between_again(kernel: AttentionKernel) -> None:
+def test_all_but_products_computes_only_what_lies_between_again(kernel: AttentionKernel) -> None:
     layout = Layout(attention_kernel=kernel, recompute=Recompute.SELECTIVE)
-    work, core_alone = (layer(layout, with_stack(keeps_products=k)) for k in (True, False))
+    policies = (RecomputePolicy.ALL_BUT_PRODUCTS, RecomputePolicy.CORE_ATTN)
+    work, core_alone = (layer(layout, with_stack(selective_recompute=(policy,))) for policy in policies)
     norms = first(work.pointwise_s) / 3  # one of forward and backward, which takes twice as long
     # an unfused core is no product of matrices; rounding
     core = first(core_alone.recompute_s) if kernel == AttentionKernel.MATH else 0.0

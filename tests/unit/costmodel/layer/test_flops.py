@@ -10,6 +10,7 @@ from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Recompute
@@ -41,17 +42,17 @@ def test_full_recomputation_runs_every_layer_forward_again(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keeps_products", "kernel", "recomputes_attention"),
+    ("policy", "kernel", "recomputes_attention"),
     [
-        (False, AttentionKernel.FLASH, True),  # arXiv 2205.05198, section 5
-        (True, AttentionKernel.FLASH, False),  # the output of the fused kernel is kept
-        (True, AttentionKernel.MATH, True),  # products of batches of matrices are not
+        (RecomputePolicy.CORE_ATTN, AttentionKernel.FLASH, True),  # arXiv 2205.05198, section 5
+        (RecomputePolicy.ALL_BUT_PRODUCTS, AttentionKernel.FLASH, False),  # the output of the fused kernel is kept
+        (RecomputePolicy.ALL_BUT_PRODUCTS, AttentionKernel.MATH, True),  # products of batches of matrices are not
     ],
 )
 def test_selective_recomputation_multiplies_again_what_the_stack_does_not_keep(
-    keeps_products: bool, kernel: AttentionKernel, recomputes_attention: bool
+    policy: RecomputePolicy, kernel: AttentionKernel, recomputes_attention: bool
 ) -> None:
-    job = replace(big_job(), stack=Stack(keeps_products=keeps_products))
+    job = replace(big_job(), stack=Stack(selective_recompute=(policy,)))
     x = LayoutColumns.from_layouts([Layout(recompute=Recompute.SELECTIVE, attention_kernel=kernel)])
     attention = job.workload.tokens_per_step * job.model.attention_flop_per_token(job.workload.seq_len)
     assert recomputed_flop_per_step(x, job).tolist() == [attention * recomputes_attention]

@@ -148,15 +148,13 @@ def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
     assert float(fused.logits_bytes[0]) == 64 * 128256 * (2 + 2)
 
 
-def test_a_stack_that_keeps_products_keeps_less_than_all_and_more_than_inputs() -> None:
-    none, selective, full = (
-        activations(Layout(recompute=r), on_stack(eight_gpus(), keeps_products=True)) for r in Recompute
-    )
+def test_all_but_products_is_less_than_all_and_more_than_inputs() -> None:
+    none, selective, full = (activations(Layout(recompute=r), eight_gpus()) for r in Recompute)
     assert none > selective > full
 
 
 def test_kept_products_are_those_of_the_matrices_and_the_fused_attention() -> None:
-    job = on_stack(eight_gpus(), keeps_products=True)
+    job = eight_gpus()
     kept = without_working_memory(Layout(recompute=Recompute.SELECTIVE), job)
     model = job.model
     # input and both ends of blocks; queries, keys, values, attention's output; both inputs of the gate; 2 bytes each

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.choice import ContextExchange, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
@@ -44,7 +45,7 @@ def test_the_bubble_names_stages_and_micro_batches() -> None:
 def test_what_is_computed_again_is_what_the_stack_and_the_layout_say() -> None:
     selective = replace(LAYOUT, recompute=Recompute.SELECTIVE)
     assert "all but matrix products runs again" in limit_of("recompute_s", selective, big_job())
-    megatron = replace(big_job(), stack=Stack(keeps_products=False))
+    megatron = replace(big_job(), stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,)))
     assert "the attention cores run again" in limit_of("recompute_s", selective, megatron)
     assert "on one layer in 4" in limit_of("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
 

@@ -1,0 +1,121 @@
+"""What the backward pass of a recomputing layer computes again, by the parts that the layout and the stack name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.kernels.memory_bound import pointwise_shares
+from autotuner.costmodel.memory.activations import has_scores
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
+from autotuner.domain.layouts.choice import Recompute
+
+__all__ = ["collectives_again", "product_share", "recompute_s", "repeats_core", "repeats_routing"]
+
+_P = LayerPart
+
+
+def recompute_s(
+    x: LayoutColumns,
+    job: Job,
+    forward_s: Floats,
+    products_s: Floats,
+    attention_s: Floats,
+    pointwise_s: Floats,
+    *,
+    sparse: bool,
+) -> Floats:
+    """Seconds of what a layer's backward pass computes again.
+
+    Products of matrices take their share of all products by FLOP, what lies between theirs by bytes moved.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        forward_s: The layer's forward pass.
+        products_s: Its products.
+        attention_s: Its attention core.
+        pointwise_s: What lies between them.
+        sparse: A layer with experts.
+    """
+    full, selective = x.recompute == Recompute.FULL, x.recompute == Recompute.SELECTIVE
+    if not selective.any():
+        return np.where(full, forward_s, 0.0)
+    repeats = recomputed(job.stack.selective_recompute).repeats
+    again = product_share(job, sparse=sparse) * products_s + attention_s * repeats_core(x, job)
+    shares = pointwise_shares(x, job, sparse=sparse)
+    again = again + pointwise_s * reduce(np.add, (shares[part] for part in shares if part in repeats), np.zeros(len(x)))
+    return np.where(full, forward_s, np.where(selective, again, 0.0))
+
+
+def repeats_core(x: LayoutColumns, job: Job) -> Booleans:
+    """Whether the backward pass runs the attention core again; selectively any, or one with its scores in memory."""
+    repeats = recomputed(job.stack.selective_recompute).repeats
+    selective = (_P.CORE in repeats) | ((_P.SCORES in repeats) & has_scores(x))
+    again: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & selective)
+    return again
+
+
+def repeats_routing(x: LayoutColumns, job: Job) -> Booleans:
+    """Whether tokens travel to their experts again."""
+    again = _P.EXPERT_DOWN in recomputed(job.stack.selective_recompute).repeats
+    repeated: Booleans = (x.recompute == Recompute.FULL) | ((x.recompute == Recompute.SELECTIVE) & again)
+    return repeated
+
+
+def collectives_again(x: LayoutColumns, job: Job) -> Floats:
+    """Share of a forward pass's tensor collectives that the backward pass repeats.
+
+    Each block reduces its result, and with sequence parallelism gathers its input, which takes as long as its half of
+    an all-reduce.
+    """
+    repeats = recomputed(job.stack.selective_recompute).repeats
+    gathers = (_P.ATTENTION_GATHER in repeats) + (_P.MLP_GATHER in repeats)
+    reduces = (_P.ATTENTION_REDUCE in repeats) + (_P.MLP_REDUCE in repeats)
+    share = np.where(x.sequence_parallel, (gathers + reduces) / 4, reduces / 2)
+    selective = np.where(x.recompute == Recompute.SELECTIVE, share, 0.0)
+    return np.where(x.recompute == Recompute.FULL, 1.0, selective)
+
+
+def product_share(job: Job, *, sparse: bool) -> float:
+    """Share of a layer's products, by FLOP, that selective recomputation repeats."""
+    parts = _product_parts(job.model, sparse=sparse)
+    repeats = recomputed(job.stack.selective_recompute).repeats
+    return sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())
+
+
+def _product_parts(model: TransformerSpec, *, sparse: bool) -> Mapping[LayerPart, float]:
+    """Elements of matrices that multiply a token in each part of a layer."""
+    return _attention_parts(model) | (_expert_parts(model) if sparse and model.experts else _mlp_parts(model))
+
+
+def _attention_parts(model: TransformerSpec) -> dict[LayerPart, float]:
+    hidden, latent = model.hidden_size, model.latent_attention
+    output = {_P.ATTENTION_OUTPUT: float(model.attention_output_size * hidden)}
+    if latent is None:
+        key = value = hidden * model.key_value_size / 2
+        return output | {_P.QUERY: float(hidden * model.query_size), _P.KEY: key, _P.VALUE: value}
+    up = latent.query_rank * model.query_size
+    up += latent.key_value_rank * model.num_heads * (model.head_dim + latent.value_head_dim)
+    down = model.attention_matrix_parameters - output[_P.ATTENTION_OUTPUT] - up
+    return output | {_P.QUERY: down, _P.LATENT_UP: float(up)}
+
+
+def _mlp_parts(model: TransformerSpec) -> dict[LayerPart, float]:
+    each = float(model.hidden_size * model.ffn_size)
+    return {_P.MLP_UP: each, _P.MLP_DOWN: each} | ({_P.MLP_GATE: each} if model.gated_mlp else {})
+
+
+def _expert_parts(model: TransformerSpec) -> dict[LayerPart, float]:
+    experts = model.experts
+    assert experts is not None
+    each = float(experts.experts_per_token * model.hidden_size * experts.expert_ffn_size)
+    gate = {_P.EXPERT_GATE: each} if model.gated_mlp else {}
+    shared = float(experts.num_shared_experts * model.expert_matrix_parameters)
+    routing = {_P.ROUTING: float(model.router_matrix_parameters), _P.SHARED_EXPERTS: shared}
+    return routing | gate | {_P.EXPERT_UP: each, _P.EXPERT_DOWN: each}
