@@ -100,7 +100,7 @@ def _attention_parts(model: TransformerSpec) -> dict[LayerPart, float]:
     if latent is None:
         key = value = hidden * model.key_value_size / 2
         return output | {_P.QUERY: float(hidden * model.query_size), _P.KEY: key, _P.VALUE: value}
-    up = latent.query_rank * model.query_size
+    up = (latent.query_rank or 0) * model.query_size  # queries that are not compressed go up at once
     up += latent.key_value_rank * model.num_heads * (model.head_dim + latent.value_head_dim)
     down = model.attention_matrix_parameters - output[_P.ATTENTION_OUTPUT] - up
     return output | {_P.QUERY: down, _P.LATENT_UP: float(up)}
