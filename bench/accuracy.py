@@ -93,7 +93,7 @@ def fitted_scatter(sheets: Sequence[Sheet]) -> float:
         predicted = predict(sheet.layouts.take(measured), sheet.job).step_time
         errors.append(np.log(predicted.total_s / sheet.step_time_s[measured]) / Z80)
         without = replace(sheet.job, stack=replace(sheet.job.stack, scatter=0.0))
-        variances.append(log_variance(predicted, interval_error(without)))
+        variances.append(log_variance(predicted, interval_error(sheet.layouts.take(measured), without)))
     beyond = np.sort(np.concatenate(errors) ** 2 - np.concatenate(variances))
     return float(np.sqrt(max(0.0, beyond[int(0.8 * len(beyond))])))
 

@@ -10,8 +10,10 @@ from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import PredictedLayout, PredictionRequest, PredictionTable
 from autotuner.bootstrap import App
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
+from autotuner.search.text.caveats import caveats
 
 __all__ = ["router"]
 
@@ -30,11 +32,13 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
         return _one(app, job, body.layout)
     table = app.predictions(job, space, limit=body.limit)
     rows = tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in enumerate(table.rows, 1))
-    return PredictionTable.of(job, rows, num_legal=table.num_legal, num_fitting=table.num_fitting)
+    counts = {"num_legal": table.num_legal, "num_fitting": table.num_fitting}
+    return PredictionTable.of(job, rows, caveats=table.caveats, **counts)
 
 
 def _one(app: App, job: Job, layout: Layout) -> PredictionTable:
     answer = app.predict_one(job, layout)
     if isinstance(answer, tuple):
         raise IllegalLayout(layout, answer)
-    return PredictionTable.of(job, (PredictedLayout.of(1, layout, answer),))
+    said = caveats(job, LayoutColumns.from_layouts([layout]))
+    return PredictionTable.of(job, (PredictedLayout.of(1, layout, answer),), caveats=said)

@@ -68,6 +68,7 @@ class LayoutExplanation:
             that do.
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that break a rule.
+        caveats: What a reader should know, as of a table of predictions.
     """
 
     label: str
@@ -80,6 +81,7 @@ class LayoutExplanation:
     helpful: tuple[LayoutChange, ...]
     too_large: tuple[LayoutChange, ...]
     illegal: tuple[Refusal, ...]
+    caveats: tuple[str, ...]
 
     @classmethod
     def of(cls, explanation: Explanation) -> Self:
@@ -95,6 +97,7 @@ class LayoutExplanation:
             helpful=tuple(LayoutChange.of(change) for change in explanation.helpful),
             too_large=tuple(LayoutChange.of(change) for change in explanation.too_large),
             illegal=explanation.illegal,
+            caveats=explanation.caveats,
         )
 
     @classmethod

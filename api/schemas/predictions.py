@@ -67,6 +67,8 @@ class PredictionTable:
         reference_flop_per_s: Dense peak of one accelerator that every MFU of the table is a share of.
         num_legal: Layouts of the space that break no rule; null when one layout was asked for.
         num_fitting: Those predicted to fit in memory; null when one layout was asked for.
+        caveats: What a reader should know: what of it was never compared with a measured run, whose constants were
+            borrowed, what the measured runs that were sent say; sentences without full stops.
     """
 
     items: tuple[PredictedLayout, ...]
@@ -74,6 +76,7 @@ class PredictionTable:
     reference_flop_per_s: float
     num_legal: int | None
     num_fitting: int | None
+    caveats: tuple[str, ...]
 
     @classmethod
     def of(
@@ -81,6 +84,7 @@ class PredictionTable:
         job: Job,
         items: tuple[PredictedLayout, ...],
         *,
+        caveats: tuple[str, ...],
         num_legal: int | None = None,
         num_fitting: int | None = None,
     ) -> Self:
@@ -92,4 +96,5 @@ class PredictionTable:
             reference_flop_per_s=accelerator.reference_flop_per_s,
             num_legal=num_legal,
             num_fitting=num_fitting,
+            caveats=caveats,
         )

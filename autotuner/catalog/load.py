@@ -22,7 +22,7 @@ __all__ = [
     "Fact",
     "accelerator_facts",
     "accelerators",
-    "is_validated",
+    "is_as_catalogued",
     "load_accelerator",
     "load_cluster",
     "load_link",
@@ -97,18 +97,14 @@ def load_accelerator(name: str) -> Accelerator:
     )
 
 
-def is_validated(accelerator: Accelerator) -> bool:
-    """Whether published runs on this device were compared with predictions.
+def is_as_catalogued(accelerator: Accelerator) -> bool:
+    """Whether this is the table's own entry of that name.
 
-    The table says so of its own entries. A device that a user describes is none of them, whatever it is called: its
-    peaks must be those of the table, which a profile of the very device leaves as they are.
+    A device that a user describes is none of them, whatever it is called: its peaks must be those of the table, which a
+    profile of the very device leaves as they are.
     """
-    facts = _accelerator_tables().get(accelerator.name, {})
-    return (
-        "validated" in facts
-        and bool(facts["validated"].value)
-        and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
-    )
+    facts = _accelerator_tables().get(accelerator.name)
+    return facts is not None and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
 
 
 def load_model(name: str) -> TransformerSpec:

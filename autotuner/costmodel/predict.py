@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from autotuner.catalog.load import is_validated
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.comparison import ComparedColumns, Familiarity
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
@@ -32,7 +32,11 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionColumns:
-    """``Prediction`` for many layouts; row i belongs to layout i."""
+    """``Prediction`` for many layouts; row i belongs to layout i.
+
+    Attributes:
+        compared: What of each layout was compared with measured runs.
+    """
 
     step_time: StepTimeColumns
     memory: MemoryColumns
@@ -43,7 +47,7 @@ class PredictionColumns:
     fits: Booleans
     fit_probability: Floats
     relative_error: Floats
-    validated: bool
+    compared: ComparedColumns
 
     def __len__(self) -> int:
         return len(self.mfu)
@@ -62,7 +66,8 @@ class PredictionColumns:
             fits=bool(self.fits[index]),
             fit_probability=float(self.fit_probability[index]),
             relative_error=float(self.relative_error[index]),
-            validated=self.validated,
+            validated=bool(self.compared.validated[index]),
+            never_compared=self.compared.never_in(index),
         )
 
 
@@ -112,9 +117,9 @@ def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
     window = _taken(step.window, which)
     step_s = total_s(
         step.step_time.before_data_s.take(which),
-        data_communication_s(x, job, window),
+        _cluster_factor(job) * data_communication_s(x, job, window),
         step.step_time.bubble_s.take(which),
-        optimizer_s(x, job, owned_elements(x, window.held)),
+        _cluster_factor(job) * optimizer_s(x, job, owned_elements(x, window.held)),
     )
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
@@ -126,7 +131,9 @@ def _by_step(x: LayoutColumns, job: Job) -> tuple[RankStep, list[RankMemory], In
     """What depends on ``STEP_FIELDS`` alone, computed once for each combination of them, and each row's combination."""
     few, which = x.distinct(*STEP_FIELDS)
     *critical, second = fullest_ranks(few, job)
-    return RankStep.of(few, job, critical), rank_memories(few, job, (*critical, second)), which
+    step, factor = RankStep.of(few, job, critical), _cluster_factor(job)
+    slower: StepTimeColumns = mapped(lambda seconds: factor * seconds, step.step_time)
+    return replace(step, step_time=slower), rank_memories(few, job, (*critical, second)), which
 
 
 def _taken(table: Table, which: Integers) -> Table:
@@ -158,14 +165,20 @@ def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
         precision_utilization=mfu * (accelerator.reference_flop_per_s / peaks)[x.precision],
         fits=needed_bytes <= accelerator.memory_bytes,
         fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),
-        relative_error=relative_error(step_time, job),
-        validated=is_validated(job.cluster.accelerator),
+        relative_error=relative_error(x, step_time, job),
+        compared=Familiarity.of(job).compared(x),
     )
 
 
 def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
+    factor = _cluster_factor(job)
     return replace(
         rank.step_time,
-        data_communication_s=data_communication_s(x, job, rank.window),
-        optimizer_s=optimizer_s(x, job, owned_elements(x, rank.window.held)),
+        data_communication_s=factor * data_communication_s(x, job, rank.window),
+        optimizer_s=factor * optimizer_s(x, job, owned_elements(x, rank.window.held)),
     )
+
+
+def _cluster_factor(job: Job) -> float:
+    """How much slower than a typical cluster this one is, as far as measured runs told."""
+    return 1.0 if job.calibration is None else job.calibration.factor

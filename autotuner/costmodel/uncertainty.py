@@ -1,7 +1,8 @@
 """How far predictions may be off: intervals of step times, and the probability that a layout fits in memory.
 
-The error of a step time is the joint error of its parts: each part's efficiency is known within a factor, and what no
-part explains is left as a residual. All factors are log-normal.
+The error of a step time is the joint error of its parts, each known within a factor that depends on where its law was
+compared with measured runs; of what no part explains; and of how fast this cluster is beside others of its kind, until
+runs on it were measured. All factors are log-normal.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.catalog.load import is_validated
-from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.jobs.job import Job
 
 __all__ = [
-    "COMMON",
-    "KNOWN",
+    "CLUSTER",
     "PARTS",
     "RESIDUAL",
     "SEARCHED",
+    "TRUST",
     "Z80",
     "TimeError",
     "fit_probability",
@@ -43,13 +44,14 @@ class TimeError:
     """Standard deviations of log(measured / predicted).
 
     Attributes:
-        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job.
+        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job; or
+            one for each layout.
         residual: Deviation of what is left, a layout's own.
-        common: Deviation of a factor on all step times of a job: clocks, versions, a cluster that is slower as a whole.
-            It does not say which layout is better, so that a search does not blame its first measurement on parts.
+        common: Deviation of the cluster factor, which all step times of a job share. It does not say which layout is
+            better, so that a search does not blame its first measurement on parts.
     """
 
-    parts: Mapping[str, float]
+    parts: Mapping[str, float | Floats]
     residual: float
     common: float = 0.0
 
@@ -72,26 +74,26 @@ PARTS: Mapping[str, float] = {
 """Standard deviations of the logarithm of each part's factor, for software that nobody fitted.
 
 Products, memory traffic, host, data-parallel communication and optimizer: how far the fitted constants of the stacks in
-catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions; experts and context were never
-compared with a published run, nor was offloading.
+catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions.
 """
 
 RESIDUAL = 0.08
 """Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md)."""
 
-KNOWN = 0.2
-"""Factor on ``PARTS`` where the stack's constants were fitted to published runs; the rest is its ``scatter``."""
+TRUST: Mapping[Where, float] = {Where.HERE: 0.2, Where.ELSEWHERE: 1.0, Where.NOWHERE: 2.0}
+"""Factor on ``PARTS`` by where a law was compared with measured runs. Here, the rest is the stack's ``scatter``; that a
+law which nothing was compared with is known half as well as one of other software is an assumption."""
 
 SEARCHED = 0.4
-"""Factor on ``PARTS`` for a search, which must be able to learn that this job differs; of 1, 0.4 and 0.2 it takes the
-fewest trials in replays of the published sheets."""
+"""The factor for a search where the stack was compared on this device, since it must be able to learn that this job
+differs; of 1, 0.4 and 0.2 it takes the fewest trials in replays of the published sheets."""
 
-COMMON = 0.15
-"""Standard deviation of the common factor: with the stack of unknown software instead of their own, 80 % of the runs of
-most published tables lie within the 30 % that it makes of an interval. It saves trials in replays."""
+CLUSTER = 0.15
+"""Standard deviation of the cluster factor among clusters of one kind, their software known: 80 % of the runs of most
+published tables lie within the 30 % that it makes of an interval. It saves trials in replays."""
 
-_UNVALIDATED = 2.0
-"""Factor on the deviations for a kind of device on which no published run was compared: an assumption."""
+_UNKNOWN_DEVICE = 2.0
+"""Factor on residual and cluster factor for a device on which no run was compared: an assumption."""
 
 MEMORY_DEVIATION = 0.08
 """Standard deviation of log(peak that runs out / predicted peak)."""
@@ -99,21 +101,46 @@ MEMORY_DEVIATION = 0.08
 
 def time_error(job: Job) -> TimeError:
     """What a search believes beforehand about the errors of this job's predictions."""
-    if not is_validated(job.cluster.accelerator):
-        return _widened(_UNVALIDATED, residual=_UNVALIDATED * RESIDUAL, common=_UNVALIDATED * COMMON)
-    known = job.stack.scatter is not None
-    return _widened(SEARCHED if known else 1.0, residual=RESIDUAL, common=COMMON)
+    base = Familiarity.of(job).base
+    factor = SEARCHED if base == Where.HERE else TRUST[base]
+    unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
+    return TimeError(
+        parts={name: factor * value for name, value in PARTS.items()}, residual=unknown * RESIDUAL, common=_cluster(job)
+    )
 
 
-def interval_error(job: Job) -> TimeError:
-    """What the intervals are made of: where the stack was fitted, what was seen on sheets that were left out."""
-    if job.stack.scatter is None or not is_validated(job.cluster.accelerator):
-        return time_error(job)
-    return _widened(KNOWN, residual=job.stack.scatter)
+def interval_error(x: LayoutColumns, job: Job) -> TimeError:
+    """What the intervals of these layouts are made of."""
+    familiarity = Familiarity.of(job)
+    return TimeError(parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=_cluster(job))
 
 
-def _widened(factor: float, *, residual: float, common: float = 0.0) -> TimeError:
-    return TimeError(parts={name: factor * value for name, value in PARTS.items()}, residual=residual, common=common)
+def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
+    """The deviation of each part: that of the least known law among those that it depends on."""
+    trust: dict[str, float | Floats] = dict.fromkeys(PARTS, TRUST[familiarity.base])
+    trust |= {part: TRUST[where] for part, where in familiarity.of_parts.items()}
+    for subject, where in familiarity.less_known:
+        if subject.parts and (has := subject.of(x)).any():
+            for part in subject.parts:
+                trust[part] = np.maximum(trust[part], np.where(has, TRUST[where], 0.0))
+    return {name: trust[name] * deviation for name, deviation in PARTS.items()}
+
+
+def _residual(job: Job, base: Where) -> float:
+    match base:
+        case Where.HERE:
+            return RESIDUAL if job.stack.scatter is None else job.stack.scatter
+        case Where.ELSEWHERE:
+            return RESIDUAL
+        case Where.NOWHERE:
+            return _UNKNOWN_DEVICE * RESIDUAL
+
+
+def _cluster(job: Job) -> float:
+    """Deviation of the cluster factor: that among clusters, or what measured runs on this one left of it."""
+    if job.calibration is not None:
+        return job.calibration.deviation
+    return (_UNKNOWN_DEVICE if Familiarity.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
 def part_shares(step_time: StepTimeColumns, error: TimeError) -> Floats:
@@ -125,9 +152,9 @@ def part_shares(step_time: StepTimeColumns, error: TimeError) -> Floats:
     return np.stack([getattr(step_time, name) / total_s for name in error.parts], axis=1)
 
 
-def relative_error(step_time: StepTimeColumns, job: Job) -> Floats:
+def relative_error(x: LayoutColumns, step_time: StepTimeColumns, job: Job) -> Floats:
     """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
-    half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(job)))) - 1
+    half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(x, job)))) - 1
     return half_width
 
 

@@ -15,6 +15,7 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Rule
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.space import legal_chunks
+from autotuner.search.text.caveats import caveats
 
 __all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]
 
@@ -35,11 +36,13 @@ class PredictionTable:
         num_legal: Layouts that keep every rule.
         num_fitting: Legal layouts that are predicted to fit in memory.
         rows: At most as many as were asked for.
+        caveats: What a reader of them should know: sentences without full stops.
     """
 
     num_legal: int
     num_fitting: int
     rows: tuple[PredictedLayout, ...]
+    caveats: tuple[str, ...] = ()
 
 
 def best_predicted(
@@ -63,6 +66,7 @@ def best_predicted(
             PredictedLayout(layout=best.layouts.row(row), prediction=predictions.row(row))
             for row in range(len(best.layouts))
         ),
+        caveats=caveats(job, best.layouts),
     )
 
 

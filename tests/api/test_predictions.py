@@ -57,17 +57,24 @@ def test_where_no_layout_fits_the_table_is_empty_and_says_how_many_are_legal(cli
 def test_a_prediction_carries_its_interval_and_how_sure_it_is_to_fit(client: httpx.Client) -> None:
     (row,) = client.post("/predictions", json=JOB | {"layout": {"tensor_parallel_degree": 8}}).json()["items"]
     assert row["predicted"]["relative_error"] > 0
-    assert row["predicted"]["validated"] is True
     assert 0 <= row["predicted"]["fit_probability"] <= 1
 
 
-def test_a_prediction_for_a_device_without_published_runs_says_that_its_error_is_an_assumption(
+def test_a_prediction_for_a_device_without_published_runs_is_not_validated(
     client: httpx.Client,
 ) -> None:
     job = JOB | {"cluster": "mi300x:8", "layout": {"tensor_parallel_degree": 8}}
     (row,) = client.post("/predictions", json=job).json()["items"]
     assert row["predicted"]["validated"] is False
     assert row["predicted"]["relative_error"] > 0
+
+
+def test_an_answer_names_what_of_it_was_never_compared_with_a_measured_run(client: httpx.Client) -> None:
+    layout = {"tensor_parallel_degree": 8, "offload_activations": True}
+    answer = client.post("/predictions", json=JOB | {"layout": layout, "stack": "nemo"}).json()
+    assert answer["items"][0]["predicted"]["never_compared"] == ["activations offloaded"]
+    assert any("dense models on nemo with h100-sxm were compared with" in said for said in answer["caveats"])
+    assert "never compared with a measured run, on any stack or device: activations offloaded" in answer["caveats"]
 
 
 def test_a_prediction_stores_nothing(client: httpx.Client) -> None:

@@ -57,7 +57,7 @@ def test_an_interval_that_is_an_assumption_is_called_so(page: Page, driver: Stor
     trial = driver.end(driver.start(sweep, 0, relative_error=0.4, validated=False))
     for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
         page.goto(path)
-        expect(page.locator("#live")).to_contain_text("not validated on this device")
+        expect(page.locator("#live")).to_contain_text("not validated on this stack and device")
 
 
 def test_a_layout_of_the_ranking_leads_to_its_trial_explained(page: Page, driver: StoreDriver) -> None:

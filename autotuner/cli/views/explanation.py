@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.cli.views.rankings import predicted_mfu
+from autotuner.cli.views.rankings import in_sentences, predicted_mfu
 from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
@@ -26,10 +26,10 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     predicted = explained["predicted"]
     step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
     mfu = predicted_mfu(predicted)
-    validated = "" if predicted["validated"] else ", not validated on this device"
     return Group(
         Text(explained["label"], style="bold"),
-        Text(f"predicted, not measured: step {step}, MFU {mfu}{validated}"),
+        Text(f"predicted, not measured: step {step}, MFU {mfu}"),
+        *([Text(in_sentences(explained["caveats"]), style="dim")] if explained["caveats"] else []),
         _time_table(explained["time"]),
         Text(_memory(explained)),
         _memory_table(explained["memory"]),

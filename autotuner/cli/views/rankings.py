@@ -25,7 +25,14 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["measured_beside_predicted", "predicted_mfu", "prediction_table", "ranking_table", "trial_number"]
+__all__ = [
+    "in_sentences",
+    "measured_beside_predicted",
+    "predicted_mfu",
+    "prediction_table",
+    "ranking_table",
+    "trial_number",
+]
 
 _PARTS = {
     "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -58,8 +65,8 @@ def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType
         table.add_row(str(item["rank"]), label, mfu, step, shares, memory, _fit(predicted))
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
     notes = (
-        f"Predicted, nothing measured; {_error(items)}. MFU is of {peak}; other shares are of the step, communication "
-        "as exposed."
+        f"Predicted, nothing measured; ± is the 80 % interval. MFU is of {peak}; other shares are of the step, "
+        f"communication as exposed. {in_sentences(answer['caveats'])}"
     )
     return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
 
@@ -198,11 +205,15 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
     return "".join(f" {sentence}" for sentence in said if sentence)
 
 
+def in_sentences(caveats: Sequence[str]) -> str:
+    """What a reader should know, one sentence after the other."""
+    return " ".join(f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats)
+
+
 def _error(items: Sequence[dict[str, Any]]) -> str:
-    """What ± means, and whether it was measured on this kind of device."""
-    interval = "± is the 80 % interval"
-    return (
-        interval
-        if all(item["predicted"]["validated"] for item in items)
-        else f"{interval}, not validated on this device"
-    )
+    """What ± means, and what of it was never compared with a measured run."""
+    names = dict.fromkeys(name for item in items for name in item["predicted"]["never_compared"])
+    if names:
+        return f"± is the 80 % interval, never compared with a measured run: {', '.join(names)}"
+    is_known = all(item["predicted"]["validated"] for item in items)
+    return "± is the 80 % interval" + ("" if is_known else ", not validated on this stack and device")

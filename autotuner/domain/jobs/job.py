@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
@@ -17,6 +18,9 @@ __all__ = ["Job"]
 class Job:
     """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
 
+    Attributes:
+        calibration: What measured runs on the cluster say of its speed; None: it is taken to be typical.
+
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
     """
@@ -25,6 +29,7 @@ class Job:
     cluster: Cluster
     workload: Workload
     stack: Stack = field(default_factory=Stack)
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len

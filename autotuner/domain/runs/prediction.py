@@ -88,7 +88,9 @@ class Prediction:
         fit_probability: How likely the measured peak is to be within it, 0..1; None in records older than this field.
         relative_error: Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e);
             None in records older than this field.
-        validated: The error was measured on published runs of this kind of device, not assumed.
+        validated: Runs of this kind of model and everything that the layout has were measured with this stack on this
+            device, and compared.
+        never_compared: Names of what it has that was compared with no measured run, on whatever stack and device.
     """
 
     step_time: StepTime
@@ -100,4 +102,5 @@ class Prediction:
     fit_probability: float | None = None
     relative_error: float | None = None
     validated: bool = False
+    never_compared: tuple[str, ...] = ()
     precision_utilization: float | None = None

@@ -13,6 +13,7 @@ from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.neighbours import neighbours
+from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
@@ -101,6 +102,7 @@ class Explanation:
             that do.
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that no cluster of this shape or model can run.
+        caveats: What a reader should know: sentences without full stops.
     """
 
     layout: Layout
@@ -112,6 +114,7 @@ class Explanation:
     helpful: tuple[Change, ...]
     too_large: tuple[Change, ...]
     illegal: tuple[Refusal, ...]
+    caveats: tuple[str, ...]
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -138,6 +141,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         helpful=_helpful(changes, own),
         too_large=_too_large(changes),
         illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
+        caveats=caveats(job, LayoutColumns.from_layouts([layout])),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.load import load_cluster, load_stack
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import Link
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
@@ -30,6 +31,8 @@ GOOD = Layout(
 )
 FLAT = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8)
 """Without a pipeline."""
+
+SLOWER = Calibration(factor=1.25, deviation=0.02, num_runs=3)
 
 
 def test_one_layout_and_a_column_of_it_get_the_same_answer() -> None:
@@ -139,9 +142,27 @@ def test_on_a_cpu_nothing_of_the_gradient_exchange_is_hidden() -> None:
     assert replicated.matrix_s == pytest.approx(predict_one(cpu_layout(), one).step_time.matrix_s / 2, rel=1e-12)
 
 
-def test_the_expected_error_is_told_where_published_runs_were_compared() -> None:
-    known, unknown = predict_one(GOOD, big_job()), predict_one(cpu_layout(), tiny_job(1))
-    assert (known.validated, unknown.validated) == (True, False)
+def test_a_prediction_says_whether_all_that_it_depends_on_was_compared_with_measured_runs() -> None:
+    fitted = replace(big_job(), stack=load_stack("nanotron"))
+    layout = replace(GOOD, shard_level=ShardLevel.OPTIMIZER)
+    assert predict_one(layout, fitted).validated
+    assert not predict_one(layout, big_job()).validated
+    assert not predict_one(GOOD, fitted).validated
+    offloaded = predict_one(replace(layout, offload_activations=True), fitted)
+    assert (offloaded.validated, offloaded.never_compared) == (False, ("activations offloaded",))
+
+
+def test_a_calibration_scales_every_part_and_narrows_the_interval() -> None:
+    typical, job = predict_one(GOOD, big_job()), replace(big_job(), calibration=SLOWER)
+    slower = predict_one(GOOD, job)
+    assert slower.step_time.total_s == pytest.approx(1.25 * typical.step_time.total_s, rel=1e-12)  # order of a sum
+    assert slower.step_time.matrix_s == 1.25 * typical.step_time.matrix_s
+    assert slower.mfu == pytest.approx(typical.mfu / 1.25, rel=1e-12)
+    assert slower.relative_error is not None
+    assert typical.relative_error is not None
+    assert slower.relative_error < typical.relative_error
+    totals = predict_totals(LayoutColumns.from_layouts([GOOD]), job)
+    assert totals.mfu.tolist() == [slower.mfu]
 
 
 def on(job: Job, **stack: Any) -> Job:

@@ -9,11 +9,15 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import is_validated, load_cluster
+from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
+    CLUSTER,
     MEMORY_DEVIATION,
     PARTS,
+    TRUST,
     Z80,
     fit_probability,
     interval_error,
@@ -21,9 +25,15 @@ from autotuner.costmodel.uncertainty import (
     relative_error,
     time_error,
 )
-from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import StepTime
 from tests.builders import big_job
+
+ONE = LayoutColumns.from_layouts([Layout()])
+
+FITTED = replace(big_job(), stack=load_stack("nanotron"))
+"""A job whose software was compared on its device."""
 
 
 def step(**parts: float) -> StepTimeColumns:
@@ -32,7 +42,7 @@ def step(**parts: float) -> StepTimeColumns:
 
 
 def error_of(**parts: float) -> float:
-    return float(relative_error(step(**parts), big_job())[0])
+    return float(relative_error(ONE, step(**parts), big_job())[0])
 
 
 def test_every_part_of_a_step_has_an_error() -> None:
@@ -51,8 +61,8 @@ def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(n
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
 
 
-def test_a_search_knows_more_of_software_that_was_fitted() -> None:
-    unknown, known = (time_error(replace(big_job(), stack=Stack(scatter=s))) for s in (None, 0.05))
+def test_a_search_knows_more_of_software_that_was_compared_on_the_device() -> None:
+    unknown, known = time_error(big_job()), time_error(FITTED)
     assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
 
 
@@ -79,23 +89,32 @@ def test_shares_of_a_step_sum_to_one_in_the_order_of_the_parts() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("cluster", "validated"), [("h100:8", True), ("a100-40gb:8", True), ("h200:8", False), ("cpu", False)]
-)
-def test_only_devices_with_published_runs_are_validated_and_others_are_less_certain(
-    cluster: str, validated: bool
-) -> None:
-    job = replace(big_job(), cluster=load_cluster(cluster))
-    assert is_validated(job.cluster.accelerator) == validated
-    narrow, wide = time_error(big_job()), time_error(job)
-    factor = 1.0 if validated else 2.0
-    assert wide.residual == factor * narrow.residual
-    assert dict(wide.parts) == {name: factor * deviation for name, deviation in narrow.parts.items()}
+@pytest.mark.parametrize("cluster", ["mi300x:8", "cpu"])
+def test_all_is_less_certain_on_devices_that_nothing_was_compared_on(cluster: str) -> None:
+    narrow, wide = time_error(big_job()), time_error(replace(big_job(), cluster=load_cluster(cluster)))
+    assert (wide.residual, wide.common) == (2 * narrow.residual, 2 * narrow.common)
+    assert dict(wide.parts) == {name: 2 * deviation for name, deviation in narrow.parts.items()}
+
+
+def test_a_part_that_was_compared_with_nothing_is_less_certain_than_the_others() -> None:
+    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
+    parts = interval_error(layouts, FITTED).parts
+    expected = [TRUST[where] * PARTS["offload_s"] for where in (Where.HERE, Where.NOWHERE)]
+    assert np.asarray(parts["offload_s"]).tolist() == expected
+    assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
 
 
 def test_a_stack_says_how_much_its_layouts_scatter() -> None:
-    steady, noisy = (interval_error(replace(big_job(), stack=Stack(scatter=s))).residual for s in (0.05, 0.2))
+    steady, noisy = (
+        interval_error(ONE, replace(FITTED, stack=replace(FITTED.stack, scatter=s))).residual for s in (0.05, 0.2)
+    )
     assert (steady, noisy) == (0.05, 0.2)
+
+
+def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_also_for_fitted_software() -> None:
+    known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
+    assert (interval_error(ONE, FITTED).common, interval_error(ONE, known).common) == (CLUSTER, 0.03)
+    assert (time_error(FITTED).common, time_error(known).common) == (CLUSTER, 0.03)
 
 
 def test_a_peak_at_the_limit_fits_as_often_as_not() -> None:

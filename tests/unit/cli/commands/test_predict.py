@@ -32,8 +32,15 @@ def test_predict_says_every_number_with_its_interval(cli: CommandLine) -> None:
     assert re.search(r"\d ± \d+\.\d %", row)  # MFU, in points
     assert re.search(r"s ± \d+ %", row)
     assert "80 % interval" in text
-    assert "not validated" not in text
-    assert "not validated on this device" in cli.run("predict", *JOB[:2], "--cluster", "mi300x:64", *JOB[4:])
+
+
+def test_predict_says_what_was_never_compared_with_a_measured_run(cli: CommandLine) -> None:
+    def said(*more: str) -> str:
+        return " ".join(cli.run("predict", *JOB, "--limit", "1", *more).split())
+
+    assert "Dense models on nemo with h100-sxm were compared with" in said("--stack", "nemo")
+    assert "Dense models on torch with h100-sxm were never compared with a measured run" in said()
+    assert "on any stack or device: activations offloaded." in said("--space", '{"offload_activations": [true]}')
 
 
 def test_predict_takes_the_software_that_would_run_it(cli: CommandLine) -> None:

@@ -32,7 +32,7 @@ def predicted(rank: int, layout: Layout = LONG, **changes: Any) -> dict[str, Any
 
 def predictions(*items: dict[str, Any]) -> dict[str, Any]:
     """What the service answers: the rows, and what their MFU is a share of."""
-    return {"items": items, "reference_precision": "bf16", "reference_flop_per_s": 989e12}
+    return {"items": items, "reference_precision": "bf16", "reference_flop_per_s": 989e12, "caveats": []}
 
 
 def printed(view: RenderableType, width: int) -> str:

@@ -19,9 +19,10 @@ def test_a_prediction_is_printed_with_its_intervals_and_how_sure_it_is_to_fit() 
     assert "not validated" not in text
 
 
-def test_an_error_that_is_an_assumption_is_called_so() -> None:
-    text = printed(prediction_table(predictions(predicted(1, validated=False)), title="all"), 120)
-    assert "not validated on this device" in text
+def test_what_a_reader_should_know_stands_under_the_table_in_sentences() -> None:
+    answer = predictions(predicted(1)) | {"caveats": ["never compared: context parallelism", "calibrated on 2 runs"]}
+    text = printed(prediction_table(answer, title="all"), 300)
+    assert "Never compared: context parallelism. Calibrated on 2 runs." in text
 
 
 def test_where_nothing_fits_that_is_said_in_place_of_an_empty_table() -> None:

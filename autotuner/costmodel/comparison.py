@@ -1,0 +1,245 @@
+"""What of a prediction was ever compared with a measured run: kinds of models and options, by stack and device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache, cached_property
+
+import numpy as np
+
+from autotuner.catalog.compared import Compared, comparisons, model_kind
+from autotuner.catalog.load import is_as_catalogued
+from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.layouts.option import Kind, Option
+
+__all__ = ["KIND_PARTS", "LATENT", "SUBJECTS", "ComparedColumns", "Familiarity", "Subject", "Where"]
+
+
+class Where(IntEnum):
+    """Where something was compared with measured runs, from the best known to the least."""
+
+    HERE = 0  # with this stack on this device
+    ELSEWHERE = 1  # with other software, or on another device
+    NOWHERE = 2
+
+
+# ---------------------------------------------------------------- what a layout may have
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Something that a layout may have, whose prediction was compared with measured runs or was not.
+
+    Attributes:
+        name: As an answer says it: ``context parallelism``, ``flash_3 attention``.
+        option: The field of ``Layout``.
+        value: The value that it is about; None: any but ``plain``.
+        plain: The value of a layout that has nothing of it.
+        beside: A degree of which a layout must have more than one rank; empty: none.
+        parts: Parts of ``StepTime`` that depend on its law.
+    """
+
+    name: str
+    option: str
+    value: int | None
+    plain: int
+    beside: str
+    parts: tuple[str, ...]
+
+    def of(self, x: LayoutColumns) -> Booleans:
+        """Which layouts have it."""
+        column = getattr(x, self.option)
+        has: Booleans = column != self.plain if self.value is None else column == self.value
+        return has & (getattr(x, self.beside) > 1) if self.beside else has
+
+
+_OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
+    "tensor_parallel_degree": ("tensor_communication_s",),
+    "context_parallel_degree": ("context_communication_s", "attention_s"),
+    "expert_parallel_degree": ("expert_communication_s",),
+    "pipeline_parallel_degree": ("pipeline_communication_s", "bubble_s"),
+    "pipeline_schedule": ("pipeline_communication_s", "bubble_s"),
+    "sequence_parallel": ("tensor_communication_s",),
+    "async_tensor_parallel": ("tensor_communication_s",),
+    "context_exchange": ("context_communication_s",),
+    "shard_level": ("data_communication_s", "optimizer_s"),
+    "recompute": ("recompute_s",),
+    "recompute_every": ("recompute_s",),
+    "attention_kernel": ("attention_s",),
+    "precision": ("matrix_s",),
+    "fp8_recipe": ("matrix_s",),
+    "compiled": ("pointwise_s", "host_s"),
+    "offload_activations": ("offload_s",),
+    "optimizer_kernel": ("optimizer_s",),
+}
+"""Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""
+
+_NAMES: Mapping[str, str] = {
+    "data_parallel_replicate_degree": "replicas",
+    "shard_level": "sharded {}",
+}
+"""Names that the option's own words do not make."""
+
+
+def _subjects() -> Iterator[Subject]:
+    for name, one in OPTIONS.items():
+        match one.kind:
+            case Kind.DEGREE if name != "data_parallel_shard_degree":  # its shard level speaks for it
+                yield _subject(name, one, _NAMES.get(name, f"{one.label} parallelism"))
+            case Kind.SWITCH:
+                yield _subject(name, one, (one.phrase or one.label))
+            case Kind.COUNT if not one.is_split:  # batches, and stages that their schedule speaks for, have no law
+                yield _subject(name, one, one.label)
+            case Kind.CHOICE:
+                yield from _subjects_of_choice(name, one)
+
+
+def _subjects_of_choice(name: str, one: Option) -> Iterator[Subject]:
+    phrase = _NAMES.get(name, one.phrase or one.label + " {}")
+    for value in one.values:
+        is_said = value != one.default or one.always_said or one.said_beside
+        if is_said:
+            yield _subject(name, one, phrase.format(one.plain(value)), value)
+
+
+def _subject(option: str, one: Option, name: str, value: int | None = None) -> Subject:
+    return Subject(
+        name=name,
+        option=option,
+        value=value,
+        plain=one.default,
+        beside=one.said_beside,
+        parts=_OPTION_PARTS.get(option, ()),
+    )
+
+
+SUBJECTS = tuple(_subjects())
+"""Everything that a layout may have, in the order of its options."""
+
+LATENT = "latent attention"
+"""What a model may have beside its kind."""
+
+KIND_PARTS = ("matrix_s", "pointwise_s", "expert_communication_s")
+"""Parts of a step whose laws the kind of a model selects."""
+
+_LATENT_PARTS = ("matrix_s", "attention_s")
+
+
+# ---------------------------------------------------------------- what was compared, for one job
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedColumns:
+    """What of many layouts was compared with measured runs; row i belongs to layout i.
+
+    Attributes:
+        validated: Whether the laws of all parts were, by this stack on this device.
+        never: Names of what was compared nowhere.
+        bits: Bit n says that the layout has ``never[n]``.
+    """
+
+    validated: Booleans
+    never: tuple[str, ...]
+    bits: Integers
+
+    def never_in(self, index: int) -> tuple[str, ...]:
+        """What one layout has that was compared nowhere."""
+        bits = int(self.bits[index])
+        return tuple(name for number, name in enumerate(self.never) if bits >> number & 1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Familiarity:
+    """What was compared with measured runs for one stack on one device, and what was compared elsewhere.
+
+    Attributes:
+        stack: Name of the stack.
+        device: Name of the accelerator; empty where the catalog's entry of that name is another device.
+        kind: Kind of the model.
+        is_latent: The model has latent attention.
+    """
+
+    stack: str
+    device: str
+    kind: str
+    is_latent: bool
+
+    @classmethod
+    def of(cls, job: Job) -> Familiarity:
+        """For the job's software, accelerator and model."""
+        accelerator = job.cluster.accelerator
+        device = accelerator.name if is_as_catalogued(accelerator) else ""
+        is_latent = job.model.latent_attention is not None
+        return _familiarity(job.stack.name, device, model_kind(job.model), is_latent)
+
+    @cached_property
+    def here(self) -> tuple[Compared, ...]:
+        """What was compared by this stack on this device: of the kind of model, or of other kinds where none was."""
+        entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
+        return tuple([one for one in entries if one.model == self.kind] or entries)
+
+    @cached_property
+    def base(self) -> Where:
+        """Where the stack and the device were compared together, whatever the model and the layout."""
+        if self.here:
+            return Where.HERE
+        return Where.ELSEWHERE if any(one.device == self.device for one in comparisons().values()) else Where.NOWHERE
+
+    @cached_property
+    def of_kind(self) -> Where:
+        """Where models of this kind were compared."""
+        if any(one.model == self.kind for one in self.here):
+            return Where.HERE
+        return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
+
+    def of_option(self, name: str) -> Where:
+        """Where a subject of that name was compared."""
+        if any(name in one.options for one in self.here):
+            return Where.HERE
+        return Where.ELSEWHERE if any(name in one.options for one in comparisons().values()) else Where.NOWHERE
+
+    @cached_property
+    def of_parts(self) -> Mapping[str, Where]:
+        """Where the laws of parts were compared that the kind of model selects; of all others ``base`` says it."""
+        parts = dict.fromkeys(KIND_PARTS, self.of_kind)
+        if self.is_latent:
+            latent = self.of_option(LATENT)
+            parts |= {part: max(latent, parts.get(part, self.base)) for part in _LATENT_PARTS}
+        return {part: max(where, self.base) for part, where in parts.items()}
+
+    @cached_property
+    def less_known(self) -> tuple[tuple[Subject, Where], ...]:
+        """What a layout may have that was not compared here, though something was; all that was compared nowhere."""
+        places = ((subject, self.of_option(subject.name)) for subject in SUBJECTS)
+        return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
+
+    @cached_property
+    def never(self) -> tuple[str, ...]:
+        """Names of what was compared nowhere: of the job, then of a layout."""
+        of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
+        return (*self.never_of_job, *of_layouts)
+
+    @cached_property
+    def never_of_job(self) -> tuple[str, ...]:
+        """Names of what was compared nowhere, whatever the layout."""
+        found = [self.kind] if self.of_kind == Where.NOWHERE else []
+        return (*found, LATENT) if self.is_latent and self.of_option(LATENT) == Where.NOWHERE else tuple(found)
+
+    def compared(self, x: LayoutColumns) -> ComparedColumns:
+        """What of each layout was compared."""
+        first = len(self.never_of_job)
+        validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
+        bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)
+        for subject, where in self.less_known:
+            has = subject.of(x)
+            validated &= ~has
+            if where == Where.NOWHERE:
+                bits |= has.astype(np.int64) << first
+                first += 1
+        assert first < 64, "more subjects than bits"
+        return ComparedColumns(validated=validated, never=self.never, bits=bits)
+
+
+@cache
+def _familiarity(stack: str, device: str, kind: str, is_latent: bool) -> Familiarity:
+    return Familiarity(stack=stack, device=device, kind=kind, is_latent=is_latent)

@@ -1,0 +1,59 @@
+"""What a reader of predictions should know about them: sentences that stand beside an answer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from autotuner.catalog.compared import comparisons
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.comparison import LATENT, Familiarity, Where
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.jobs.job import Job
+
+__all__ = ["caveats"]
+
+
+def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
+    """What was compared with measured runs and what never was, and what is known of the cluster; without full stops."""
+    familiarity = Familiarity.of(job)
+    return (*_compared(familiarity), *_less_known(familiarity, layouts), *_calibrated(job))
+
+
+def _compared(familiarity: Familiarity) -> Iterator[str]:
+    """How many runs of the kind of model were compared on this stack and device, or else where some were."""
+    stack, device, kind = familiarity.stack, familiarity.device or "this device", familiarity.kind
+    if familiarity.of_kind == Where.HERE:
+        yield f"{kind} on {stack} with {device} were compared with {_runs(sum(one.runs for one in familiarity.here))}"
+        return
+    runs: Counter[str] = Counter()
+    for one in comparisons().values():
+        if one.model == kind:
+            runs[f"on {one.stack} with {one.device}"] += one.runs
+    nearest = [(where, count) for where, count in runs.most_common() if where.endswith(f" with {device}")]
+    (where, count), *_ = [*nearest, *runs.most_common(), ("", 0)]
+    elsewhere = f"; the nearest that were: {_runs(count)} {where}" if count else ""
+    yield f"{kind} on {stack} with {device} were never compared with a measured run{elsewhere}"
+
+
+def _less_known(familiarity: Familiarity, layouts: LayoutColumns) -> Iterator[str]:
+    """What some of the layouts have that was not compared here; of the kind of model the sentence before speaks."""
+    had = [(subject.name, where) for subject, where in familiarity.less_known if subject.of(layouts).any()]
+    if elsewhere := [name for name, where in had if where == Where.ELSEWHERE]:
+        yield f"compared on other stacks or devices only: {', '.join(elsewhere)}"
+    latent = [name for name in familiarity.never_of_job if name == LATENT]
+    if never := [*latent, *(name for name, where in had if where == Where.NOWHERE)]:
+        yield f"never compared with a measured run, on any stack or device: {', '.join(never)}"
+
+
+def _calibrated(job: Job) -> Iterator[str]:
+    """What measured runs say of the cluster's speed."""
+    known = job.calibration
+    if known is not None:
+        half_width = math.expm1(Z80 * known.deviation)
+        yield f"calibrated on {_runs(known.num_runs)}: factor {known.factor:.2f} ± {100 * half_width:.0f} %"
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} measured run{'' if count == 1 else 's'}"

@@ -1,0 +1,59 @@
+"""Counts which predictions were compared with measured runs, for ``autotuner/catalog/compared.toml``.
+
+``python -m bench.compared`` writes that table from the runs that ``bench.fit_stacks`` fits to and ``bench.accuracy``
+leaves out in turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from autotuner.backtest.table import Sheet
+from autotuner.catalog.compared import Compared, model_kind
+from autotuner.costmodel.comparison import LATENT, SUBJECTS
+from bench.fit_stacks import FITS, sheets_of
+
+TABLE = Path(__file__).resolve().parent.parent / "autotuner" / "catalog" / "compared.toml"
+
+_HEAD = """\
+# Measured runs that predictions were compared with: by software, accelerator and kind of model, and how many of them
+# had what a layout may have. Written by `python -m bench.compared`; do not edit.
+"""
+
+
+def counted(sheets: Iterable[Sheet]) -> Iterator[Compared]:
+    """One entry for each stack, accelerator and kind of model, in the order of the sheets."""
+    runs: Counter[tuple[str, str, str]] = Counter()
+    options: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for sheet in sheets:
+        key = sheet.job.stack.name, sheet.job.cluster.accelerator.name, model_kind(sheet.job.model)
+        measured = sheet.layouts.take(~sheet.out_of_memory)
+        runs[key] += len(measured)
+        options[key].update({subject.name: int(subject.of(measured).sum()) for subject in SUBJECTS})
+        options[key][LATENT] += len(measured) * (sheet.job.model.latent_attention is not None)
+    for (stack, device, model), num_runs in runs.items():
+        had = {name: count for name, count in options[stack, device, model].items() if count}
+        yield Compared(stack=stack, device=device, model=model, runs=num_runs, options=had)
+
+
+def as_toml(entries: Iterable[Compared]) -> str:
+    """The table as text."""
+    blocks = [_HEAD]
+    for entry in entries:
+        lines = [f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model")]
+        lines += [f"runs = {entry.runs}", "[compared.options]"]
+        lines += [f'"{name}" = {count}' for name, count in entry.options.items()]
+        blocks.append("[[compared]]\n" + "\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def main() -> None:
+    """Write the table."""
+    sheets = [sheet for one in FITS for table in one.tables for sheet in sheets_of(table)]
+    TABLE.write_text(as_toml(counted(sheets)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
