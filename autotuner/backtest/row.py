@@ -155,7 +155,13 @@ def _cluster(row: Row, source: Source) -> Cluster:
     link = load_link(network) if network else cluster.inter_node_link
     if source.congestion is not None:
         link = replace(link, congestion=source.congestion)
-    return replace(cluster, inter_node_link=link, oversubscription=source.oversubscription)
+    domain = _count(row, "nvlink_domain", cluster.nvlink_domain or per_node)
+    return replace(
+        cluster,
+        inter_node_link=link,
+        oversubscription=source.oversubscription,
+        nvlink_domain=domain if domain > per_node else None,
+    )
 
 
 _DEVICES = (
@@ -215,7 +221,7 @@ def _layout(row: Row, source: Source, cluster: Cluster) -> Layout:
     if rest or _count(row, "dp", data) not in (data, data * context):  # some count context ranks as replicas
         raise UnusableRow("the degrees do not multiply to the accelerators")
     level, in_node = words.shard_level(row.get("zero_or_fsdp") or source.sharding)
-    in_node_ranks = max(1, cluster.accelerators_per_node // (tensor * context))
+    in_node_ranks = max(1, cluster.accelerators_per_domain // (tensor * context))
     shards = 1 if level == ShardLevel.NONE else math.gcd(data, in_node_ranks) if in_node else data
     schedule, virtual = _schedule(row, pipeline)
     return Layout(

@@ -148,7 +148,7 @@ def load_cluster(description: str) -> Cluster:
     """The cluster a short form describes, on the catalog's usual nodes, links and price.
 
     ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
-    8 nodes of 4.
+    8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16.
 
     Raises:
         NotFound: No such accelerator; with the nearest name.
@@ -158,6 +158,7 @@ def load_cluster(description: str) -> Cluster:
     accelerator = load_accelerator(name)
     facts = accelerator_facts(name)
     num_nodes, per_node = _nodes(count or "1", facts["accelerators_per_node"].value)
+    domain = facts["nvlink_domain"].value if "nvlink_domain" in facts else None
     return Cluster(
         name=description,
         accelerator=accelerator,
@@ -166,6 +167,7 @@ def load_cluster(description: str) -> Cluster:
         intra_node_link=load_link(facts["intra_node_link"].value),
         inter_node_link=load_link(facts["inter_node_link"].value),
         price_per_accelerator_hour=facts["price_per_accelerator_hour"].value,
+        nvlink_domain=max(domain, per_node) if domain else None,
     )
 
 

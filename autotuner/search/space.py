@@ -245,7 +245,7 @@ def _model_splits(world_size: int, space: SearchSpace) -> list[tuple[int, int, i
 
 def _shard_degrees(data: int, inner: int, job: Job) -> tuple[int, ...]:
     """Replicated, sharded inside a node, sharded over all; ``inner`` ranks lie between two data-parallel ones."""
-    inside_node = gcd(data, max(1, job.cluster.accelerators_per_node // inner))
+    inside_node = gcd(data, max(1, job.cluster.accelerators_per_domain // inner))
     return tuple(sorted({1, inside_node, data}))
 
 

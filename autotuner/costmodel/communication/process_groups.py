@@ -43,9 +43,10 @@ class Group:
 
     Attributes:
         num_ranks: Ranks of one group.
-        ranks_per_node: Ranks of the group that share a node; each brings its own network port.
-        crosses_nodes: The group lies on more than one node.
-        intra_node_link: Between ranks of one node.
+        ranks_per_node: Ranks of the group that share a node, or an NVLink domain of several nodes, which is called a
+            node here too; each brings its own network port.
+        crosses_nodes: The group lies on more than one of them.
+        intra_node_link: Between ranks of one of them.
         inter_node_link: From a rank to the network: its own port.
         oversubscription: Factor by which the network's core is thinner than its ports.
         layouts: Whose groups they are, for what a layout asks of the library; None: nothing.
@@ -161,11 +162,17 @@ def _passed_shards(num_ranks: Integers) -> Floats:
 
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
-    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so."""
+    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so.
+
+    A group that would fit into a node, but straddles the border of two, has as few ranks on one side as the steps in
+    which the border wanders through such groups.
+    """
     crosses = cluster.crosses_nodes(num_ranks, stride)
+    domain = cluster.accelerators_per_domain
+    neighbours = np.where(num_ranks * stride > domain, domain, np.gcd(domain, num_ranks * stride))
     return Group(
         num_ranks=num_ranks,
-        ranks_per_node=np.where(crosses, np.clip(cluster.accelerators_per_node // stride, 1, num_ranks), num_ranks),
+        ranks_per_node=np.where(crosses, np.clip(neighbours // stride, 1, num_ranks), num_ranks),
         crosses_nodes=crosses,
         intra_node_link=cluster.intra_node_link,
         inter_node_link=cluster.inter_node_link,

@@ -162,7 +162,10 @@ class Cluster:
     """Equal nodes of equal accelerators.
 
     Attributes:
+        intra_node_link: Between the accelerators of a node, or of an NVLink domain of several nodes.
         inter_node_link: What one accelerator gets of its node's network, before oversubscription.
+        nvlink_domain: Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one
+            more; None: those of a node.
         oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
     """
 
@@ -174,9 +177,13 @@ class Cluster:
     inter_node_link: Link
     oversubscription: float = 1.0
     price_per_accelerator_hour: float = 0.0
+    nvlink_domain: int | None = None
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")
+        if self.nvlink_domain is not None and self.nvlink_domain < self.accelerators_per_node:
+            rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
+            raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
         check.non_negative(self, "price_per_accelerator_hour")
         if not self.oversubscription >= 1.0:  # also refuses what is no number
             raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
@@ -186,10 +193,29 @@ class Cluster:
         """Accelerators of all nodes; every rank gets one."""
         return self.num_nodes * self.accelerators_per_node
 
+    @property
+    def accelerators_per_domain(self) -> int:
+        """Neighbouring ranks of the job that NVLink joins: a node's, or those of several nodes of one domain.
+
+        A job that outgrows a domain gets equal parts of several: the most nodes of a domain that divide the job's, 16
+        of 18 for 32 nodes of 4. So do NVIDIA's launchers ask Slurm for segments (``segment`` in
+        scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). Where only parts below half of a domain
+        divide them, whole domains are filled one after the other.
+        """
+        per_node, nodes = self.accelerators_per_node, self.num_nodes
+        joined = min(nodes, (self.nvlink_domain or per_node) // per_node)
+        segment = next(n for n in range(joined, 0, -1) if nodes % n == 0)
+        return per_node * (segment if 2 * segment >= joined else joined)
+
     def link_for(self, group_size: int, stride: int) -> Link:
         """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
         return self.inter_node_link if self.crosses_nodes(group_size, stride) else self.intra_node_link
 
     def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
-        """Whether such a group lies on more than one node: a bool, or a bool column for columns of groups."""
-        return group_size * stride > self.accelerators_per_node
+        """Whether NVLink does not join such a group everywhere: a bool, or a bool column for columns of groups.
+
+        It lies on more than one node, or on more than one NVLink domain. Groups that do not divide a domain straddle
+        the border of two somewhere in the job.
+        """
+        span, domain = group_size * stride, self.accelerators_per_domain
+        return (span > domain) | ((group_size > 1) & (domain % span != 0) & (self.world_size > domain))

@@ -24,6 +24,11 @@ def _expert_ffn_size(job: Job) -> int:
     return job.model.experts.expert_ffn_size if job.model.experts else 0
 
 
+def _joined_by_nvlink(job: Job) -> str:
+    per_domain, per_node = job.cluster.accelerators_per_domain, job.cluster.accelerators_per_node
+    return "a node" if per_domain == per_node else f"{per_domain // per_node} nodes that NVLink joins"
+
+
 def _batch_remainder(x: Layout, job: Job) -> int:
     return job.workload.global_batch_size % (x.data_parallel_degree * x.micro_batch_size)
 
@@ -84,12 +89,12 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "tensor-group-inside-node",
         "tensor_parallel_degree",
-        lambda x, j: j.cluster.accelerators_per_node % x.tensor_parallel_degree != 0,
+        lambda x, j: j.cluster.accelerators_per_domain % x.tensor_parallel_degree != 0,
         lambda x, j: (
             f"{x.tensor_parallel_degree} tensor ranks do not divide the "
-            f"{j.cluster.accelerators_per_node} accelerators of a node"
+            f"{j.cluster.accelerators_per_domain} accelerators of {_joined_by_nvlink(j)}"
         ),
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.cluster.accelerators_per_node),
+        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.cluster.accelerators_per_domain),
     ),
     Rule(
         "sequence-parallel-needs-tensor-ranks",

@@ -111,6 +111,22 @@ def test_accelerators_lie_on_nodes_of_8_or_of_the_largest_part_that_divides_them
     assert (cluster.num_nodes, cluster.accelerators_per_node) == (nodes, per_node)
 
 
+def test_an_nvlink_domain_joins_nodes_and_need_not_divide_the_ranks() -> None:
+    cells = {
+        "gpu": "GB200",
+        "num_gpus": "128",
+        "pp": "1",
+        "tp": "1",
+        "dp": "",
+        "micro_batch": "1",
+        "global_batch": "128",
+    }
+    racks = read_row(row(**cells, nvlink_domain="72")).job.cluster
+    assert (racks.accelerators_per_node, racks.accelerators_per_domain) == (4, 64)
+    assert read_row(row(**cells)).job.cluster == racks
+    assert read_row(row(**cells, gpus_per_node="8", nvlink_domain="8")).job.cluster.accelerators_per_domain == 8
+
+
 @pytest.mark.parametrize(
     ("gpu", "name"),
     [

@@ -80,11 +80,15 @@ def test_hardware_without_bf16_or_flash_does_not_claim_them() -> None:
 
 @pytest.mark.parametrize(
     ("description", "num_nodes", "per_node"),
-    [("h100", 1, 1), ("h100:3", 1, 3), ("h100:8", 1, 8), ("h100:64", 8, 8), ("h100:8x4", 8, 4), ("gb200:144", 2, 72)],
+    [("h100", 1, 1), ("h100:3", 1, 3), ("h100:8", 1, 8), ("h100:64", 8, 8), ("h100:8x4", 8, 4), ("gb200:128", 32, 4)],
 )
 def test_a_short_form_is_nodes_and_accelerators(description: str, num_nodes: int, per_node: int) -> None:
     cluster = load_cluster(description)
     assert (cluster.num_nodes, cluster.accelerators_per_node, cluster.name) == (num_nodes, per_node, description)
+
+
+def test_nvlink_joins_racks_of_72_whatever_a_node_holds() -> None:
+    assert [load_cluster(f"{name}:128").accelerators_per_domain for name in ("gb200", "gb300", "b200")] == [64, 64, 8]
 
 
 def test_a_cluster_has_the_links_of_its_generation() -> None:

@@ -17,9 +17,23 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
+
+
+def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
+    return int(group_of(np.array([num_ranks]), np.array([stride]), cluster).ranks_per_node[0])
+
+
+def test_in_an_nvlink_domain_of_several_nodes_a_group_has_the_ports_of_all_its_ranks_there() -> None:
+    racks = h100_cluster(num_nodes=32, accelerators_per_node=4, nvlink_domain=72)
+    assert [ranks_per_node(*group, racks) for group in ((8, 1), (64, 1), (128, 1), (16, 8))] == [8, 64, 64, 8]
+
+
+def test_a_group_that_straddles_two_nodes_has_few_ranks_on_one_side_of_the_border() -> None:
+    assert [ranks_per_node(n, 1, h100_cluster(num_nodes=3)) for n in (3, 4, 6)] == [1, 4, 2]
 
 
 @pytest.mark.parametrize(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))

@@ -104,6 +104,34 @@ def test_whether_groups_cross_nodes_is_asked_of_one_or_of_a_column() -> None:
     assert cluster.crosses_nodes(np.array([8, 16, 2]), np.array([1, 1, 8])).tolist() == [False, True, True]
 
 
+def test_groups_that_do_not_divide_a_node_cross_the_border_of_two_somewhere() -> None:
+    assert h100_cluster(num_nodes=3).crosses_nodes(np.array([3, 4, 6]), np.array([1, 1, 1])).tolist() == [
+        True,
+        False,
+        True,
+    ]
+    assert not h100_cluster(num_nodes=1).crosses_nodes(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "joined"),
+    [(1, 4), (2, 8), (18, 72), (32, 64), (36, 72), (24, 48), (128, 64), (19, 72), (25, 72)],
+)
+def test_a_job_that_outgrows_an_nvlink_domain_gets_equal_parts_of_several(num_nodes: int, joined: int) -> None:
+    cluster = h100_cluster(num_nodes, accelerators_per_node=4, nvlink_domain=72)
+    assert cluster.accelerators_per_domain == joined
+
+
+def test_without_a_larger_domain_nvlink_joins_a_node() -> None:
+    assert h100_cluster(num_nodes=32).accelerators_per_domain == 8
+
+
+def test_a_domain_smaller_than_a_node_is_refused() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        h100_cluster(nvlink_domain=4)
+    assert (caught.value.field, caught.value.nearest) == ("nvlink_domain", 8)
+
+
 def test_the_reference_of_a_gpu_is_its_bf16_peak_or_fp32_without_bf16_and_of_a_core_its_fp32_rate() -> None:
     assert h100().reference_flop_per_s == h100().bf16_flop_per_s
     assert h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0).reference_flop_per_s == h100().fp32_flop_per_s
