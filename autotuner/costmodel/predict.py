@@ -119,7 +119,7 @@ def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
         step.step_time.before_data_s.take(which),
         _cluster_factor(job) * data_communication_s(x, job, window),
         step.step_time.bubble_s.take(which),
-        _cluster_factor(job) * optimizer_s(x, job, owned_elements(x, window.held)),
+        _cluster_factor(job) * optimizer_s(x, job, owned_elements(x, job, window.held)),
     )
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
@@ -175,7 +175,7 @@ def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
     return replace(
         rank.step_time,
         data_communication_s=factor * data_communication_s(x, job, rank.window),
-        optimizer_s=factor * optimizer_s(x, job, owned_elements(x, rank.window.held)),
+        optimizer_s=factor * optimizer_s(x, job, owned_elements(x, job, rank.window.held)),
     )
 
 

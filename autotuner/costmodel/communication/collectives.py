@@ -111,9 +111,15 @@ def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x:
     )
 
 
-def all_to_all_s(sent_bytes: Floats, group: Group) -> Floats:
-    """Seconds to send an equal share of ``sent_bytes`` to every rank, in as many steps as a ring has."""
-    return _pipelined_s(sent_bytes * group.all_to_all_s_per_byte, group.ring_latency_s, group)
+def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0) -> Floats:
+    """Seconds to send an equal share of ``sent_bytes`` to every rank, in as many steps as a ring has.
+
+    Args:
+        sent_bytes: Of each rank, its own share counted in.
+        group: The ranks.
+        outside: Share of the bytes for other nodes that really leaves the node, the rest being passed on there.
+    """
+    return _pipelined_s(sent_bytes * group.all_to_all_s_per_byte(outside), group.ring_latency_s, group)
 
 
 def send_s(sent_bytes: Floats, group: Group) -> Floats:

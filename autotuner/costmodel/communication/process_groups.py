@@ -13,12 +13,15 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.routing import width_split
 from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.job import Job
 
 __all__ = [
     "Group",
     "context_group",
     "expert_group",
+    "expert_shard_group",
     "group_of",
     "pipeline_group",
     "replicate_group",
@@ -128,12 +131,16 @@ class Group:
             times_sent = np.minimum(self.num_nodes - 1, 2)
         return np.maximum(inside, times_sent / ranks * self._port_s_per_byte)
 
-    @cached_property
-    def all_to_all_s_per_byte(self) -> Floats:
-        """Seconds per byte that a rank sends in equal shares to all; both kinds of link work at the same time."""
-        inside = _passed_shards(self.ranks_per_node) * self._intra_s_per_byte
-        outside = (self.num_ranks - self.ranks_per_node) * self._port_s_per_byte
-        slower: Floats = np.maximum(inside, outside)
+    def all_to_all_s_per_byte(self, outside: Floats | float = 1.0) -> Floats:
+        """Seconds per byte that a rank sends in equal shares to all; both kinds of link work at the same time.
+
+        Of the bytes for other nodes the share ``outside`` leaves the node; what stands for several ranks there is
+        passed on over the links inside.
+        """
+        beyond = self.num_ranks - self.ranks_per_node
+        passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, 0.0)
+        inside = (_passed_shards(self.ranks_per_node) + passed_on) * self._intra_s_per_byte
+        slower: Floats = np.maximum(inside, beyond * outside * self._port_s_per_byte)
         return slower / self.num_ranks
 
     # ------------------------------------------------------------ links as collectives find them
@@ -204,9 +211,19 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
     return group_of(x.data_parallel_replicate_degree * joined, inner, cluster, x)
 
 
-def expert_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Expert ranks: the innermost of the tensor, context and shard ranks they are taken from."""
-    return group_of(x.expert_parallel_degree, np.ones_like(x.expert_parallel_degree), cluster, x)
+def expert_group(x: LayoutColumns, job: Job) -> Group:
+    """Expert ranks: the innermost of the context and shard ranks, and of the tensor ranks unless these split experts.
+
+    Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    """
+    return group_of(x.expert_parallel_degree, width_split(x, job), job.cluster, x)
+
+
+def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
+    """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
+    inner = x.expert_parallel_degree * width_split(x, job)
+    outer = x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree
+    return group_of(np.maximum(1, outer // inner), inner, job.cluster, x)
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:

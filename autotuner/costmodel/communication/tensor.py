@@ -1,28 +1,39 @@
-"""Collectives inside a micro-batch's passes: those of the tensor and expert groups."""
+"""Collectives of the tensor group inside a micro-batch's passes."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s
+from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.overlap import exposed_s
-from autotuner.costmodel.communication.process_groups import expert_group, tensor_group
+from autotuner.costmodel.communication.process_groups import tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
+from autotuner.costmodel.routing import width_split
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["dispatch_s", "end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gather_s"]
+__all__ = ["end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gather_s"]
 
 
-def layer_tensor_s(x: LayoutColumns, job: Job) -> Floats:
+def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """One pass through a layer: an all-reduce after attention and one after the feed-forward block.
 
-    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2).
+    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2). Ranks
+    with whole experts, each with tokens of its own, have nothing to sum; where they share hidden states no longer than
+    that, they gather the answers. Shared experts are split like a dense block.
     """
     summed_bytes, group = hidden_bytes(x, job), tensor_group(x, job.cluster)
-    whole_s = all_reduce_s(summed_bytes, group)
-    split_s = reduce_scatter_s(summed_bytes, group) + all_gather_s(summed_bytes, group)
-    return 2 * np.where(x.sequence_parallel, split_s, whole_s)
+    whole_s, gather_s = all_reduce_s(summed_bytes, group), all_gather_s(summed_bytes, group)
+    split_s = reduce_scatter_s(summed_bytes, group) + gather_s
+    attention_s = np.where(x.sequence_parallel, split_s, whole_s)
+    if not (sparse and job.model.experts):
+        return 2 * attention_s
+    routed_s = np.where(x.sequence_parallel, 0.0, gather_s * (x.tensor_parallel_degree > 1))
+    shared_s = attention_s * (job.model.experts.num_shared_experts > 0)
+    sums_routed = (width_split(x, job) == x.tensor_parallel_degree) & ~(
+        x.sequence_parallel & (x.expert_parallel_degree > 1)  # the dispatch gathers copies, and sums them
+    )
+    return attention_s + np.where(sums_routed, attention_s, routed_s + shared_s)
 
 
 def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats) -> Floats:
@@ -47,12 +58,3 @@ def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
     """All-gather of the logits over the tensor ranks, where the layout or the stack wants them whole."""
     logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
     return all_gather_s(logits_bytes, tensor_group(x, job.cluster)) * (x.tensor_parallel_degree > 1)
-
-
-def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
-    """Two all-to-alls of a pass through a sparse layer: tokens to their experts and back, each sent top-k times."""
-    if job.model.experts is None:
-        return np.zeros(len(x))
-    tokens = tokens_per_pass(x, job) / x.tensor_parallel_degree * job.model.experts.experts_per_token
-    sent_bytes = x.element_bytes * tokens * job.model.hidden_size
-    return 2 * all_to_all_s(sent_bytes, expert_group(x, job.cluster))

@@ -24,8 +24,8 @@ __all__ = ["AttentionShape", "attention_s"]
 Sizes = Floats | Integers | float
 
 _BLOCK = 128  # queries of one thread block: 64 to 128 forward and backward, arXiv 2307.08691 section 3.3
-_FORWARD_PRODUCTS = 2  # scores, values
-_BACKWARD_PRODUCTS = 5  # the scores again, and gradients of queries, keys, values and scores
+_FORWARD_PRODUCTS = (1, 1)  # over the width of a key: scores; of a value: outputs
+_BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; gradients of values and of scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class AttentionShape:
 
     Attributes:
         num_heads: Query heads of the rank; ``num_kv_heads`` its key and value heads.
+        head_dim: Width of a query and a key.
+        value_dim: Width of a value; 0: as wide as a key.
         query_len: Queries of a sequence on this rank.
         key_len: Keys, of which a query sees half on average: a rank of a balanced context group has its part of the
             queries and all keys.
@@ -45,10 +47,12 @@ class AttentionShape:
     head_dim: Sizes
     query_len: Sizes
     key_len: Sizes
+    value_dim: Sizes = 0
 
     def columns(self) -> list[Floats]:
         """The fields in their order, as floats broadcast to one shape."""
-        sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len)
+        values = np.where(np.asarray(self.value_dim) > 0, self.value_dim, self.head_dim)
+        sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len, values)
         return list(np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in sizes)))
 
 
@@ -79,6 +83,7 @@ class _Columns(NamedTuple):
     head_dim: Floats
     query_len: Floats
     key_len: Floats
+    value_dim: Floats
 
     @property
     def num_scores(self) -> Floats:
@@ -97,14 +102,15 @@ def _kernel_s(x: _Columns, kernel: AttentionKernel, law: AttentionLaw) -> tuple[
     )
 
 
-def _fused_s(x: _Columns, one_pass: FusedPass, num_products: int, law: AttentionLaw) -> Floats:
+def _fused_s(x: _Columns, one_pass: FusedPass, num_products: tuple[int, int], law: AttentionLaw) -> Floats:
     """Blocks of queries, each visiting its keys; with fewer blocks than multiprocessors the others idle.
 
     With a causal mask a block visits half of the keys and half of the block on the diagonal.
     """
     visited_keys = x.key_len / 2 + _BLOCK / 2 if one_pass.skips_masked else x.key_len
     num_rows = x.batch * x.num_heads * x.query_len
-    flop_per_score = num_products * 2 * x.head_dim / one_pass.product_share + one_pass.softmax_flop_per_score
+    widths = num_products[0] * x.head_dim + num_products[1] * x.value_dim
+    flop_per_score = 2 * widths / one_pass.product_share + one_pass.softmax_flop_per_score
     num_blocks = x.batch * x.num_heads * np.ceil(x.query_len / _BLOCK)
     idle = np.maximum(law.products.num_multiprocessors / num_blocks, 1.0)
     flop = num_rows * (visited_keys + one_pass.overhead_keys) * flop_per_score * idle
@@ -119,14 +125,15 @@ def _unfused_s(x: _Columns, kernel: UnfusedAttention, law: AttentionLaw) -> tupl
     """
     count = x.batch * x.num_heads
     scores_s = gemm_s(x.query_len, x.key_len, x.head_dim, law.products, count=count)
-    values_s = gemm_s(x.query_len, x.head_dim, x.key_len, law.products, count=count)
+    keys_s = gemm_s(x.query_len, x.head_dim, x.key_len, law.products, count=count)
+    values_s = gemm_s(x.query_len, x.value_dim, x.key_len, law.products, count=count)
     score_s = x.num_scores / law.products.memory_bandwidth_bytes_per_s
     forward_s = scores_s + values_s + kernel.forward_bytes * score_s
-    backward_s = scores_s + 3 * values_s + kernel.backward_bytes * score_s
+    backward_s = scores_s + 2 * keys_s + values_s + kernel.backward_bytes * score_s
     return forward_s, backward_s
 
 
 def _operand_bytes(x: _Columns, law: AttentionLaw) -> Floats:
     """Queries and output, keys and values."""
     rows = x.num_heads * x.query_len + x.num_kv_heads * x.key_len
-    return 2 * law.products.product_bytes * x.batch * rows * x.head_dim
+    return law.products.product_bytes * x.batch * rows * (x.head_dim + x.value_dim)

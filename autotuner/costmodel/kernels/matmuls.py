@@ -15,6 +15,7 @@ import numpy as np
 from autotuner.catalog.kernels import kernels_for
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
+from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
@@ -48,6 +49,13 @@ class ProductTimes:
         """Both gradients."""
         return self.input_gradient_s + self.weight_gradient_s
 
+    def __add__(self, other: ProductTimes) -> ProductTimes:
+        return ProductTimes(
+            forward_s=self.forward_s + other.forward_s,
+            input_gradient_s=self.input_gradient_s + other.input_gradient_s,
+            weight_gradient_s=self.weight_gradient_s + other.weight_gradient_s,
+        )
+
     def take(self, index: Integers) -> ProductTimes:
         """The times of some layouts, in the order of the index."""
         return ProductTimes(
@@ -60,66 +68,25 @@ class ProductTimes:
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
     """Seconds of a layer's products, timed once for each combination of what their shapes depend on."""
     few, which = x.distinct(*SHAPE_FIELDS)
-    return _products_s(few, job, list(_layer_products(few, job, sparse=sparse))).take(which)
+    layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
+    if sparse and job.model.experts:
+        layer = layer + _products_s(few, job, [router_product(few, job, job.model.experts)], in_fp8=False)
+    return layer.take(which)
 
 
 def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
     """Seconds of the output projection, which stays in 16 bits where layers multiply in fp8; timed as layers are."""
     few, which = x.distinct(*SHAPE_FIELDS)
     outputs = job.model.vocab_size / few.tensor_parallel_degree
-    projection = _Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
+    projection = Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
     return _products_s(few, job, [projection], in_fp8=False).take(which)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Product:
-    """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column."""
-
-    tokens: Floats
-    inputs: Floats | float
-    outputs: Floats | float
-    count: Floats | float = 1.0
-
-    def rows(self, rows: Booleans) -> Floats:
-        """The four sizes of some rows: shape (sizes, rows)."""
-        sizes = np.empty((4, len(rows)))
-        for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count)):
-            sizes[number] = size
-        return sizes[:, rows]
 
 
 SHAPE_FIELDS = fields_entering(CostPart.MATRIX_PRODUCTS)
 """All that the shapes of a layer's products depend on, and the format that they are in."""
 
 
-def _layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[_Product]:
-    """The matrices of a layer as each rank multiplies them; a gate and its input are one product, twice as wide."""
-    model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
-    hidden = model.hidden_size
-    output_elements = model.attention_output_size * hidden
-    projected = (model.attention_matrix_parameters - output_elements) / hidden
-    yield _Product(tokens=tokens, inputs=hidden, outputs=projected / tensor)
-    yield _Product(tokens=tokens, inputs=model.attention_output_size / tensor, outputs=hidden)
-    wide = 2 if model.gated_mlp else 1
-    if not (sparse and model.experts):
-        yield _Product(tokens=tokens, inputs=hidden, outputs=wide * model.ffn_size / tensor)
-        yield _Product(tokens=tokens, inputs=model.ffn_size / tensor, outputs=hidden)
-        return
-    experts, ranks = model.experts, x.expert_parallel_degree
-    width = experts.expert_ffn_size / np.where(ranks > 1, 1, tensor)
-    # a tensor rank sends its part of the tokens to the expert ranks and gets those that chose its experts
-    routed = tokens * experts.experts_per_token * ranks / np.where(ranks > 1, tensor, 1) / experts.num_experts
-    local = experts.num_experts / ranks
-    yield _Product(tokens=tokens, inputs=hidden, outputs=experts.num_experts)
-    yield _Product(tokens=routed, inputs=hidden, outputs=wide * width, count=local)
-    yield _Product(tokens=routed, inputs=width, outputs=hidden, count=local)
-    if experts.num_shared_experts:
-        shared = experts.num_shared_experts * experts.expert_ffn_size / tensor
-        yield _Product(tokens=tokens, inputs=hidden, outputs=wide * shared)
-        yield _Product(tokens=tokens, inputs=shared, outputs=hidden)
-
-
-def _products_s(x: LayoutColumns, job: Job, products: list[_Product], *, in_fp8: bool = True) -> ProductTimes:
+def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: bool = True) -> ProductTimes:
     """Seconds of all products of one pass, forward, and backward by gradient."""
     laws = kernels_for(job.cluster.accelerator).gemm
     if not in_fp8 and Precision.BF16 in laws:
@@ -128,15 +95,15 @@ def _products_s(x: LayoutColumns, job: Job, products: list[_Product], *, in_fp8:
     total = np.zeros((3, len(x)))
     for rows, law in by_precision(x, laws):
         # all products and passes at once: there are few rows, and each call has a price
-        tokens, inputs, outputs, count = np.stack([product.rows(rows) for product in products], axis=1)
+        tokens, inputs, outputs, count, launches = np.stack([product.rows(rows) for product in products], axis=1)
         casts = np.where(x.fp8_recipe[rows] == Fp8Recipe.ROWWISE, ROWWISE_CASTS, 1.0)
-        convert_s = quantise_s(casts * tokens * (inputs + outputs) * count / 2, law)
+        convert_s = quantise_s(casts * tokens * (inputs + outputs) * count * launches / 2, law)
         m, n, k = (
             np.stack([tokens, tokens, inputs]),
             np.stack([outputs, inputs, outputs]),
             np.stack([inputs, outputs, tokens]),
         )
-        seconds = gemm_s(m, n, k, law, count=count) / sustained + convert_s
+        seconds = launches * gemm_s(m, n, k, law, count=count) / sustained + convert_s
         total[:, rows] = reduce(np.add, (seconds[:, number] for number in range(len(products))))
     return ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])
 

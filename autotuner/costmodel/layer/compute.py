@@ -14,8 +14,8 @@ import numpy as np
 from autotuner.catalog.kernels import kernels_for
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.context import exchange_times
+from autotuner.costmodel.communication.experts import dispatch_s, exposed_dispatch_s
 from autotuner.costmodel.communication.tensor import (
-    dispatch_s,
     end_of_model_s,
     exposed_tensor_s,
     layer_tensor_s,
@@ -57,7 +57,7 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     products = layer_products_s(x, job, sparse=sparse)
     attention, attention_backward = _attention_s(x, job)
     pointwise = pointwise_s(x, job, sparse=sparse)
-    tensor_s = layer_tensor_s(x, job)
+    tensor_s = layer_tensor_s(x, job, sparse=sparse)
     backward = products.backward_s + attention_backward + 2 * pointwise
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
     host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
@@ -71,6 +71,7 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     exchange = exchange_times(x, job, attention, attention_backward)
     sent_s = dispatch_s(x, job) if sparse else np.zeros(len(x))
     core_again = repeats_core(x, job)
+    sent_s = exposed_dispatch_s(job, sent_s, (forward_s + backward) / 2)
     out_s, back_s = copies_s(x, job, forward_s, backward + host_backward, sparse=sparse)
     return Work(
         matrix_s=products.forward_s + products.backward_s,
@@ -133,6 +134,7 @@ def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
             num_heads=model.num_heads / (tensor * head_ranks)[rows],
             num_kv_heads=model.num_kv_heads / (tensor * head_ranks)[rows],
             head_dim=model.query_size / model.num_heads,
+            value_dim=model.attention_output_size / model.num_heads,
             query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
             key_len=seq_len,
         )

@@ -36,7 +36,7 @@ class Sharding:
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
         """One row per layout."""
-        dense_ranks, expert_ranks = _shard_ranks(x)
+        dense_ranks, expert_ranks = _shard_ranks(x, job)
         summed_once = communicates_once(x) & (num_micro_batches(x, job) > 1)
         return cls(
             dense_ranks=dense_ranks,
@@ -47,9 +47,9 @@ class Sharding:
         )
 
 
-def owned_elements(x: LayoutColumns, held: Weights) -> Floats:
+def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
     """Elements that a rank's optimizer updates."""
-    dense_ranks, expert_ranks = _shard_ranks(x)
+    dense_ranks, expert_ranks = _shard_ranks(x, job)
     owned: Floats = held.dense / dense_ranks + held.expert / expert_ranks
     return owned
 
@@ -71,11 +71,11 @@ def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
     return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
 
 
-def _shard_ranks(x: LayoutColumns) -> tuple[Floats, Floats]:
+def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
     sharded = x.shard_level != ShardLevel.NONE
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
-    expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x), 1.0)
+    expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0)
     return dense, np.maximum(1.0, expert)
 
 

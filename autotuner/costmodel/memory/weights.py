@@ -8,6 +8,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import RankLoad
+from autotuner.costmodel.routing import width_split
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 
@@ -20,7 +21,7 @@ class Weights:
 
     Attributes:
         dense: Split over tensor ranks and stages only.
-        expert: Routed experts; split over expert ranks, or over tensor ranks where there are none.
+        expert: Routed experts; split over expert ranks, over tensor ranks, or over both.
         largest_unit: The largest piece that is gathered at once: a layer, or a vocabulary table.
     """
 
@@ -37,7 +38,7 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
     shares_table = load.has_input & load.has_output & model.tied_embeddings
     tables = tables + (load.has_output & ~shares_table) * model.embedding_parameters
     dense = load.num_dense_layers * dense_layer + load.num_sparse_layers * sparse_layer + tables
-    expert_layer = _expert_layer_elements(model) / expert_split(x)
+    expert_layer = _expert_layer_elements(model) / expert_split(x, job)
     largest_layer = np.maximum(dense_layer, (sparse_layer if model.experts else 0)) / tensor
     holds_table = load.has_input | load.has_output
     return Weights(
@@ -47,9 +48,9 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
     )
 
 
-def expert_split(x: LayoutColumns) -> Integers:
-    """Ways in which a layer's experts are split: whole experts over expert ranks, or each over the tensor ranks."""
-    return np.where(x.expert_parallel_degree > 1, x.expert_parallel_degree, x.tensor_parallel_degree)
+def expert_split(x: LayoutColumns, job: Job) -> Integers:
+    """Ways in which a layer's experts are split: over expert ranks, and each of them over tensor ranks."""
+    return x.expert_parallel_degree * width_split(x, job)
 
 
 def _layer_elements(model: TransformerSpec) -> tuple[float, float]:

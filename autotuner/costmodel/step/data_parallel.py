@@ -7,7 +7,12 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
-from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
+from autotuner.costmodel.communication.process_groups import (
+    Group,
+    expert_shard_group,
+    replicate_group,
+    shard_group,
+)
 from autotuner.costmodel.memory.sharding import communicates_once, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
@@ -31,8 +36,8 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     * parameters sharded: for every micro-batch gathered under the forward (under the backward again, if resharded) and
       scattered under the backward; or both once a step (``communicates_once``).
 
-    Replicas of shards all-reduce what was scattered, as often as it is scattered. Experts, whose group is smaller by
-    the expert ranks, are sent as if over the whole shard group.
+    Replicas of shards all-reduce what was scattered, as often as it is scattered. The gradients of experts on expert
+    ranks travel among the fewer ranks that hold the same.
     """
     collectives, parts = _num_collectives_and_parts(x, job, window)
     gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
@@ -79,8 +84,19 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -
 
 def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives: Floats) -> tuple[Floats, Floats]:
     """Wire time to gather a rank's parameters once, and to reduce its gradients once, in so many collectives."""
-    unit_bytes = x.element_bytes * (held.dense + held.expert) / collectives
-    shard, replicate = shard_group(x, job.cluster), replicate_group(x, job.cluster)
+    shard = shard_group(x, job.cluster)
+    if job.model.experts is None:
+        return _exchange_s(x, job, held.dense / collectives, shard, collectives)
+    apart = x.expert_parallel_degree > 1
+    dense = held.dense + np.where(apart, 0.0, held.expert)
+    gather_s, reduce_s = _exchange_s(x, job, dense / collectives, shard, collectives)
+    of_experts = _exchange_s(x, job, held.expert / collectives, expert_shard_group(x, job), collectives)
+    return gather_s + np.where(apart, of_experts[0], 0.0), reduce_s + np.where(apart, of_experts[1], 0.0)
+
+
+def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collectives: Floats) -> tuple[Floats, Floats]:
+    """The same for units of so many elements, which the ranks of one kind of group shard."""
+    unit_bytes, replicate = x.element_bytes * unit, replicate_group(x, job.cluster)
     sharded = x.shard_level != ShardLevel.NONE
     gather_s = np.where(sharded, all_gather_s(unit_bytes, shard), 0.0)
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from autotuner.domain import check
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
+from autotuner.errors import InvalidInput
 
-__all__ = ["Stack"]
+__all__ = ["Dispatch", "Stack"]
+
+Dispatch: TypeAlias = Literal["all_to_all", "deduplicated", "all_gather"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,15 @@ class Stack:
         fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
             layer by layer.
         widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
+        splits_experts: Tensor ranks split each expert even where expert ranks hold them (Megatron-LM's expert tensor
+            parallel degree equals the tensor degree); else expert ranks hold whole experts.
+        groups_experts: All experts of a rank multiply side by side in one kernel; else one after the other.
+        dispatch: How tokens reach their experts: ``all_to_all`` sends a copy to each expert, ``deduplicated`` one to
+            each rank and node that needs it (DeepEP, HybridEP), ``all_gather`` all tokens to all.
+        dispatch_waits: The host reads how many tokens come before it launches what they meet.
+        hides_dispatch: Share of the dispatch that runs under the computation of another micro-batch, 0..1.
+        expert_imbalance: Tokens of the fullest of ranks that hold one expert each, over the mean.
+        routing_traffic: Memory traffic of sorting tokens by expert and back, over that of one fused kernel each way.
         fuses_loss: Softmax and cross-entropy are one kernel on 16-bit logits, which writes the gradient beside them.
         overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
         matrix_slowdown: Time of matrix products over that of the same shapes in benchmarks of today's libraries.
@@ -55,6 +68,13 @@ class Stack:
     selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
     fills_buckets: bool = True
     widens_context_gradients: bool = True
+    splits_experts: bool = False
+    groups_experts: bool = False
+    dispatch: Dispatch = "all_to_all"
+    dispatch_waits: bool = True
+    hides_dispatch: float = 0.0
+    expert_imbalance: float = 1.2
+    routing_traffic: float = 1.5
     fuses_loss: bool = False
     overlaps_data_parallel: float = 0.2
     matrix_slowdown: float = 1.16
@@ -72,10 +92,13 @@ class Stack:
     allowance_bytes: int = 2_000_000_000
 
     def __post_init__(self) -> None:
-        check.fraction(self, "overlaps_data_parallel")
+        check.fraction(self, "overlaps_data_parallel", "hides_dispatch")
+        check.one_of("dispatch", self.dispatch, get_args(Dispatch))
+        if self.expert_imbalance < 1:
+            raise InvalidInput("expert_imbalance", self.expert_imbalance, "must be 1 or more", 1.0)
         if self.scatter is not None:
             check.non_negative(self, "scatter")
-        check.positive(self, "matrix_slowdown", "pointwise_traffic")
+        check.positive(self, "matrix_slowdown", "pointwise_traffic", "routing_traffic")
         check.non_negative(
             self,
             "unfused_norm_traffic",

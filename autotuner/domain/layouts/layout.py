@@ -95,7 +95,7 @@ class Layout:
         "sp",
         "sequence parallel",
         topic=Topic.TENSOR,
-        enters=CostPart.LAYER,
+        enters=CostPart.MATRIX_PRODUCTS,
         searched=(False, True),
     )
     shard_level: ShardLevel = option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,7 @@ from autotuner.costmodel.communication.process_groups import (
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from tests.builders import h100_cluster
+from tests.builders import big_job, h100_cluster
 
 
 def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
@@ -65,7 +66,7 @@ def test_groups_follow_the_rank_order_of_a_layout() -> None:
             "context": context_group(x, cluster),
             "shard": shard_group(x, cluster),
             "replicate": replicate_group(x, cluster),
-            "expert": expert_group(x, cluster),
+            "expert": expert_group(x, replace(big_job(), cluster=cluster)),
             "pipeline": pipeline_group(x, cluster),
         }.items()
     }
