@@ -18,6 +18,10 @@ __all__ = [
     "width_split",
 ]
 
+_ROW_BLOCK = 16
+"""Transformer Engine pads the rows of an expert to 16 for fp8 (``Fp8Padding``, 2.4); blocks of 16-bit products are that
+or more."""
+
 
 def width_split(x: LayoutColumns, job: Job) -> Integers:
     """Tensor ranks that split each expert: all of them, or none where expert ranks hold whole experts."""
@@ -48,10 +52,13 @@ def own_copies(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
 
 
 def rows_per_expert(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
-    """Rows of a micro-batch that each expert of the fullest rank multiplies: copies from all its expert ranks."""
+    """Rows of a micro-batch that each expert of the fullest rank multiplies: copies from all its expert ranks.
+
+    A whole number of ``_ROW_BLOCK``: kernels take the rows of an expert in blocks, and no law knows fractions.
+    """
     tokens = tokens_per_pass(x, job) * x.expert_parallel_degree * width_split(x, job) / x.tensor_parallel_degree
-    rows: Floats = tokens * experts.experts_per_token / experts.num_experts * load_factor(x, job, experts)
-    return rows
+    rows = tokens * experts.experts_per_token / experts.num_experts * load_factor(x, job, experts)
+    return _ROW_BLOCK * np.ceil(rows / _ROW_BLOCK)
 
 
 def load_factor(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.routing import local_experts
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["host_wait_s", "launches_s"]
+__all__ = ["dispatch_wait_s", "host_wait_s", "launches_s"]
 
 KERNELS_PER_LAYER = 16
 """Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
@@ -19,6 +20,15 @@ that follows another one kernel: norm, rotations, sum and norm, gate; the second
 KERNELS_PER_ROUTING = 12
 """More of them in a sparse layer: router, softmax, top-k, sort, counts, permute and back, scale, sum."""
 
+KERNELS_PER_EXPERT = 4
+"""Of an expert that multiplies by itself: 2 or 3 products, the gate, taking its rows."""
+
+KERNELS_PER_LATENT = 8
+"""More of them in a layer with latent attention: two products, two norms, and parts of heads split and joined."""
+
+LAUNCHES_PER_DISPATCH_WAIT = 3
+"""What reading the numbers of coming tokens costs: a copy to the host, and two launches before the device has work."""
+
 LAUNCHES_PER_COLLECTIVE = 3
 """What issuing a collective costs the host, in kernel launches: checks, events on two streams, the kernel."""
 
@@ -26,14 +36,26 @@ LAUNCHES_PER_COLLECTIVE = 3
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
     """What launching a layer's forward pass costs the host; its backward, which starts in C++, costs as much."""
     per_layer = np.where(x.compiled, COMPILED_KERNELS_PER_LAYER, KERNELS_PER_LAYER)
-    kernels = per_layer + (KERNELS_PER_ROUTING if sparse else 0)
+    kernels = per_layer + KERNELS_PER_LATENT * (job.model.latent_attention is not None)
+    if sparse and job.model.experts:
+        alone = 1.0 if job.stack.groups_experts else local_experts(x, job.model.experts)
+        kernels = kernels + KERNELS_PER_ROUTING + KERNELS_PER_EXPERT * (alone - 1)
     if job.cluster.accelerator.kind == "cpu":
         return kernels * job.cluster.accelerator.kernel_launch_s
     collectives_per_pass = np.where(x.sequence_parallel, 4, 2) * (x.tensor_parallel_degree > 1)
+    if sparse:
+        collectives_per_pass = collectives_per_pass + 2 * (x.expert_parallel_degree > 1)
     seconds: Floats = (kernels + LAUNCHES_PER_COLLECTIVE * collectives_per_pass) * job.stack.kernel_launch_s
     if sends_cross:  # two all-reduces, each twice around the ring
         seconds = seconds + 2 * 2 * (x.tensor_parallel_degree - 1) * job.stack.tensor_wait_s
     return seconds
+
+
+def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:
+    """How long the device has nothing to do in a forward pass whose host waits to know how many tokens come."""
+    waits = job.stack.dispatch_waits and job.model.experts is not None and job.model.experts.capacity_factor is None
+    launches = LAUNCHES_PER_DISPATCH_WAIT * waits * (job.cluster.accelerator.kind != "cpu")
+    return np.where(x.expert_parallel_degree > 1, launches * job.stack.kernel_launch_s, 0.0)
 
 
 def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:

@@ -9,7 +9,9 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
+from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import MixtureOfExperts
 from autotuner.domain.jobs.recompute_policy import LayerPart
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision
 
@@ -48,7 +50,8 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
     """Elements read and written per token by each part of a layer.
 
     Each norm 2 h, each residual sum 3 h, the rotation twice its operand, the activation its inputs and its output.
-    Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section 4.2.2).
+    Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section 4.2.2). Heads of
+    latent attention are joined from a rotary part and the rest.
     """
     model, tensor = job.model, x.tensor_parallel_degree
     norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
@@ -59,15 +62,38 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
         LayerPart.RESIDUAL: 2 * 3 * hidden,
         LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
     }
+    if model.latent_attention:
+        parts |= {LayerPart.LATENT_UP: 2 * (model.query_size + model.key_value_size) / tensor}  # parts of heads joined
     inner = 3 if model.gated_mlp else 2
     if not (sparse and model.experts):
         return parts | {LayerPart.MLP_ACTIVATION: inner * model.ffn_size / tensor}
     experts = model.experts
-    active = experts.experts_per_token + experts.num_shared_experts
+    active = experts.experts_per_token * load_factor(x, job, experts) + experts.num_shared_experts
     return parts | {
         LayerPart.EXPERT_ACTIVATION: inner * active * experts.expert_ffn_size / tensor,
-        LayerPart.ROUTING: 4 * experts.experts_per_token * model.hidden_size / tensor,  # permute and back
+        LayerPart.ROUTING: _routing_elements(x, job, experts),
     }
+
+
+_SCORE_PASSES = 10
+"""Over a token's fp32 scores of all experts: written, softmax, top-k, probabilities and mask of the chosen, counts, and
+the balancing loss."""
+
+
+def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
+    """Elements read and written per token to choose experts, to sort copies by expert, and to sum the answers.
+
+    Copies are written in the order of their experts and summed from it. What arrives from several ranks for several
+    experts is sorted once more, and back, unless the kernels that receive do so.
+    """
+    split = tokens_per_pass(x, job) / own_tokens(x, job)
+    copies = own_copies(x, job, experts) / own_tokens(x, job)
+    arrives_mixed = (x.expert_parallel_degree > 1) & (local_experts(x, experts) > 1)
+    resorted = 4 * copies * width_split(x, job) * arrives_mixed * (job.stack.dispatch == "all_to_all")
+    hidden = job.stack.routing_traffic * (2 + 2 * copies + resorted) * job.model.hidden_size
+    scores = _SCORE_PASSES * 4 / x.element_bytes * experts.num_experts
+    elements: Floats = (hidden + scores) / split
+    return elements
 
 
 def lookup_s(x: LayoutColumns, job: Job) -> Floats:

@@ -22,7 +22,7 @@ from autotuner.costmodel.communication.tensor import (
     logits_gather_s,
 )
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.costmodel.kernels.launch_overhead import host_wait_s, launches_s
+from autotuner.costmodel.kernels.launch_overhead import dispatch_wait_s, host_wait_s, launches_s
 from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.host_offload import copies_s
@@ -61,6 +61,8 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     backward = products.backward_s + attention_backward + 2 * pointwise
     launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
     host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
+    if sparse:
+        host = host + dispatch_wait_s(x, job)
     host_backward = host_wait_s(job, launching_s, backward + tensor_s)
     forward_s = products.forward_s + attention + pointwise + host
     again_s = recompute_s(x, job, forward_s, products.forward_s, attention, pointwise, sparse=sparse)

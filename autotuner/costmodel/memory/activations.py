@@ -15,6 +15,7 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
+from autotuner.costmodel.routing import load_factor, own_tokens, width_split
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute
@@ -95,15 +96,22 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
     statistics = 4 * tokens_per_pass(x, job) * model.num_heads / tensor  # log-sum-exp of each row, fp32
     parts = {
         LayerPart.ATTENTION_NORM: norm,
-        LayerPart.QUERY: one * model.query_size / tensor,
-        LayerPart.KEY: key_values / 2,
-        LayerPart.VALUE: key_values / 2,
+        **_heads(x, job, one, key_values),
         LayerPart.SCORES: one * has_scores(x) * model.num_heads * float(job.workload.seq_len) / tensor,
         LayerPart.CORE: one * model.attention_output_size / tensor + statistics,
         LayerPart.RESIDUAL: hidden,
         LayerPart.MLP_NORM: norm,
     }
     return parts | (_expert_parts(x, job, one) if sparse and model.experts else _mlp_parts(x, job, one))
+
+
+def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[LayerPart, Floats]:
+    """Queries, keys and values; of latent attention also the latents, before and behind their norms."""
+    queries, latent = one * job.model.query_size / x.tensor_parallel_degree, job.model.latent_attention
+    if latent is None:
+        return {LayerPart.QUERY: queries, LayerPart.KEY: key_values / 2, LayerPart.VALUE: key_values / 2}
+    latents = 2 * ((latent.query_rank or 0) + latent.key_value_rank) + latent.rope_head_dim
+    return {LayerPart.QUERY: one * latents / hidden_split(x), LayerPart.LATENT_UP: queries + key_values}
 
 
 def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
@@ -114,18 +122,23 @@ def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Float
 
 
 def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
-    """Inner activations of the experts that see a token, and the tokens permuted to them and back."""
+    """Inner activations of the experts that see a token on the fullest rank, their inputs and their answers.
+
+    The answers are read for the gradient of the weights by which they are summed, the router's scores are kept in fp32:
+    before the softmax, behind it, and of the chosen.
+    """
     model, experts = job.model, job.model.experts
     assert experts is not None
-    one = one / x.tensor_parallel_degree
-    each = one * experts.experts_per_token * experts.expert_ffn_size
-    inner = 4 if model.gated_mlp else 2
+    tensor, inner = x.tensor_parallel_degree, 4 if model.gated_mlp else 2
+    copies = one / tensor * experts.experts_per_token * load_factor(x, job, experts)
+    each = copies * experts.expert_ffn_size
+    scores = 3 * 4 * own_tokens(x, job) * experts.num_experts
     return {
-        LayerPart.ROUTING: 2 * one * experts.experts_per_token * model.hidden_size,
+        LayerPart.ROUTING: 2 * copies * width_split(x, job) * model.hidden_size + scores,
         **({LayerPart.EXPERT_GATE: each} if model.gated_mlp else {}),
         LayerPart.EXPERT_UP: each,
         LayerPart.EXPERT_ACTIVATION: (inner - 1 - model.gated_mlp) * each,
-        LayerPart.SHARED_EXPERTS: inner * one * experts.num_shared_experts * experts.expert_ffn_size,
+        LayerPart.SHARED_EXPERTS: inner * one / tensor * experts.num_shared_experts * experts.expert_ffn_size,
     }
 
 
@@ -175,10 +188,11 @@ def kept_bytes(x: LayoutColumns, load: RankLoad, layers: Mapping[bool, LayerByte
 def working_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Gradients alive inside any layer's backward: of the hidden states, and of the widest inner activations."""
     model = job.model
-    width = model.ffn_size
+    width: Floats | int = model.ffn_size
     if model.experts:
-        active = model.experts.experts_per_token + model.experts.num_shared_experts
-        width = max(width if model.experts.num_dense_layers else 0, active * model.experts.expert_ffn_size)
+        routed = model.experts.experts_per_token * load_factor(x, job, model.experts)
+        active = (routed + model.experts.num_shared_experts) * model.experts.expert_ffn_size
+        width = np.maximum(width if model.experts.num_dense_layers else 0, active)
     inner = (3 if model.gated_mlp else 2) * width / x.tensor_parallel_degree
     scores = has_scores(x) * job.stack.scores_alive * model.num_heads * float(job.workload.seq_len)
     per_token = 2 * model.hidden_size + inner + scores / x.tensor_parallel_degree

@@ -9,9 +9,11 @@ import pytest
 
 from autotuner.costmodel.kernels.launch_overhead import (
     COMPILED_KERNELS_PER_LAYER,
+    KERNELS_PER_EXPERT,
     KERNELS_PER_LAYER,
     KERNELS_PER_ROUTING,
     LAUNCHES_PER_COLLECTIVE,
+    LAUNCHES_PER_DISPATCH_WAIT,
 )
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import MixtureOfExperts
@@ -52,7 +54,17 @@ def test_collectives_and_routing_are_launched_too() -> None:
     # 1e-3: the device's own microseconds
     assert split - plain == pytest.approx(2 * 2 * LAUNCHES_PER_COLLECTIVE, rel=1e-3)
     assert sharded - plain == pytest.approx(2 * 4 * LAUNCHES_PER_COLLECTIVE, rel=1e-3)
-    assert sparse - plain == pytest.approx(2 * KERNELS_PER_ROUTING, rel=1e-3)
+    dispatch = 2 * 2 * LAUNCHES_PER_COLLECTIVE + LAUNCHES_PER_DISPATCH_WAIT  # it waits in the forward pass alone
+    assert sparse - plain == pytest.approx(2 * KERNELS_PER_ROUTING + dispatch, rel=1e-3)
+
+
+def test_experts_that_multiply_one_by_one_are_launched_one_by_one() -> None:
+    experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64)
+    alone, grouped = (
+        first(layer(Layout(), replace(job, model=tiny_model(experts=experts)), sparse=True).host_s)
+        for job in (small_job(kernel_launch_s=1.0, groups_experts=flag) for flag in (False, True))
+    )
+    assert alone - grouped == pytest.approx(2 * 7 * KERNELS_PER_EXPERT, rel=1e-3)  # both passes
 
 
 def test_a_tensor_group_waits_for_the_network_only_while_pipeline_sends_cross_nodes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100
-from tests.unit.costmodel.works import first, layer, output, sparse_job
+from tests.unit.costmodel.works import first, layer, output, sparse_job, with_stack
 
 TORCHAO = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE)
 
@@ -38,6 +38,7 @@ def test_the_output_projection_stays_in_bf16_where_layers_multiply_in_fp8() -> N
 
 
 def test_expert_ranks_multiply_as_much_as_ranks_that_hold_every_expert() -> None:
-    lone, apart = (layer(Layout(expert_parallel_degree=e), sparse_job(), sparse=True) for e in (1, 8))
+    even = with_stack(sparse_job(), expert_imbalance=1.0)
+    lone, apart = (layer(Layout(expert_parallel_degree=e), even, sparse=True) for e in (1, 8))
     # the same tokens in fewer, larger products: a little faster
     assert 0.8 * first(lone.matrix_s) < first(apart.matrix_s) <= first(lone.matrix_s)
