@@ -1,16 +1,19 @@
-"""What a known source leaves out of its tables."""
+"""What a blank cell of a table means: what its software does by default, and what its source is known to have run."""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
+from autotuner.backtest.cells import Row, text
 from autotuner.domain.wire import from_dict
 
-__all__ = ["Source", "source_of"]
+__all__ = ["Source", "software", "source_of", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,48 +21,104 @@ class Source:
     """What blank cells of a table mean; the defaults are those of a table that nobody described.
 
     Attributes:
-        match: Beginnings of the ``source`` column.
+        match: Beginnings of the ``source`` column; of software: patterns of its name.
+        until: Year and month of the last tables that it is about; None: up to today.
         stack: Software, by its name in the catalog.
         sharding: What a blank shard level is, in the table's words.
-        attention: What a blank kernel is, in the table's words; the default is what PyTorch picks today.
+        attention: What a blank kernel is, in the table's words.
         flash: Which FlashAttention the bare word means.
         recompute: What blank recomputation is, in the table's words.
+        fp8_recipe: What shares a scale in fp8 that the table does not describe, by our label.
+        context_exchange: How ranks that split the sequence meet in attention, by our label.
         sequence_parallel: Whether a blank cell means that it is on.
+        compiled: Whether a blank cell means that layers are compiled.
         names_fused_norm: The kernel column says where norms are fused, so that elsewhere they are not; else all are.
-        vocab: Size of the vocabulary; None: rows without it cannot be used.
+        vocab: Size of the vocabulary; None: that of the model's family.
+        micro_batches: What a blank micro-batch is, by a word of the model's name; 1 of models that are not there.
         inter_node_link: What one accelerator gets of the network, by its name in the catalog; None: the usual one.
         oversubscription: Factor by which the cluster's network is thinner than that.
         congestion: Exponent of the number of nodes by which it slows down; None: the link's own.
         accelerators_per_node: Where the number of accelerators is no multiple of it, the largest divisor of both.
-        tflops: A row with nothing but TFLOP/s counted recomputation (``hardware``), or not (``model``); None: such a
-            row cannot be used.
+        tflops: What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``),
+            with its causal half (``causal``), or also what is recomputed (``hardware``).
     """
 
     match: tuple[str, ...] = ()
+    until: str | None = None
     stack: str = "typical"
-    sharding: str = ""
-    attention: str = ""
+    sharding: str = "zero1"
+    attention: str = "flash"
     flash: str = "flash"
     recompute: str = "none"
-    sequence_parallel: bool = False
+    fp8_recipe: str = "tensorwise"
+    context_exchange: str = "ring"
+    sequence_parallel: bool = True
+    compiled: bool = False
     names_fused_norm: bool = False
     vocab: int | None = None
+    micro_batches: dict[str, int] = field(default_factory=dict)
     inter_node_link: str | None = None
     oversubscription: float = 1.0
     congestion: float | None = None
     accelerators_per_node: int | None = None
-    tflops: Literal["hardware", "model"] | None = None
+    tflops: Literal["hardware", "model", "causal"] = "model"
 
 
-def source_of(text: str) -> Source:
-    """The description whose beginning matches, or that of an unknown source."""
-    for source in _sources():
-        if text.startswith(source.match):
-            return source
-    return Source()
+def source_of(row: Row) -> Source:
+    """The description whose beginning matches; else the defaults of the software that the row names; else typical ones.
+
+    What is known of a source without its software stands above the defaults of the software that the row names.
+    """
+    named = _software_named(row)
+    for beginnings, known in _sources():
+        if text(row, "source").startswith(beginnings):
+            return _described(named, known)
+    return _described(named, {})
+
+
+def software() -> tuple[str, ...]:
+    """The software that is described, the first to be recognised first."""
+    return tuple(_document()["software"])
+
+
+def sources() -> tuple[str, ...]:
+    """Beginnings of the sources that are described."""
+    return tuple(beginning for beginnings, _ in _sources() for beginning in beginnings)
+
+
+def _described(named: str | None, known: Mapping[str, Any]) -> Source:
+    of_source = dict(known)
+    name = of_source.pop("software", named)
+    defaults = _document()["software"][name] if name else {}
+    return from_dict(Source, {**defaults, **of_source}, f"source.{name}")
+
+
+def _software_named(row: Row) -> str | None:
+    """The first software whose name occurs, of the time that the row tells: by its column, else by source and notes."""
+    month = _month(row)
+    for words in (text(row, "framework", "software", "trainer"), text(row, "source"), text(row, "notes")):
+        for name, entry in _document()["software"].items():
+            in_time = month <= entry.get("until", "9999") if month else "until" not in entry
+            if in_time and any(re.search(pattern, words.lower()) for pattern in entry["match"]):
+                return str(name)
+    return None
+
+
+def _month(row: Row) -> str:
+    """Year and month of the table, as ``2023-11``, where its source tells: by the number of a paper, or in words."""
+    words = f"{text(row, 'date')} {text(row, 'source')}"
+    paper = re.search(r"arxiv:? ?(\d\d)(\d\d)\.\d", words.lower())
+    if paper:
+        return f"20{paper[1]}-{paper[2]}"
+    written = re.search(r"(?<!\d)(20[12]\d)(?:-(\d\d))?(?!\d)", words)
+    return f"{written[1]}-{written[2] or 12}" if written else ""
 
 
 @cache
-def _sources() -> tuple[Source, ...]:
-    text = files("autotuner.backtest").joinpath("sources.toml").read_text(encoding="utf-8")
-    return tuple(from_dict(Source, entry, f"source.{i}") for i, entry in enumerate(tomllib.loads(text)["source"]))
+def _sources() -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
+    return tuple((tuple(entry["match"]), entry) for entry in _document()["source"])
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    return tomllib.loads(files("autotuner.backtest").joinpath("sources.toml").read_text(encoding="utf-8"))

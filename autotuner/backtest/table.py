@@ -71,7 +71,7 @@ def read_table(path: Path) -> Table:
         try:
             found.append(read_row(row))
         except UnusableRow as reason:
-            reasons[str(reason)] += 1
+            reasons[reason.reason] += 1
     lost: Counter[str] = sum((left_out[key] for key, found in runs.items() if not found), Counter())
     return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost))
 

@@ -28,11 +28,12 @@ __all__ = [
     "load_link",
     "load_model",
     "load_stack",
+    "model_aliases",
     "models",
     "stacks",
 ]
 
-_ABOUT_A_MODEL = ("source", "date")
+_ABOUT_A_MODEL = ("source", "date", "aliases")
 _KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
 
 
@@ -53,6 +54,11 @@ def accelerators() -> tuple[str, ...]:
 def models() -> tuple[str, ...]:
     """Every model's name, in the order of the table."""
     return tuple(_model_tables())
+
+
+def model_aliases() -> Mapping[str, str]:
+    """Other names of models: alias to name."""
+    return {alias: name for name, table in _model_tables().items() for alias in table.get("aliases", ())}
 
 
 def stacks() -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from autotuner.backtest.row import Row, Run, read_row
+from autotuner.backtest.cells import Row
+from autotuner.backtest.row import Run, read_row
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute

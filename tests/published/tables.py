@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from autotuner.backtest.cells import Row
 from autotuner.backtest.judgement import Judgement, Rows, judge
-from autotuner.backtest.row import Row
 from autotuner.backtest.table import Sheet, read_table
 
 __all__ = ["judged", "rows", "sheets"]

@@ -27,21 +27,30 @@ def one_node(sheet: Sheet) -> bool:
     return not several_nodes(sheet)
 
 
+def nemo_dense_on_h100(sheet: Sheet) -> bool:
+    is_dense, device = sheet.job.model.experts is None, sheet.job.cluster.accelerator.name
+    return (is_dense, device, sheet.job.stack.name) == (True, "h100-sxm", "nemo")
+
+
+def a100(sheet: Sheet) -> bool:
+    return sheet.job.cluster.accelerator.name.startswith("a100")
+
+
 @pytest.mark.parametrize(
     ("table", "keep", "num_rows", "median"),
     [
         # at least this is asked of sheets left out of the fit; measured here: 3.0, 12.0, 3.4, 2.8 and 3.8 %
         ("aleph_alpha_layouts_sweep", anywhere, 267, 0.07),
         ("nanotron_ultrascale_sweep", anywhere, 512, 0.15),
-        ("megatron_lm_tables", anywhere, 19, 0.08),
+        ("megatron_lm_tables", anywhere, 20, 0.08),
         ("llm_foundry_mpt", anywhere, 223, 0.10),
         ("vtrain_validation", several_nodes, 52, 0.10),
         # nothing is asked of these: half as much again as is measured, 5.3, 6.6 and 8.9 %
         ("vtrain_validation", one_node, 727, 0.08),
-        ("dgxc_benchmarking", anywhere, 55, 0.10),
-        ("torchtitan", anywhere, 3, 0.135),
+        ("dgxc_benchmarking", nemo_dense_on_h100, 81, 0.10),
+        ("torchtitan", a100, 8, 0.135),
         # 0.9 % of few runs of one model; left out of the fit it was 4.8 %
-        ("zero_bubble_pp_a100", anywhere, 15, 0.05),
+        ("zero_bubble_pp_a100", anywhere, 22, 0.05),
     ],
 )
 def test_the_median_run_of_a_table_is_predicted(

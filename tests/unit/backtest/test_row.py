@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from autotuner.backtest.cells import UnusableRow
 from autotuner.backtest.row import read_row
-from autotuner.backtest.words import UnusableRow
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from tests.unit.backtest.cells import SHAPES, row
 
@@ -16,11 +16,11 @@ MEGATRON = "github NVIDIA/Megatron-LM images/cases_april2021.png"
 
 
 # ---------------------------------------------------------------- layouts
-def test_blank_cells_of_an_unknown_source_are_the_plainest_choices() -> None:
+def test_blank_cells_of_an_unknown_source_are_what_most_software_does_today() -> None:
     layout = read_row(row()).layout
     assert (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.micro_batch_size) == (2, 2, 2)
-    assert (layout.data_parallel_replicate_degree, layout.shard_level) == (2, ShardLevel.NONE)
-    assert (layout.recompute, layout.precision, layout.sequence_parallel) == (Recompute.NONE, Precision.BF16, False)
+    assert (layout.data_parallel_shard_degree, layout.shard_level) == (2, ShardLevel.OPTIMIZER)
+    assert (layout.recompute, layout.precision, layout.sequence_parallel) == (Recompute.NONE, Precision.BF16, True)
     assert (layout.attention_kernel, layout.fused_norm) == (AttentionKernel.FLASH, True)
     assert layout.pipeline_schedule == PipelineSchedule.ONE_F_ONE_B
 
@@ -34,7 +34,11 @@ def test_blank_cells_of_an_unknown_source_are_the_plainest_choices() -> None:
         ("github VIA-Research/vTrain data", "attention_kernel", AttentionKernel.FUSED_SOFTMAX),
         (MEGATRON, "attention_kernel", AttentionKernel.FUSED_SOFTMAX),
         ("arXiv:2401.10241 (ZBPP)", "attention_kernel", AttentionKernel.FUSED_SOFTMAX),
-        ("github NVIDIA/dgxc-benchmarking llama3.1", "attention_kernel", AttentionKernel.FLASH_3),
+        ("github NVIDIA/dgxc-benchmarking llama3.1", "attention_kernel", AttentionKernel.CUDNN),
+        ("github NVIDIA/dgxc-benchmarking maxtext/README", "recompute", Recompute.SELECTIVE),
+        ("github NVIDIA/dgxc-benchmarking paxml/README", "recompute", Recompute.FULL),
+        ("github pytorch/torchtitan benchmarks", "shard_level", ShardLevel.PARAMETERS),
+        ("github NVIDIA-NeMo/Megatron-Bridge docs", "shard_level", ShardLevel.OPTIMIZER),
         ("github NVIDIA/dgxc-benchmarking llama3.1", "shard_level", ShardLevel.OPTIMIZER),
         ("github NVIDIA/dgxc-benchmarking llama3.1", "sequence_parallel", True),
     ],
@@ -81,7 +85,12 @@ def test_a_lone_data_parallel_rank_shards_nothing() -> None:
 
 def test_only_sharded_parameters_are_dropped_after_the_forward() -> None:
     texts = ("zero1", "zero2", "zero3", "FSDP-FULL_SHARD")
-    assert [read_row(row(zero_or_fsdp=t)).layout.reshard_after_forward for t in texts] == [False, False, True, True]
+    layouts = [read_row(row(zero_or_fsdp=text, pp="1")).layout for text in texts]
+    assert [layout.reshard_after_forward for layout in layouts] == [False, False, True, True]
+
+
+def test_parameters_of_a_pipeline_stay_gathered_from_one_micro_batch_to_the_next() -> None:
+    assert not read_row(row(zero_or_fsdp="FSDP2", pp="2")).layout.reshard_after_forward
 
 
 def test_hybrid_sharding_splits_within_a_node_and_replicates_across() -> None:
@@ -239,8 +248,14 @@ def test_hardware_flop_count_one_more_forward_where_layers_are_recomputed(act_ck
     assert run.step_time_s == pytest.approx(flop / (100e12 * 8), rel=1e-12)  # rounding
 
 
-def test_tflops_of_a_source_whose_convention_is_unknown_are_no_step_time() -> None:
-    assert reason(step_time_s="", tflops_per_gpu="100") == "no step time, no tokens per second"
+@pytest.mark.parametrize(("framework", "attention"), [("nemo", 3), ("Megatron-Bridge", 1.5), ("", 3)])
+def test_tflops_are_the_model_s_with_all_of_its_attention_or_half_as_the_software_counts(
+    framework: str, attention: float
+) -> None:
+    run = read_row(row(step_time_s="", tflops_per_gpu="100", framework=framework))
+    model = run.job.model
+    flop = 6 * model.num_active_matrix_parameters + attention * model.attention_flop_per_token(2048)
+    assert run.step_time_s == pytest.approx(64 * 2048 * flop / (100e12 * 8), rel=1e-12)  # rounding
 
 
 @pytest.mark.parametrize("oom", ["1", "1.0", "true", "Yes"])
@@ -275,23 +290,27 @@ def reason(**cells: str) -> str:
         ({"layers": "2.5"}, "layers is no count"),
         ({"hidden": "1e18"}, "hidden is no count"),
         ({"micro_batch": "0"}, "micro_batch is no count"),
-        ({"vocab": ""}, "vocab is not given"),
-        ({"heads": "12"}, "12 heads do not split a hidden size of 1024, and head_dim is not given"),
-        ({"kv_heads": "3"}, "num_kv_heads = 3: must divide num_heads (16)"),
+        ({"heads": "12"}, "heads do not split the hidden size, and head_dim is not given: 12, 1024"),
+        ({"kv_heads": "3"}, "num_kv_heads must divide num_heads (16)"),
         ({"params_b": "70"}, "the shapes do not give the stated number of parameters"),
         ({"tp": "3"}, "the degrees do not multiply to the accelerators"),
         ({"dp": "4"}, "the degrees do not multiply to the accelerators"),
-        ({"global_batch": "63"}, "the batch does not split into whole micro-batches"),
+        ({"tp": "", "pp": ""}, "tp is not given"),
+        ({"global_batch": "63"}, "no legal layout, by the rule whole-micro-batches"),
+        ({"global_batch": ""}, "global_batch is not given"),
+        ({"tp": "4", "kv_heads": "2"}, "2 kv heads do not split over 4 tensor ranks"),
         ({"gpu": "TPU v5"}, "no accelerator 'TPU v5' in the catalog"),
-        ({"gpu": "V100"}, "v100 does not multiply in bf16"),
-        ({"precision": "fp8"}, "a100-80gb does not multiply in fp8"),
-        ({"precision": "int4"}, "precision 'int4' is none of the layout's"),
+        ({"gpu": "V100"}, "v100 multiplies in fp32, not bf16"),
+        ({"precision": "fp8"}, "a100-80gb multiplies in fp32, bf16, fp8_emulated, not fp8"),
+        ({"precision": "int4"}, "the precision has no name that is known: int4"),
         ({"inter_node_link": "token-ring"}, "token-ring"),
-        ({"ep": "8"}, "experts: the table has no column for their shapes"),
-        ({"zero_or_fsdp": "half"}, "no shard level is called 'half'"),
-        ({"schedule": "ZB-2p"}, "schedule ZB-2p with 1 stage(s) per rank is none of the layout's"),
-        ({"act_ckpt": "selective-layer"}, "recomputation 'selective-layer' is none of the layout's"),
-        ({"attention": "ring"}, "attention 'ring' is none of the layout's"),
+        ({"ep": "8"}, "expert ranks, but num_experts is not given"),
+        ({"zero_or_fsdp": "half"}, "the shard level has no name that is known: half"),
+        ({"schedule": "chimera"}, "the schedule is none of the layout's: chimera with 1 stage(s) per rank"),
+        ({"act_ckpt": "some"}, "the recomputation has no name that is known: some"),
+        ({"attention": "mamba"}, "the attention kernel has no name that is known: mamba"),
+        ({"task": "LoRA"}, "fine-tuning by LoRA"),
+        ({"suspect": "clock throttled"}, "the table itself suspects the time: clock throttled"),
     ],
 )
 def test_a_row_that_cannot_be_judged_says_why(cells: dict[str, str], words: str) -> None:

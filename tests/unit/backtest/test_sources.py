@@ -1,4 +1,4 @@
-"""Descriptions of published sources."""
+"""Descriptions of software and of published sources."""
 
 from __future__ import annotations
 
@@ -8,57 +8,72 @@ from pathlib import Path
 import pytest
 
 from autotuner.backtest import words
-from autotuner.backtest.sources import Source, source_of
+from autotuner.backtest.sources import Source, software, source_of, sources
 from autotuner.catalog.load import load_link, load_stack, stacks
 from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.choice import ContextExchange, Fp8Recipe
 
 PUBLISHED = Path(__file__).parents[2] / "published"
 
-BEGINNINGS = (
-    "arXiv:2311.05610",
-    "HF ultrascale-playbook",
-    "github VIA-Research/vTrain",
-    "github mosaicml/llm-foundry",
-    "github NVIDIA/Megatron-LM",
-    "arXiv:2104.04473",
-    "arXiv:2205.05198",
-    "arXiv:2401.10241",
-    "github NVIDIA/dgxc-benchmarking",
-    "github pytorch/torchtitan",
-)
 
-
-@pytest.mark.parametrize("beginning", BEGINNINGS)
+@pytest.mark.parametrize("beginning", sources())
 def test_a_source_is_known_by_its_beginning_and_nothing_but_that(beginning: str) -> None:
-    known = source_of(f"{beginning} and the file in it")
+    known = source_of({"source": f"{beginning} and the file in it"})
     assert beginning in known.match
-    assert source_of(f"as in {beginning}") == Source()
+    assert beginning not in source_of({"source": f"as in {beginning}"}).match
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_every_word_of_a_description_means_something(beginning: str) -> None:
-    source = source_of(beginning)
+@pytest.mark.parametrize("row", [*({"source": b} for b in sources()), *({"framework": name} for name in software())])
+def test_every_word_of_a_description_means_something(row: dict[str, str]) -> None:
+    source = source_of(row)
     assert load_stack(source.stack).name == source.stack
     words.shard_level(source.sharding)
     words.recompute(source.recompute)
     words.attention_kernel(source.attention, source.flash)
+    Fp8Recipe.from_label(words.fp8_recipe("", source.fp8_recipe).label)
+    ContextExchange.from_label(source.context_exchange)
     assert source.inter_node_link is None or load_link(source.inter_node_link)
 
 
-def test_every_stack_of_the_catalog_made_a_published_table_or_is_a_default() -> None:
-    defaults = {Stack().name, Source().stack}
-    assert {source_of(beginning).stack for beginning in BEGINNINGS} | defaults == set(stacks())
+def test_every_stack_of_the_catalog_is_some_software_s_or_a_source_s_or_a_default() -> None:
+    described = {source_of({"source": beginning}).stack for beginning in sources()}
+    named = {source_of({"framework": name, "date": "2022" * name.endswith("-lm")}).stack for name in software()}
+    assert described | named | {Stack().name, Source().stack} == set(stacks())
 
 
-def test_every_published_run_is_of_a_described_source() -> None:
+def test_every_published_run_is_of_software_or_a_source_that_is_described() -> None:
     for path in PUBLISHED.glob("*.csv"):
         with path.open(encoding="utf-8") as file:
             rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
         if "zero_or_fsdp" in rows[0]:  # a table of runs
-            assert all(source_of(row["source"]).match for row in rows), path.name
+            assert all(source_of(row).match for row in rows), path.name
 
 
 def test_an_unknown_source_gets_typical_software_and_the_usual_network() -> None:
-    source = source_of("my own cluster")
+    source = source_of({"source": "my own cluster"})
     assert source.stack == "typical"
     assert (source.inter_node_link, source.oversubscription, source.congestion) == (None, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "stack"),
+    [
+        ({"source": "github somebody/runs", "framework": "Megatron-LM (main, 2025)"}, "megatron-core"),
+        ({"source": "github NVIDIA-NeMo/Megatron-Bridge docs"}, "megatron-bridge"),
+        ({"source": "docs.nvidia.com nemo-framework user-guide"}, "nemo"),
+        ({"source": "arXiv:2104.12345 table 2", "notes": "Megatron-LM on 64 V100"}, "megatron"),
+        ({"source": "arXiv:2402.15627 table 2", "notes": "Megatron-LM baseline"}, "megatron-core"),
+        ({"source": "my blog", "notes": "trained with torchtitan"}, "torchtitan"),
+        ({"source": "my blog", "notes": "PyTorch FSDP, bf16"}, "torchtitan"),
+        ({"source": "github EleutherAI/gpt-neox README"}, "megatron-deepspeed"),
+        ({"source": "github NVIDIA/dgxc-benchmarking grok1", "framework": "maxtext"}, "maxtext"),
+    ],
+)
+def test_software_is_known_by_its_column_else_by_the_words_of_source_and_notes(row: dict[str, str], stack: str) -> None:
+    assert source_of(row).stack == stack
+
+
+def test_software_of_a_time_has_the_defaults_of_that_time() -> None:
+    old, new = (source_of({"source": f"arXiv:{month}.00001", "framework": "Megatron-LM"}) for month in ("2104", "2406"))
+    assert (old.sharding, old.attention) == ("zero0", "fused_softmax")
+    assert (new.sharding, new.attention) == ("distributed optimizer", "transformer engine")

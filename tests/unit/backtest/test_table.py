@@ -86,7 +86,7 @@ def test_rows_left_out_are_counted_by_reason_in_their_sheet(path: Path) -> None:
     (sheet,) = read(path, rows).sheets
     assert sheet.left_out == {
         "the degrees do not multiply to the accelerators": 2,
-        "recomputation 'some' is none of the layout's": 1,
+        "the recomputation has no name that is known": 1,
     }
 
 

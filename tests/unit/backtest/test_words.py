@@ -7,13 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from autotuner.backtest import words
+from autotuner.backtest.cells import UnusableRow
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
 
 READERS: list[tuple[type[Choice], Callable[[str], Choice]]] = [
-    (ShardLevel, lambda text: words.shard_level(text)[0]),
-    (Recompute, words.recompute),
-    (AttentionKernel, lambda text: words.attention_kernel(text, "flash")),
+    (ShardLevel, lambda text: words.shard_level(text).level),
+    (Recompute, lambda text: words.recompute(text).level),
+    (
+        AttentionKernel,
+        lambda text: words.kernel_on(words.attention_kernel(text), tuple(AttentionKernel), Precision.BF16),
+    ),
     (Precision, words.precision),
 ]
 
@@ -44,7 +48,30 @@ def test_our_own_labels_of_schedules_are_understood() -> None:
     ],
 )
 def test_shard_levels_go_by_the_names_of_every_framework(text: str, level: ShardLevel, in_node: bool) -> None:
-    assert words.shard_level(text) == (level, in_node)
+    assert words.shard_level(text)[:2] == (level, in_node)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_ranks"),
+    [("FSDP", None), ("FSDP2", None), ("FSDP128", 128), ("FSDP2-64", 64), ("HSDP (8)", 8), ("FSDP2-1", 1)],
+)
+def test_a_number_behind_fsdp_says_how_many_ranks_share_but_for_its_version(text: str, num_ranks: int | None) -> None:
+    assert words.shard_level(text).num_ranks == num_ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("distributed-optimizer", ShardLevel.OPTIMIZER),
+        ("Megatron-FSDP ZeRO-1", ShardLevel.OPTIMIZER),
+        ("torch FSDP2 as ZeRO-2", ShardLevel.GRADIENTS),
+        ("torch FSDP2 as ZeRO-3", ShardLevel.PARAMETERS),
+        ("optim_grads_params", ShardLevel.PARAMETERS),
+        ("2", ShardLevel.GRADIENTS),
+    ],
+)
+def test_a_level_of_zero_stands_above_the_name_of_its_implementation(text: str, level: ShardLevel) -> None:
+    assert words.shard_level(text) == (level, False, None)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +83,21 @@ def test_shard_levels_go_by_the_names_of_every_framework(text: str, level: Shard
         ("ZB-1p", 1, PipelineSchedule.ZERO_BUBBLE),
         ("ZB-V", 1, PipelineSchedule.ZBV),
         ("GPipe", 1, PipelineSchedule.GPIPE),
+        ("afab", 1, PipelineSchedule.GPIPE),
+        ("1F1B-I", 3, PipelineSchedule.INTERLEAVED_1F1B),
+        ("1f1b interleaved", 3, PipelineSchedule.INTERLEAVED_1F1B),
+        ("ZB-2p (all-reduce optimizer sync)", 1, PipelineSchedule.ZERO_BUBBLE),
+        ("InterleavedZeroBubble", 2, PipelineSchedule.ZERO_BUBBLE),
+        ("DualPipe", 2, PipelineSchedule.DUALPIPEV),
     ],
 )
 def test_a_schedule_follows_from_its_name_and_its_stages(text: str, stages: int, schedule: PipelineSchedule) -> None:
     assert words.schedule(text, stages) == schedule
 
 
-@pytest.mark.parametrize(("text", "stages"), [("interleaved", 1), ("gpipe", 2), ("zb-h1", 2), ("zb-h2", 1), ("zbv", 3)])
+@pytest.mark.parametrize(("text", "stages"), [("interleaved", 1), ("gpipe", 2), ("round-robin", 1), ("zbv", 3)])
 def test_a_schedule_with_stages_that_it_cannot_have_is_refused(text: str, stages: int) -> None:
-    with pytest.raises(words.UnusableRow, match=f"schedule {text} with {stages} stage"):
+    with pytest.raises(UnusableRow, match=f"{text} with {stages} stage"):
         words.schedule(text, stages)
 
 
@@ -79,6 +112,13 @@ def test_a_schedule_with_stages_that_it_cannot_have_is_refused(text: str, stages
         ("unfused", AttentionKernel.MATH),
         ("torch", AttentionKernel.MATH),
         ("SDPA", AttentionKernel.FLASH),
+        ("fa2", AttentionKernel.FLASH),
+        ("FA3", AttentionKernel.FLASH_3),
+        ("fa4", AttentionKernel.FLASH_3),
+        ("local (unfused)", AttentionKernel.MATH),
+        ("cuDNN fused attention", AttentionKernel.CUDNN),
+        ("tilelang", AttentionKernel.FLASH),
+        ("triton", AttentionKernel.FLASH),
     ],
 )
 def test_kernels_are_told_by_name_and_version(text: str, kernel: AttentionKernel) -> None:
@@ -93,12 +133,64 @@ def test_kernels_are_told_by_name_and_version(text: str, kernel: AttentionKernel
         ("fp16", Precision.BF16),
         ("bf16 + float8", Precision.FP8),
         ("float32", Precision.FP32),
+        ("fp8-cs", Precision.FP8),
+        ("MXFP8", Precision.FP8),
+        ("fp8 (e4m3)", Precision.FP8),
     ],
 )
 def test_formats_are_told_by_any_of_their_names(text: str, precision: Precision) -> None:
     assert words.precision(text) == precision
 
 
-def test_tf32_is_not_taken_for_fp32() -> None:
-    with pytest.raises(words.UnusableRow, match="tf32"):
-        words.precision("tf32")
+def test_a_format_that_no_layout_has_is_refused() -> None:
+    with pytest.raises(UnusableRow, match="int4"):
+        words.precision("int4")
+
+
+@pytest.mark.parametrize("text", ["te", "Transformer Engine", "flash (Transformer Engine)"])
+@pytest.mark.parametrize(
+    ("offered", "kernel"),
+    [
+        ((AttentionKernel.FLASH, AttentionKernel.CUDNN), AttentionKernel.CUDNN),
+        ((AttentionKernel.MATH, AttentionKernel.FLASH), AttentionKernel.FLASH),
+    ],
+)
+def test_transformer_engine_takes_what_is_best_on_the_accelerator(
+    text: str, offered: tuple[AttentionKernel, ...], kernel: AttentionKernel
+) -> None:
+    assert words.kernel_on(words.attention_kernel(text), offered, Precision.BF16) == kernel
+
+
+def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
+    blackwell = (AttentionKernel.MATH, AttentionKernel.CUDNN, AttentionKernel.FLASH)
+    assert words.kernel_on(AttentionKernel.FLASH_3, blackwell, Precision.BF16) == AttentionKernel.CUDNN
+    assert words.kernel_on(AttentionKernel.FUSED_SOFTMAX, blackwell, Precision.BF16) == AttentionKernel.MATH
+    assert words.kernel_on(AttentionKernel.FLASH, tuple(AttentionKernel), Precision.FP32) == AttentionKernel.EFFICIENT
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("selective", (Recompute.SELECTIVE, 1, (), None)),
+        ("selective-op", (Recompute.SELECTIVE, 1, (), None)),
+        ("selective (core_attn)", (Recompute.SELECTIVE, 1, ("core_attn",), None)),
+        ("selective (mlp + core_attn)", (Recompute.SELECTIVE, 1, ("mlp", "core_attn"), None)),
+        ("selective (moe_act)", (Recompute.SELECTIVE, 1, ("moe_act",), None)),
+        ("save_qkv_proj", (Recompute.SELECTIVE, 1, ("save_qkv_proj",), None)),
+        ("minimal", (Recompute.SELECTIVE, 1, ("minimal",), None)),
+        ("custom", (Recompute.SELECTIVE, 1, ("custom",), None)),
+        ("selective-layer", (Recompute.FULL, 2, (), None)),
+        ("selective (every 4th layer)", (Recompute.FULL, 4, (), None)),
+        ("selective-3", (Recompute.FULL, 3, (), None)),
+        ("full (5 layers)", (Recompute.FULL, 1, (), 5)),
+        ("block", (Recompute.FULL, 1, (), None)),
+        ("nothing", (Recompute.NONE, 1, (), None)),
+    ],
+)
+def test_recomputation_is_told_by_the_words_of_every_framework(text: str, found: tuple[object, ...]) -> None:
+    assert words.recompute(text) == found
+
+
+@pytest.mark.parametrize(("text", "exchange"), [("a2a", "all_to_all"), ("allgather", "all_gather"), ("", "ring")])
+def test_context_ranks_meet_as_megatron_and_torch_call_it(text: str, exchange: str) -> None:
+    assert words.context_exchange(text).label == exchange

@@ -1,0 +1,217 @@
+"""The layout of a row: its own cells, and what its software does where they are blank."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from autotuner.backtest import words
+from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
+from autotuner.backtest.sources import Source
+from autotuner.catalog.load import load_stack
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stages import V_SCHEDULES
+from autotuner.domain.layouts.choice import (
+    FP8_PRECISIONS,
+    ContextExchange,
+    Fp8Recipe,
+    PipelineSchedule,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
+
+__all__ = ["global_batch_size", "layout_of"]
+
+
+class _Degrees(NamedTuple):
+    """How many ways each axis splits; ``data`` times ``context`` times ``tensor`` times ``pipeline`` is all ranks."""
+
+    data: int
+    context: int
+    tensor: int
+    pipeline: int
+    expert: int
+
+
+class _Stages(NamedTuple):
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+    virtual: int = 1
+    first_less: int = 0
+    last_less: int = 0
+
+
+def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Layout:
+    """The layout; whether it is legal is not asked here.
+
+    Raises:
+        UnusableRow: A word is unknown, or the degrees contradict the number of accelerators.
+    """
+    degrees = _degrees(row, source, cluster.world_size)
+    level, shards = _sharding(row, source, cluster, degrees)
+    stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
+    recomputation = words.recompute(text(row, "act_ckpt") or source.recompute)
+    precision = words.precision(text(row, "precision") or "bf16")
+    attention = words.attention_kernel(text(row, "attention") or source.attention, source.flash)
+    split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
+    compiled = is_true(text(row, "torch_compile", "compile", "compiled"), source.compiled)
+    return Layout(
+        data_parallel_replicate_degree=degrees.data // shards,
+        data_parallel_shard_degree=shards,
+        tensor_parallel_degree=degrees.tensor,
+        context_parallel_degree=degrees.context,
+        expert_parallel_degree=degrees.expert,
+        pipeline_parallel_degree=degrees.pipeline,
+        virtual_stages_per_rank=stages.virtual,
+        pipeline_schedule=stages.schedule,
+        first_stage_less_layers=stages.first_less,
+        last_stage_less_layers=stages.last_less,
+        micro_batch_size=_micro_batch_size(row, source, degrees),
+        shard_level=level,
+        # torchtitan/config: "default" reshards, but not in pipelines, where every micro-batch would gather again
+        reshard_after_forward=level == ShardLevel.PARAMETERS and degrees.pipeline == 1,
+        sequence_parallel=split_sequence,
+        recompute=recomputation.level,
+        recompute_every=_interval(recomputation, model, degrees.pipeline * stages.virtual),
+        attention_kernel=words.kernel_on(attention, cluster.accelerator.attention_kernels, precision),
+        precision=precision,
+        fp8_recipe=_fp8_recipe(row, source) if precision in FP8_PRECISIONS else Fp8Recipe.TENSORWISE,
+        fused_norm="rms" in text(row, "attention").lower() or not source.names_fused_norm,
+        context_exchange=_context_exchange(row, source, degrees),
+        compiled=compiled,
+        async_tensor_parallel=compiled and split_sequence and "async tp" in text(row, "notes").lower(),
+    )
+
+
+# ---------------------------------------------------------------- degrees
+def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
+    tensor, pipeline, stated = maybe_count(row, "tp"), maybe_count(row, "pp"), maybe_count(row, "dp")
+    context, expert = maybe_count(row, "cp") or 1, maybe_count(row, "ep") or 1
+    if tensor is None and pipeline is None and not _is_data_parallel_alone(row, source, world_size):
+        raise UnusableRow("tp is not given")
+    if tensor is None:
+        tensor = _what_is_left(world_size, context, pipeline, stated)
+    if pipeline is None:
+        pipeline = _what_is_left(world_size, context, tensor, stated)
+    data, rest = divmod(world_size, tensor * pipeline * context)
+    # some count context ranks as replicas, some count each group of expert ranks as one
+    if rest or (stated is not None and data not in {stated, stated * expert} and stated != data * context):
+        raise UnusableRow("the degrees do not multiply to the accelerators")
+    return _Degrees(data, context, tensor, pipeline, expert)
+
+
+def _is_data_parallel_alone(row: Row, source: Source, world_size: int) -> bool:
+    """Whether a row without tensor and pipeline degrees needs none."""
+    has_no_such_column = "tp" not in row and "pp" not in row
+    fully_sharded = words.shard_level(text(row, "zero_or_fsdp") or source.sharding).level == ShardLevel.PARAMETERS
+    return has_no_such_column or fully_sharded or maybe_count(row, "dp") == world_size
+
+
+def _what_is_left(world_size: int, context: int, other: int | None, data: int | None) -> int:
+    """The one degree of tensor and pipeline that the others leave; 1 where they do not tell."""
+    taken = context * (other or 1) * (data or world_size)
+    return world_size // taken if other is not None and data is not None and world_size % taken == 0 else 1
+
+
+def _sharding(row: Row, source: Source, cluster: Cluster, degrees: _Degrees) -> tuple[ShardLevel, int]:
+    """The level, and among how many ranks; ranks that share out the experts are shard ranks by construction."""
+    level, in_node, num_ranks = words.shard_level(text(row, "zero_or_fsdp") or source.sharding)
+    per_node = max(1, cluster.accelerators_per_domain // (degrees.tensor * degrees.context))
+    wanted = degrees.data if level != ShardLevel.NONE else 1
+    if in_node:
+        wanted = math.gcd(degrees.data, per_node)
+    elif num_ranks and degrees.data % num_ranks == 0:
+        wanted = num_ranks
+    if wanted * degrees.context * degrees.tensor % degrees.expert:
+        wanted = degrees.data
+    if wanted == 1:
+        return ShardLevel.NONE, 1
+    return (level if level != ShardLevel.NONE else ShardLevel.OPTIMIZER), wanted
+
+
+def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
+    """Sequences of a forward pass: stated, what batch and accumulation leave, the source's own, or 1."""
+    stated = maybe_count(row, "micro_batch", "micro_batch_size", "local_batch")
+    if stated is not None:
+        return stated
+    batch, num_micro_batches = maybe_count(row, "global_batch"), maybe_count(row, "grad_accum", "num_microbatches")
+    if batch and num_micro_batches and batch % (degrees.data * num_micro_batches) == 0:
+        return batch // (degrees.data * num_micro_batches)
+    usual = _of_model(source.micro_batches, text(row, "model"))
+    if usual is None and batch is None:
+        raise UnusableRow("micro_batch is not given")
+    return usual or 1
+
+
+def _of_model(sizes: Mapping[str, int], model: str) -> int | None:
+    """The size beside the first word that the model's name holds."""
+    name = model.lower()
+    return next((size for word, size in sizes.items() if re.search(rf"\b{re.escape(word)}\b", name)), None)
+
+
+# ---------------------------------------------------------------- pipelines
+def _stages(row: Row, pipeline: int, model: TransformerSpec, *, balances: bool) -> _Stages:
+    """The schedule and the stages per rank; a lone rank runs none, so it has that of an equal layout."""
+    if pipeline == 1:
+        return _Stages()
+    word = text(row, "schedule", "pipeline_schedule")
+    virtual = maybe_count(row, "vpp") or _most_stages(word, pipeline, model.num_layers)
+    schedule = words.schedule(word, virtual)
+    virtual = 2 if schedule in V_SCHEDULES else virtual
+    first, last = (0, 0) if balances and virtual == 1 else _smaller_ends(model.num_layers, pipeline * virtual, virtual)
+    return _Stages(schedule, virtual, first, last)
+
+
+def _most_stages(word: str, pipeline: int, num_layers: int) -> int:
+    """Stages per rank where the table leaves them blank: 1, or one layer each where the schedule is interleaved."""
+    return max(1, -(-num_layers // pipeline)) if words.is_interleaved(word) else 1
+
+
+def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, int]:
+    """Layers that the first and the last stage have fewer, so that all others are equal.
+
+    Who counts the embedding and the loss as layers gives both ends one less (Llama 3's 126 = 128 - 2, arXiv 2407.21783
+    section 3.3.2; Megatron-LM's ``account_for_embedding_in_pipeline_split``). Stages of a rank that holds several have
+    to be equal; what is missing elsewhere is missing at the last.
+    """
+    missing = -num_layers % num_stages
+    if missing == 2 or (virtual > 1 and missing > 2):
+        return missing // 2, missing - missing // 2
+    return (0, missing) if virtual > 1 else (0, 0)
+
+
+def _interval(recomputation: words.Recomputation, model: TransformerSpec, num_stages: int) -> int:
+    """One layer in so many recomputes; at least one of a stage does."""
+    if recomputation.level == Recompute.NONE:
+        return 1
+    most = max(1, model.num_layers // num_stages)
+    if recomputation.num_layers:
+        return min(most, max(1, round(most / recomputation.num_layers)))
+    return min(most, recomputation.every)
+
+
+# ---------------------------------------------------------------- other choices
+def _fp8_recipe(row: Row, source: Source) -> Fp8Recipe:
+    return words.fp8_recipe(f"{text(row, 'precision')} {text(row, 'fp8_recipe')}", source.fp8_recipe)
+
+
+def _context_exchange(row: Row, source: Source, degrees: _Degrees) -> ContextExchange:
+    if degrees.context == 1:
+        return ContextExchange.RING
+    named = re.search(r"cp_comm_type[ =:]*(\S+)", text(row, "notes"))
+    return words.context_exchange(text(row, "cp_comm_type") or (named[1] if named else ""), source.context_exchange)
+
+
+def global_batch_size(row: Row, layout: Layout) -> int:
+    """Sequences of a step: stated, counted in micro-batches, what speed and time give, or one micro-batch each."""
+    stated = maybe_count(row, "global_batch", "global_batch_size")
+    if stated is not None:
+        return stated
+    per_pass = layout.micro_batch_size * layout.data_parallel_degree
+    num_micro_batches = maybe_count(row, "grad_accum", "num_microbatches")
+    if num_micro_batches is None and layout.pipeline_parallel_degree > 1:
+        raise UnusableRow("global_batch is not given")
+    return per_pass * (num_micro_batches or 1)
