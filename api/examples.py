@@ -29,7 +29,7 @@ from api.schemas import (
 )
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
@@ -240,7 +240,7 @@ def _sweep_page() -> SweepPage:
 def sweep_detail() -> SweepDetail:
     """A finished sweep."""
     job = Job(model=_model(), cluster=_cluster(), workload=_WORKLOAD)
-    request = SweepRequest(job=job, space=default_space(job.cluster), budget=Budget(num_trials=1), name="nightly")
+    request = SweepRequest(job=job, space=default_trial_space(job), budget=Budget(num_trials=1), name="nightly")
     return SweepDetail(**_sweep(), request=request, best=TrialView.of(_trial()))
 
 

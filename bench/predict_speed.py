@@ -22,6 +22,7 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
+from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
@@ -56,7 +57,7 @@ def main() -> None:
     ours_per_s = _report_rate(layouts, job)
     for num_layouts in (250_000, 1_000_000):
         _report_memory(layouts.take(slice(0, num_layouts)), job)
-    _report_space("default", job, SearchSpace())
+    _report_space("default", job, default_space(job))
     _report_space("widest", job, WIDE)
     theirs_per_s = _peer_per_s(job)
     if theirs_per_s is not None:

@@ -26,7 +26,7 @@ import uvicorn
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
@@ -64,7 +64,7 @@ def _filled(folder: Path, num_sweeps: int, num_trials: int) -> App:
 def _sweep(app: App, num_trials: int) -> str:
     workload = Workload(seq_len=4096, global_batch_size=64)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
-    request = SweepRequest(job=job, space=default_space(job.cluster))
+    request = SweepRequest(job=job, space=default_trial_space(job))
     sweep, _ = app.store.create_sweep(request, now=_NOW)
     app.store.claim_sweep(owner=_OWNER, now=_NOW, lease_s=3600)
     for number, row in enumerate(app.predictions(job, request.space, limit=num_trials).rows):

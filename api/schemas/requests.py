@@ -11,7 +11,7 @@ from api.documents import GivenFields, NameOrObject
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
@@ -87,7 +87,7 @@ class SweepCreate(_JobRequest):
         job = self.job(app, Stack())
         return SweepRequest(
             job=job,
-            space=_space(self.space, job.cluster),
+            space=default_trial_space(job, is_gated=self.loss_gate.enabled).with_axes(**self.space),
             budget=self.budget,
             trial=self.trial,
             seed=self.seed,
@@ -121,7 +121,7 @@ class PredictionRequest(_JobRequest):
     def resolved(self, app: App) -> tuple[Job, SearchSpace]:
         """The job, and the space with every axis."""
         job = self.job(app, load_stack(self.stack))
-        return job, _space(self.space, job.cluster)
+        return job, default_space(job).with_axes(**self.space)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +139,6 @@ class ExplanationRequest(_JobRequest):
     def resolved(self, app: App) -> Job:
         """The job that the layout is explained for."""
         return self.job(app, load_stack(self.stack))
-
-
-def _space(given: dict[str, Any], cluster: Cluster) -> SearchSpace:
-    return default_space(cluster).with_axes(**given)
 
 
 def as_described(cluster: Cluster) -> Cluster:

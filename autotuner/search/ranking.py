@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, joined
-from autotuner.costmodel.predict import TotalColumns, predict, predict_totals
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
+from autotuner.costmodel.predict import predict, predict_totals
+from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Rule
 from autotuner.domain.runs.prediction import Prediction
@@ -30,19 +31,23 @@ class PredictedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """Layouts that are predicted to fit, highest predicted MFU first.
+    """Layouts that are predicted to fit, highest expected MFU first.
 
     Attributes:
         num_legal: Layouts that keep every rule.
         num_fitting: Legal layouts that are predicted to fit in memory.
         rows: At most as many as were asked for.
         caveats: What a reader of them should know: sentences without full stops.
+        unchanged: The best layout that keeps the mathematics, where each of the rows changes them.
+        nearest: The legal layout with the smallest peak, where none fits.
     """
 
     num_legal: int
     num_fitting: int
     rows: tuple[PredictedLayout, ...]
     caveats: tuple[str, ...] = ()
+    unchanged: PredictedLayout | None = None
+    nearest: PredictedLayout | None = None
 
 
 def best_predicted(
@@ -50,56 +55,83 @@ def best_predicted(
 ) -> PredictionTable:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
-    Of a space of millions one chunk is held at a time, and the best of those before; these are predicted once more.
+    The best has the highest expected MFU: predicted MFU x probability to fit, since a run that dies trains nothing. Of
+    a space of millions one chunk is held at a time, and the best of those before; these are predicted once more.
     """
-    best, num_legal, num_fitting = _Leaders.none(), 0, 0
+    best, unchanged, nearest = _Leaders.none(limit), _Leaders.none(1), _Leaders.none(1)
+    num_legal, num_fitting = 0, 0
     for chunk in legal_chunks(job, space, rules):
         totals = predict_totals(chunk, job)
         fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
         num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)
-        best = best.beside(chunk, totals, _highest(fitting, totals.mfu, limit)).first(limit)
-    predictions = predict(best.layouts, job)
+        value = totals.mfu * fit_probability(totals.peak_bytes, float(job.cluster.accelerator.memory_bytes))
+        best = best.beside(chunk, fitting, value, totals.peak_bytes)
+        unchanged = unchanged.beside(chunk, fitting[_keeps_mathematics(chunk)[fitting]], value, totals.peak_bytes)
+        if not num_fitting:
+            nearest = nearest.beside(chunk, np.arange(len(chunk)), -totals.peak_bytes, totals.peak_bytes)
+    rows = best.predicted(job)
     return PredictionTable(
         num_legal=num_legal,
         num_fitting=num_fitting,
-        rows=tuple(
-            PredictedLayout(layout=best.layouts.row(row), prediction=predictions.row(row))
-            for row in range(len(best.layouts))
-        ),
         caveats=caveats(job, best.layouts),
+        rows=rows,
+        unchanged=_first(unchanged.predicted(job)) if all(row.layout.changes_mathematics for row in rows) else None,
+        nearest=None if num_fitting else _first(nearest.predicted(job)),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaders:
-    """The best layouts of those seen."""
+    """The best layouts of those seen.
 
+    Attributes:
+        limit: How many are kept.
+        value: What they are ordered by, the highest first; equal ones by their peak, the smallest first.
+    """
+
+    limit: int
     layouts: LayoutColumns
-    mfu: Floats
+    value: Floats
     peak_bytes: Floats
 
     @classmethod
-    def none(cls) -> _Leaders:
-        return cls(layouts=LayoutColumns.from_layouts([]), mfu=np.empty(0), peak_bytes=np.empty(0))
+    def none(cls, limit: int) -> _Leaders:
+        empty = np.empty(0)
+        return cls(limit=limit, layouts=LayoutColumns.from_layouts([]), value=empty, peak_bytes=empty)
 
-    def beside(self, layouts: LayoutColumns, totals: TotalColumns, rows: Integers) -> _Leaders:
-        """With some rows of another table behind them."""
+    def beside(self, layouts: LayoutColumns, rows: Integers, value: Floats, peak_bytes: Floats) -> _Leaders:
+        """The best of these and of some rows of another table."""
+        rows = _highest(rows, value, self.limit)
+        value, peak_bytes = np.append(self.value, value[rows]), np.append(self.peak_bytes, peak_bytes[rows])
+        order = np.lexsort((peak_bytes, -value))[: self.limit]
         return _Leaders(
-            layouts=joined((self.layouts, layouts.take(rows))),
-            mfu=np.concatenate([self.mfu, totals.mfu[rows]]),
-            peak_bytes=np.concatenate([self.peak_bytes, totals.peak_bytes[rows]]),
+            limit=self.limit,
+            layouts=joined((self.layouts, layouts.take(rows))).take(order),
+            value=value[order],
+            peak_bytes=peak_bytes[order],
         )
 
-    def first(self, limit: int) -> _Leaders:
-        """At most so many: highest MFU first, then the smallest peak, then as they came."""
-        order = np.lexsort((self.peak_bytes, -self.mfu))[:limit]
-        return _Leaders(layouts=self.layouts.take(order), mfu=self.mfu[order], peak_bytes=self.peak_bytes[order])
+    def predicted(self, job: Job) -> tuple[PredictedLayout, ...]:
+        """Each with its whole prediction."""
+        predictions = predict(self.layouts, job)
+        rows = range(len(self.layouts))
+        return tuple(PredictedLayout(layout=self.layouts.row(row), prediction=predictions.row(row)) for row in rows)
 
 
-def _highest(rows: Integers, mfu: Floats, limit: int) -> Integers:
-    """The rows of highest MFU, in their order, with all that share the last one's: no other can be ranked."""
+def _keeps_mathematics(x: LayoutColumns) -> Booleans:
+    changing = {name: one.changes_mathematics for name, one in OPTIONS.items() if one.changes_mathematics}
+    keeps: Booleans = ~np.logical_or.reduce([is_one_of(getattr(x, name), values) for name, values in changing.items()])
+    return keeps
+
+
+def _first(rows: tuple[PredictedLayout, ...]) -> PredictedLayout | None:
+    return rows[0] if rows else None
+
+
+def _highest(rows: Integers, value: Floats, limit: int) -> Integers:
+    """The rows of highest value, in their order, with all that share the last one's: no other can be ranked."""
     if len(rows) <= max(1, limit):
         return rows
-    lowest = np.partition(mfu[rows], -max(1, limit))[-max(1, limit)]
-    highest: Integers = rows[mfu[rows] >= lowest]
+    lowest = np.partition(value[rows], -max(1, limit))[-max(1, limit)]
+    highest: Integers = rows[value[rows] >= lowest]
     return highest

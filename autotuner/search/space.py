@@ -48,8 +48,10 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
       the number of experts;
     * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded)
       or as many as a node holds (sharded inside a node, replicated across);
-    * micro-batch sizes: powers of two that divide the batch of one replica;
-    * virtual stages: every number that divides the layers of a pipeline rank.
+    * micro-batch sizes: powers of two that divide the batch of one replica; one sequence, where half as many context
+      ranks with half the micro-batch hold as many tokens and exchange less;
+    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both;
+    * virtual stages: every number that divides the layers of a pipeline rank between smaller ends.
 
     A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
     virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
@@ -219,14 +221,14 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
     world_size = job.cluster.world_size
     for tensor, pipeline, context in _model_splits(world_size, space):
         data = max(1, world_size // (tensor * pipeline * context))
-        batches = space.values("micro_batch_size") or _powers_of_two_dividing(job.workload.global_batch_size // data)
+        batches = space.values("micro_batch_size") or _micro_batches(
+            job.workload.global_batch_size // data, context, space
+        )
         num_experts = job.model.experts.num_experts if job.model.experts else 1
         experts = space.values("expert_parallel_degree") or divisors(num_experts)
         shards = space.values("data_parallel_shard_degree") or _shard_degrees(data, tensor * context, job)
-        schedules = tuple(_schedules(pipeline, job, space))
-        first, last = _named(space, "first_stage_less_layers"), _named(space, "last_stage_less_layers")
-        ends = tuple(product(first, last)) if pipeline > 1 else ((0, 0),)
-        for shard, expert, (schedule, virtual), batch, less in product(shards, experts, schedules, batches, ends):
+        pipelines = tuple(_pipelines(pipeline, job, space))
+        for shard, expert, (schedule, virtual, *less), batch in product(shards, experts, pipelines, batches):
             yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
 
 
@@ -249,25 +251,40 @@ def _shard_degrees(data: int, inner: int, job: Job) -> tuple[int, ...]:
     return tuple(sorted({1, inside_node, data}))
 
 
-def _schedules(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[PipelineSchedule, int]]:
+def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[PipelineSchedule, int, int, int]]:
+    """Schedule, stages per rank, and layers that the first and the last stage have less."""
     if pipeline == 1:
-        yield PipelineSchedule.ONE_F_ONE_B, 1
+        yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
-    for schedule in cast("tuple[PipelineSchedule, ...]", _named(space, "pipeline_schedule")):
-        for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, pipeline, job):
-            yield schedule, virtual
+    schedules = cast("tuple[PipelineSchedule, ...]", _named(space, "pipeline_schedule"))
+    for schedule, less in product(schedules, _ends(space)):
+        share = (job.model.num_layers + sum(less)) // pipeline
+        for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
+            yield schedule, virtual, *less
 
 
-def _virtual_stages(schedule: PipelineSchedule, pipeline: int, job: Job) -> tuple[int, ...]:
+def _ends(space: SearchSpace) -> tuple[tuple[int, int], ...]:
+    """Layers less on both ends; the last multiplies by the vocabulary, the first looks words up, so never it alone."""
+    first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
+    ends = product(first or (0, 1), last or (0, 1))
+    return tuple((a, b) for a, b in ends if a <= b or (first and last))
+
+
+def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, ...]:
+    """Stages per rank of so many layers."""
     match schedule:
         case PipelineSchedule.INTERLEAVED_1F1B:
-            return divisors(max(1, job.model.num_layers // pipeline))[1:] or (2,)  # for a rule to refuse
+            return divisors(max(1, num_layers))[1:] or (2,)  # for a rule to refuse
         case PipelineSchedule.ZBV | PipelineSchedule.DUALPIPEV:
             return (2,)
         case _:
             return (1,)
 
 
-def _powers_of_two_dividing(count: int) -> tuple[int, ...]:
-    largest = max(1, count & -count)
+def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tuple[int, ...]:
+    """Powers of two that divide the batch of one replica, less those that fewer context ranks make pointless."""
+    contexts = space.values("context_parallel_degree")
+    if context % 2 == 0 and (contexts is None or context // 2 in contexts):
+        return (1,)
+    largest = max(1, replica_batch & -replica_batch)
     return tuple(1 << power for power in range(largest.bit_length()))

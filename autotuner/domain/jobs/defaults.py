@@ -1,26 +1,109 @@
-"""What a caller who does not choose gets."""
+"""What a caller who does not choose gets: the values of each axis that depend on the job.
+
+Values that do not are declared with the option (``searched`` in ``layout``); those that depend on the other choices of
+a layout (shards inside a node, stages of a rank, smaller ends) are found by ``search.space``.
+"""
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
+from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.search_space import SearchSpace
 
-__all__ = ["default_space"]
+__all__ = ["default_space", "default_trial_space"]
 
-_TORCH_KERNELS = (AttentionKernel.MATH, AttentionKernel.EFFICIENT, AttentionKernel.FLASH)
-"""What ``scaled_dot_product_attention`` offers, the plainest first."""
+_FEWEST_CONTEXT_TOKENS = 4096
+"""Tokens of a sequence that a context rank keeps at least: Megatron Bridge's recipes split 8,192 over 2 ranks at most
+(github.com/NVIDIA-NeMo/Megatron-Bridge, performance recipes of Llama 3, 2025-11)."""
+
+_BEST_LAST = OPTIONS["attention_kernel"].plainest_first
+"""Kernels by how fast they are, the fastest last."""
+
+_USUAL_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.MXFP8)
+
+_CUDNN_HEADS = range(8, 129, 8)
+"""Heads that torch hands to cuDNN's kernel, as the trial job's rules have it."""
 
 
-def default_space(cluster: Cluster) -> SearchSpace:
-    """The default search space with the number format and attention kernel that are usual on that hardware.
+def default_space(job: Job) -> SearchSpace:
+    """What people would try, for a prediction; it needs no devices, so whatever the device and the software offer.
 
-    A GPU trains in bf16 and a CPU in fp32, with the best kernel of PyTorch that they have. A GPU without bf16 trains in
-    fp32 with the plain kernel, the one that runs for every model there.
+    =============================  =================================================================================
+    attention kernel               the fastest that device and software have
+    precision                      bf16, and fp8 where device and software multiply it; fp32 on cores and without bf16
+    scales of fp8                  one per tensor, and those of mxfp8 where the device applies them
+    compiled                       on wherever the software compiles: it is never predicted to be slower
+    context ranks                  1, 2, 4 ... while each keeps 4,096 tokens of a sequence
+    smaller ends of a pipeline     none on cores, whose noise is larger than what a layer takes
+    =============================  =================================================================================
     """
-    kernels = [k for k in _TORCH_KERNELS if k in cluster.accelerator.attention_kernels] or [AttentionKernel.MATH]
-    if cluster.accelerator.kind == "cpu":
-        return SearchSpace(precision=(Precision.FP32,), attention_kernel=(kernels[-1],))
-    if Precision.BF16 not in cluster.accelerator.precisions:
-        return SearchSpace(precision=(Precision.FP32,), attention_kernel=(kernels[0],))
-    return SearchSpace(attention_kernel=(kernels[-1],))
+    return SearchSpace(
+        attention_kernel=(_kernels(job)[-1],),
+        precision=_precisions(job),
+        fp8_recipe=_recipes(job),
+        compiled=(_compiles(job),),
+        context_parallel_degree=_context_degrees(job),
+        first_stage_less_layers=_ends(job),
+        last_stage_less_layers=_ends(job),
+    )
+
+
+def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
+    """What a sweep tries: the prediction's space, with whatever only a measurement can rank against its plainer kind.
+
+    Args:
+        job: Its trials run PyTorch itself.
+        is_gated: A loss gate stands before the first rank of what changes the mathematics; else no fp8 is tried.
+    """
+    usual = (AttentionKernel.FLASH,) if AttentionKernel.FLASH in _kernels(job) else ()
+    formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].changes_mathematics)
+    return default_space(job).with_axes(
+        attention_kernel=tuple(dict.fromkeys((*usual, _kernels(job)[-1]))),
+        precision=formats,
+        compiled=(False, True) if _compiles(job) else (False,),
+    )
+
+
+def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
+    """What device and software both have for the model, the fastest last; the plain kernel is always there."""
+    accelerator, stack = job.cluster.accelerator, job.stack
+    shared = [k for k in accelerator.attention_kernels if k in stack.attention_kernels and _attends(k, job)]
+    if Precision.BF16 not in _formats(job) and accelerator.kind != "cpu":
+        return (AttentionKernel.MATH,)  # the one that runs for every model in fp32
+    return tuple(sorted(shared, key=_BEST_LAST.index)) or (AttentionKernel.MATH,)
+
+
+def _attends(kernel: AttentionKernel, job: Job) -> bool:
+    return kernel != AttentionKernel.CUDNN or job.model.head_dim in _CUDNN_HEADS
+
+
+def _formats(job: Job) -> tuple[Precision, ...]:
+    return job.cluster.accelerator.precisions
+
+
+def _precisions(job: Job) -> tuple[Precision, ...]:
+    """The formats that are usual on that hardware."""
+    if job.cluster.accelerator.kind == "cpu" or Precision.BF16 not in _formats(job):
+        return (Precision.FP32,)
+    has_fp8 = Precision.FP8 in _formats(job) and job.stack.multiplies_fp8
+    return (Precision.BF16, Precision.FP8) if has_fp8 else (Precision.BF16,)
+
+
+def _recipes(job: Job) -> tuple[Fp8Recipe, ...]:
+    return tuple(r for r in _USUAL_RECIPES if r in job.cluster.accelerator.fp8_recipes) or (Fp8Recipe.TENSORWISE,)
+
+
+def _compiles(job: Job) -> bool:
+    """Whether layers are compiled; on cores that takes longer than the steps of a trial."""
+    return job.stack.compiles and job.cluster.accelerator.kind != "cpu"
+
+
+def _ends(job: Job) -> tuple[int, ...] | None:
+    """Layers less on an end of a pipeline; None: what suits it."""
+    return (0,) if job.cluster.accelerator.kind == "cpu" else None
+
+
+def _context_degrees(job: Job) -> tuple[int, ...]:
+    most = min(job.workload.seq_len // _FEWEST_CONTEXT_TOKENS, job.cluster.world_size)
+    return tuple(1 << power for power in range(max(1, most).bit_length()))

@@ -7,11 +7,21 @@ from typing import Literal, TypeAlias, get_args
 
 from autotuner.domain import check
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
+from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.errors import InvalidInput
 
-__all__ = ["Dispatch", "Stack"]
+__all__ = ["TORCH_KERNELS", "Dispatch", "Stack"]
 
 Dispatch: TypeAlias = Literal["all_to_all", "deduplicated", "all_gather"]
+
+TORCH_KERNELS = (
+    AttentionKernel.MATH,
+    AttentionKernel.EFFICIENT,
+    AttentionKernel.FLEX,
+    AttentionKernel.FLASH,
+    AttentionKernel.CUDNN,
+)
+"""Backends of ``scaled_dot_product_attention``, and FlexAttention beside it (PyTorch 2.13's documentation)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +31,9 @@ class Stack:
     The defaults are those of PyTorch as the trial job runs it. The catalog has others, with their sources.
 
     Attributes:
+        attention_kernels: Implementations that it calls where the accelerator has them.
+        compiles: It offers to compile a layer (``torch.compile``).
+        multiplies_fp8: It offers matrix products in fp8.
         sums_gradients_in_fp32: In mixed precision too.
         balances_stages: Layers are dealt so that the stage with the output projection has fewer; else evenly.
         keeps_receive_buffers: A pipeline rank holds a receive buffer for every micro-batch all through the step.
@@ -59,6 +72,9 @@ class Stack:
     """
 
     name: str = "torch"
+    attention_kernels: tuple[AttentionKernel, ...] = TORCH_KERNELS
+    compiles: bool = True
+    multiplies_fp8: bool = True
     sums_gradients_in_fp32: bool = False
     balances_stages: bool = False
     keeps_receive_buffers: bool = True
@@ -92,6 +108,8 @@ class Stack:
     allowance_bytes: int = 2_000_000_000
 
     def __post_init__(self) -> None:
+        if not self.attention_kernels:
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
         check.fraction(self, "overlaps_data_parallel", "hides_dispatch")
         check.one_of("dispatch", self.dispatch, get_args(Dispatch))
         if self.expert_imbalance < 1:

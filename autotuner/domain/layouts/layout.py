@@ -178,6 +178,7 @@ class Layout:
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
         lowest=0,
+        searched=None,
         is_split=True,
     )
     last_stage_less_layers: int = option(
@@ -189,6 +190,7 @@ class Layout:
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
         lowest=0,
+        searched=None,
         is_split=True,
     )
     loss_parallel: bool = option(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
+from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, llama_70b, tiny_job, tiny_space
@@ -13,12 +19,68 @@ from tests.builders import big_job, llama_70b, tiny_job, tiny_space
 BUCKETS = tuple(2**power for power in range(20, 30))
 
 
-def test_rows_fit_and_fall_in_predicted_mfu() -> None:
+def eight_gpus() -> Job:
+    return replace(
+        big_job(num_nodes=1), model=llama_70b(num_layers=20), workload=Workload(seq_len=8192, global_batch_size=64)
+    )
+
+
+def with_memory(job: Job, memory_bytes: int) -> Job:
+    cluster = job.cluster
+    return replace(job, cluster=replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=memory_bytes)))
+
+
+def expected(one: Prediction) -> float:
+    """What a run reaches on average: nothing, if it does not fit."""
+    assert one.fit_probability is not None
+    return one.mfu * one.fit_probability
+
+
+def test_rows_fit_and_fall_in_expected_mfu() -> None:
     table = best_predicted(big_job(), limit=20)
     assert len(table.rows) == 20
     assert all(row.prediction.fits for row in table.rows)
-    mfus = [row.prediction.mfu for row in table.rows]
-    assert mfus == sorted(mfus, reverse=True)
+    values = [expected(row.prediction) for row in table.rows]
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_first_row_surely_fits_where_it_is_as_fast_as_one_that_may_not() -> None:
+    """Parameters that are given away after each forward pass cost this job little, and leave room for others."""
+    job = eight_gpus()
+    tight = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL)
+    memory_bytes = int(1.03 * predict_one(tight, job).memory.total_bytes)
+    job = with_memory(job, memory_bytes)
+    before, after = predict_one(tight, job), predict_one(replace(tight, reshard_after_forward=True), job)
+    assert 0.98 * before.mfu < after.mfu < before.mfu
+    assert expected(before) < 0.7 * before.mfu < 0.95 * after.mfu < expected(after)
+    space = SearchSpace(
+        tensor_parallel_degree=(1,),
+        pipeline_parallel_degree=(1,),
+        data_parallel_shard_degree=(8,),
+        shard_level=(ShardLevel.PARAMETERS,),
+        recompute=(Recompute.FULL,),
+        micro_batch_size=(1,),
+    )
+    first, second = best_predicted(job, space).rows
+    assert (first.layout.reshard_after_forward, second.layout.reshard_after_forward) == (True, False)
+
+
+def test_the_best_layout_that_keeps_the_mathematics_stands_beside_rows_that_all_change_them() -> None:
+    space = SearchSpace(precision=(Precision.BF16, Precision.FP8))
+    table = best_predicted(big_job(), space, limit=3)
+    assert {row.layout.precision for row in table.rows} == {Precision.FP8}
+    (best,) = best_predicted(big_job(), space.with_axes(precision=(Precision.BF16,)), limit=1).rows
+    assert table.unchanged == best
+    assert best_predicted(big_job(), limit=3).unchanged is None
+
+
+def test_where_nothing_fits_the_layout_with_the_smallest_peak_is_the_nearest() -> None:
+    job = with_memory(big_job(), 1_000_000_000)
+    table = best_predicted(job)
+    assert (table.num_fitting, table.rows, table.unchanged) == (0, (), None)
+    assert table.nearest is not None
+    assert table.nearest.prediction.memory.total_bytes == predict(legal_layouts(job), job).memory.total_bytes.min()
+    assert best_predicted(big_job()).nearest is None
 
 
 def test_a_row_carries_its_own_prediction() -> None:
@@ -30,7 +92,7 @@ def test_the_first_row_is_the_best_of_the_whole_space() -> None:
     job = big_job()
     predictions = predict(legal_layouts(job), job)
     (first,) = best_predicted(job, limit=1).rows
-    assert first.prediction.mfu == predictions.mfu[predictions.fits].max()
+    assert expected(first.prediction) == (predictions.mfu * predictions.fit_probability)[predictions.fits].max()
 
 
 def test_counts_say_how_many_are_legal_and_how_many_fit() -> None:
@@ -64,13 +126,14 @@ def test_a_sweeps_rules_leave_what_a_trial_can_run() -> None:
 
 
 def test_the_best_of_several_chunks_are_those_of_the_whole_table() -> None:
-    """Also where several have the same MFU: then the smaller peak counts, then the space's order."""
+    """Also where several have the same expected MFU: then the smaller peak counts, then the space's order."""
     job, space = big_job(), SearchSpace(pipeline_schedule=tuple(PipelineSchedule), gradient_bucket_bytes=BUCKETS)
     layouts = legal_layouts(job, space)
     assert len(layouts) > CHUNK
     whole = predict(layouts, job)
     rows = [row for row in range(len(layouts)) if whole.fits[row]]
-    rows.sort(key=lambda row: (-whole.mfu[row], whole.memory.total_bytes[row], row))
+    value = whole.mfu * whole.fit_probability
+    rows.sort(key=lambda row: (-value[row], whole.memory.total_bytes[row], row))
     table = best_predicted(job, space, limit=25)
     assert (table.num_legal, table.num_fitting) == (len(layouts), len(rows))
     assert [row.layout for row in table.rows] == [layouts.row(row) for row in rows[:25]]

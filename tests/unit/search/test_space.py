@@ -25,7 +25,7 @@ from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS,
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
 from autotuner.search.space import explain_empty, legal_layouts
-from tests.builders import big_job, h100_cluster, tiny_job, tiny_model, tiny_space
+from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
 
 DEGREES = (1, 2, 3, 4)
 RANK_AXES = (
@@ -40,6 +40,8 @@ ALL = SearchSpace(
     expert_parallel_degree=(1, 2),
     data_parallel_shard_degree=DEGREES,
     virtual_stages_per_rank=(1, 2),
+    first_stage_less_layers=(0,),
+    last_stage_less_layers=(0,),
     micro_batch_size=(1, 2, 3),
     pipeline_schedule=tuple(PipelineSchedule),
     shard_level=tuple(ShardLevel),
@@ -154,6 +156,32 @@ def test_choices_that_the_hardware_lacks_are_explained_when_nothing_is_left() ->
 def test_micro_batches_default_to_powers_of_two_that_divide_the_replicas_batch() -> None:
     job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
     assert {layout.micro_batch_size for layout in rows(legal_layouts(job, tiny_space()))} == {1, 2, 4, 8}
+
+
+def test_context_ranks_take_one_sequence_where_fewer_with_as_many_tokens_exchange_less() -> None:
+    found = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(1, 2))))
+    batches = {degree: {r.micro_batch_size for r in found if r.context_parallel_degree == degree} for degree in (1, 2)}
+    assert (batches[2], len(batches[1]) > 1) == ({1}, True)
+    alone = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(2,))))
+    assert {row.micro_batch_size for row in alone} > {1}
+
+
+def test_ends_of_a_pipeline_default_to_even_a_smaller_last_and_both_smaller() -> None:
+    space = SearchSpace(tensor_parallel_degree=(1,), pipeline_parallel_degree=(1, 8))
+    found = rows(legal_layouts(big_job(), space))
+    ends = {(r.pipeline_parallel_degree, r.first_stage_less_layers, r.last_stage_less_layers) for r in found}
+    assert ends == {(1, 0, 0), (8, 0, 0), (8, 0, 1), (8, 1, 1)}
+
+
+def test_layers_that_do_not_divide_are_dealt_out_with_smaller_ends() -> None:
+    """126 layers, as Llama 3 405B has them: 16 ranks of 8 stages of one layer each, none on either end."""
+    job = replace(big_job(), model=llama_70b(num_layers=126))
+    space = SearchSpace(pipeline_parallel_degree=(16,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
+    found = rows(legal_layouts(job, space))
+    assert {(r.virtual_stages_per_rank, r.first_stage_less_layers, r.last_stage_less_layers) for r in found} >= {
+        (2, 1, 1),
+        (4, 1, 1),
+    }
 
 
 def test_named_micro_batches_need_not_be_powers_of_two() -> None:

@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
@@ -194,14 +194,13 @@ def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
 
 
 def test_the_demos_ten_trials_cover_tensor_pipeline_and_both_data_parallel_ways_and_three_micro_batch_sizes() -> None:
-    cluster = load_cluster("cpu:2")
     job = Job(
         model=load_model("llama-demo"),
-        cluster=cluster,
+        cluster=load_cluster("cpu:2"),
         workload=Workload(seq_len=128, global_batch_size=16),
     )
-    space = default_space(
-        cluster
+    space = default_trial_space(
+        job
     ).with_axes(  # scripts/demo.sh: twelve on two cores, three of each kind: any ten show all kinds
         micro_batch_size=(2, 4, 8),
         pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
@@ -371,17 +370,18 @@ def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_m
 # ---------------------------------------------------------------------- loss gates
 def fp8_request(**changes: object) -> SweepRequest:
     """A sweep over bf16 and fp8 on eight GPUs."""
-    space = default_space(load_cluster("h100:8")).with_axes(
-        precision=(Precision.BF16, Precision.FP8),
-        tensor_parallel_degree=(1, 2),
-        pipeline_parallel_degree=(1,),
-        recompute=(Recompute.FULL,),
-        micro_batch_size=(1,),
-    )
     job = Job(
         model=load_model("llama-3-8b"),
         cluster=load_cluster("h100:8"),
         workload=Workload(seq_len=4096, global_batch_size=64),
+    )
+    space = default_space(job).with_axes(
+        precision=(Precision.BF16, Precision.FP8),
+        compiled=(False,),
+        tensor_parallel_degree=(1, 2),
+        pipeline_parallel_degree=(1,),
+        recompute=(Recompute.FULL,),
+        micro_batch_size=(1,),
     )
     request = SweepRequest(job=job, space=space, budget=Budget(num_trials=1000, min_gain=0))
     return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
