@@ -19,6 +19,12 @@ def _num_experts(job: Job) -> int:
     return job.model.experts.num_experts if job.model.experts else 1
 
 
+def _lenders(x: Layout, job: Job) -> int:
+    """Ranks that expert ranks are taken from; tensor ranks are none of them where they split every expert."""
+    inner = 1 if job.stack.splits_experts else x.tensor_parallel_degree
+    return x.data_parallel_shard_degree * x.context_parallel_degree * inner
+
+
 def _expert_ffn_size(job: Job) -> int:
     """0 in a dense model: everything divides it."""
     return job.model.experts.expert_ffn_size if job.model.experts else 0
@@ -79,7 +85,10 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "expert-ffn-per-tensor-rank",
         "tensor_parallel_degree",
-        lambda x, j: (x.expert_parallel_degree == 1) & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0),
+        lambda x, j: (
+            ((x.expert_parallel_degree == 1) | j.stack.splits_experts)
+            & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0)
+        ),
         lambda x, j: (
             f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks, "
             "and no expert ranks take whole experts"
@@ -135,15 +144,11 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "expert-ranks-are-borrowed",
         "expert_parallel_degree",
+        lambda x, j: _lenders(x, j) % x.expert_parallel_degree != 0,
         lambda x, j: (
-            (x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree)
-            % x.expert_parallel_degree
-            != 0
-        ),
-        lambda x, j: (
-            f"{x.expert_parallel_degree} expert ranks do not divide the "
-            f"{x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree} "
-            "shard, context and tensor ranks they are taken from"
+            f"{x.expert_parallel_degree} expert ranks do not divide the {_lenders(x, j)} "
+            + ("shard and context" if j.stack.splits_experts else "shard, context and tensor")
+            + " ranks they are taken from"
         ),
     ),
     Rule(

@@ -356,6 +356,14 @@ def _with(case: Case, reason: Reason) -> tuple[Layout, Job]:
     return case.layout, from_dict(Job, document)
 
 
+def test_tensor_ranks_that_split_every_expert_lend_no_expert_ranks() -> None:
+    job = on_gpus(2, experts=EXPERTS)
+    layout = Layout(tensor_parallel_degree=2, expert_parallel_degree=2)
+    splitting = replace(job, stack=replace(job.stack, splits_experts=True))
+    assert not reasons(layout, job, RULES)
+    assert [reason.rule for reason in reasons(layout, splitting, RULES)] == ["expert-ranks-are-borrowed"]
+
+
 def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
