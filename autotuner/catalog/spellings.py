@@ -21,6 +21,9 @@ _DEPTH = re.compile(r"\d{1,3}(?:l\b| ?-?layers?\b)")
 _SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|\d{2,}(?:\.\d+)?m")
 _UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
 
+_OTHER_KINDS = frozenset({"mamba", "hybrid", "h", "nano", "super", "next", "vl", "ssm"})
+"""Words of relatives that are built otherwise: Nemotron-H and Nano are no transformers, Qwen-VL sees."""
+
 _SIZE_TOLERANCE = 0.15
 """How far the size in a name may lie from the parameter count: ``Gemma 7B`` has 8.5, ``GPT-3 175B`` has 174.6."""
 
@@ -33,7 +36,7 @@ def model_called(name: str) -> TransformerSpec | None:
     sees.
     """
     words = _words(name)
-    fitting = [(len(known), model) for known, model in _known() if known <= words and _sizes_fit(words - known, model)]
+    fitting = [(len(known), model) for known, model in _known() if known <= words and _fit(words - known, model)]
     return load_model(max(fitting)[1]) if fitting else None
 
 
@@ -48,7 +51,9 @@ def _known() -> tuple[tuple[frozenset[str], str], ...]:
     return tuple((_words(text), name) for text, name in spelled)
 
 
-def _sizes_fit(others: frozenset[str], model: str) -> bool:
+def _fit(others: frozenset[str], model: str) -> bool:
+    if others & _OTHER_KINDS:
+        return False
     spec = load_model(model)
     counts = (spec.num_parameters, spec.num_active_matrix_parameters)
     sizes = [float(word[:-1]) * _UNITS[word[-1]] for word in others if _SIZE.fullmatch(word)]

@@ -59,7 +59,7 @@ class LatentAttention:
         value_head_dim: Width of one value head.
     """
 
-    query_rank: int | None
+    query_rank: int | None = None
     key_value_rank: int
     rope_head_dim: int
     value_head_dim: int
