@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from autotuner.backtest import words
@@ -13,6 +14,7 @@ from autotuner.backtest.sources import Source
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
@@ -24,7 +26,7 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 
-__all__ = ["global_batch_size", "layout_of"]
+__all__ = ["global_batch_size", "layout_of", "stack_of"]
 
 
 class _Degrees(NamedTuple):
@@ -53,7 +55,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     degrees = _degrees(row, source, cluster.world_size)
     level, shards = _sharding(row, source, cluster, degrees)
     stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
-    recomputation = words.recompute(text(row, "act_ckpt") or source.recompute)
+    recomputation = _recomputation(row, source)
     precision = words.precision(text(row, "precision") or "bf16")
     attention = words.attention_kernel(text(row, "attention") or source.attention, source.flash)
     split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
@@ -84,6 +86,21 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
         compiled=compiled,
         async_tensor_parallel=compiled and split_sequence and "async tp" in text(row, "notes").lower(),
     )
+
+
+def stack_of(row: Row, source: Source) -> Stack:
+    """The software, with what the row says that its selective recomputation drops.
+
+    Raises:
+        UnusableRow: The recomputation has no name that is known.
+    """
+    stack, policies = load_stack(source.stack), _recomputation(row, source).policies
+    return replace(stack, selective_recompute=policies) if policies else stack
+
+
+def _recomputation(row: Row, source: Source) -> words.Recomputation:
+    word = text(row, "act_ckpt") or source.recompute
+    return words.recompute(f"{word} (mlpwo)" if word == "custom" and "mlpwo" in text(row, "notes") else word)
 
 
 # ---------------------------------------------------------------- degrees

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from autotuner.backtest.cells import Row, UnusableRow, count, is_true, positive, text
 from autotuner.backtest.clusters import cluster_of
-from autotuner.backtest.layouts import global_batch_size, layout_of
+from autotuner.backtest.layouts import global_batch_size, layout_of, stack_of
 from autotuner.backtest.shapes import model_of
 from autotuner.backtest.sources import Source, source_of
-from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Recompute
@@ -54,7 +53,7 @@ def read_row(row: Row) -> Run:
         cluster, model = cluster_of(row, source), model_of(row, source.vocab)
         layout = layout_of(row, source, cluster, model)
         workload = Workload(seq_len=count(row, "seq_len"), global_batch_size=global_batch_size(row, layout))
-        job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(source.stack))
+        job = Job(model=model, cluster=cluster, workload=workload, stack=stack_of(row, source))
     except InvalidInput as error:
         raise UnusableRow(f"{error.field} {error.rule}", str(error)) from error
     except NotFound as error:

@@ -69,7 +69,7 @@ def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
     if experts is not None:
         num_dense = maybe_count(row, "num_dense_layers", lowest=0)
         num_dense = min(experts.num_dense_layers, num_layers) if num_dense is None else num_dense
-        experts = replace(experts, num_dense_layers=num_dense)
+        experts = _with_capacity(replace(experts, num_dense_layers=num_dense), row)
     positions = known.num_learned_positions
     return replace(
         known,
@@ -117,13 +117,30 @@ def _experts(row: Row) -> MixtureOfExperts | None:
         if (maybe_count(row, "ep") or 1) > 1:
             raise UnusableRow("expert ranks, but num_experts is not given")
         return None
-    return MixtureOfExperts(
+    experts = MixtureOfExperts(
         num_experts=num_experts,
         experts_per_token=count(row, "experts_per_token"),
         expert_ffn_size=count(row, "expert_ffn", "ffn"),
         num_shared_experts=maybe_count(row, "num_shared_experts", lowest=0) or 0,
         num_dense_layers=maybe_count(row, "num_dense_layers", lowest=0) or 0,
     )
+    return _with_capacity(experts, row)
+
+
+def _with_capacity(experts: MixtureOfExperts, row: Row) -> MixtureOfExperts:
+    """The experts with their capacity, which tables tell in a column or in their notes; a token drop without one is 1.
+
+    1.0 is ``moe_expert_capacity_factor`` of NeMo's recipes that drop tokens (nemo/collections/llm/recipes, 2.1.0).
+    """
+    notes = text(row, "notes").lower()
+    told = re.search(r"capacity factor:? (\d+(?:\.\d+)?)", notes)
+    if text(row, "capacity_factor"):
+        factor = positive(row, "capacity_factor")
+    elif told or "tokendrop" in re.sub(r"[ -]", "", notes):
+        factor = float(told[1]) if told else 1.0
+    else:
+        return experts
+    return replace(experts, capacity_factor=factor or None, pads_to_capacity=factor > 0 and "padded to" in notes)
 
 
 def _latent_attention(row: Row) -> LatentAttention | None:

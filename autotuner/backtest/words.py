@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 
 from autotuner.backtest.cells import UnusableRow
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
@@ -164,13 +165,13 @@ class Recomputation(NamedTuple):
 
     Attributes:
         every: One layer in so many does.
-        parts: What a selective one drops, in the table's words; empty: what the software usually does.
+        policies: What a selective one drops; empty: what the software usually does.
         num_layers: So many layers of each stage do; None: all, or those that ``every`` says.
     """
 
     level: Recompute
     every: int = 1
-    parts: tuple[str, ...] = ()
+    policies: tuple[RecomputePolicy, ...] = ()
     num_layers: int | None = None
 
 
@@ -180,6 +181,41 @@ _DROPS_SOME = re.compile(
     r"select|core_?attn|attn|attention|mlp|moe|norm|proj|minimal|custom|save_|dots|_saveable|offload|\bop\b|context"
 )
 """Selective recomputation of any framework, and MaxText's ``remat_policy`` (MaxText/configs/base.yml, 2025-10)."""
+
+_PARTS = (
+    (r"\bop\b|every_other_product", RecomputePolicy.EVERY_OTHER_PRODUCT),  # torchtitan's selective_ac_option
+    (r"all_but_products|dots_saveable|save_dots", RecomputePolicy.ALL_BUT_PRODUCTS),
+    (r"minimal_(flash|with_context)|minimal.*context", RecomputePolicy.MINIMAL_WITH_CONTEXT),
+    (r"minimal", RecomputePolicy.MINIMAL),
+    (r"save_dot_with_context_except_mlp", RecomputePolicy.SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP),
+    (r"save_dot_except_mlpwi|mlpwo", RecomputePolicy.SAVE_DOT_EXCEPT_MLPWI),
+    (r"save_dot_except_mlp|custom", RecomputePolicy.SAVE_DOT_EXCEPT_MLP),
+    (r"save_qkv_proj|qkv_proj_offloaded", RecomputePolicy.SAVE_QKV_PROJ),
+    (r"save_out_proj", RecomputePolicy.SAVE_OUT_PROJ),
+)
+"""Policies of a whole layer, of which one holds; ``custom`` of MaxText keeps what its recipes at NVIDIA say."""
+
+_MODULES = (
+    (r"norm", RecomputePolicy.LAYERNORM),
+    (r"mla", RecomputePolicy.MLA_UP_PROJ),
+    (r"core|sdpa?\b|attn|attention", RecomputePolicy.CORE_ATTN),
+    (r"shared", RecomputePolicy.SHARED_EXPERTS),
+    (r"moe_?act|\bact", RecomputePolicy.MOE_ACT),
+    (r"moe|expert", RecomputePolicy.MOE),
+    (r"mlp|ffn", RecomputePolicy.MLP),
+)
+"""Modules of Megatron's layers, of which several may hold, by the first pattern that each word has."""
+
+
+def _policies(word: str) -> tuple[RecomputePolicy, ...]:
+    whole = next((policy for pattern, policy in _PARTS if re.search(pattern, word)), None)
+    if whole is not None:
+        return (whole,)
+    found = (
+        next((p for pattern, p in _MODULES if re.search(pattern, part)), None) for part in re.split(r"[^a-z_]+", word)
+    )
+    return tuple(dict.fromkeys(policy for policy in found if policy is not None))
+
 
 _LAYER_INTERVAL = re.compile(r"select\w*[- ]*layer\D*(\d*)|select\D*(\d+)$|every[ -_]*(\d+|other|second|third)")
 _INTERVALS = {"": 2, "other": 2, "second": 2, "third": 3}  # torchtitan's selective_ac_option is "2" where it is layers
@@ -200,8 +236,7 @@ def recompute(text: str) -> Recomputation:
         found = next((group for group in interval.groups() if group), "")
         return Recomputation(Recompute.FULL, every=_INTERVALS.get(found) or max(1, int(found[:9])))
     if _DROPS_SOME.search(word):
-        parts = re.findall(r"[a-z_]+", inside or ("" if plain.startswith("select") else word))
-        return Recomputation(Recompute.SELECTIVE, parts=tuple(parts))
+        return Recomputation(Recompute.SELECTIVE, policies=_policies(word.replace("-", " ")))
     raise UnusableRow("the recomputation has no name that is known", text)
 
 

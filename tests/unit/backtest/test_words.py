@@ -8,6 +8,7 @@ import pytest
 
 from autotuner.backtest import words
 from autotuner.backtest.cells import UnusableRow
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
 
@@ -172,13 +173,20 @@ def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
     ("text", "found"),
     [
         ("selective", (Recompute.SELECTIVE, 1, (), None)),
-        ("selective-op", (Recompute.SELECTIVE, 1, (), None)),
-        ("selective (core_attn)", (Recompute.SELECTIVE, 1, ("core_attn",), None)),
-        ("selective (mlp + core_attn)", (Recompute.SELECTIVE, 1, ("mlp", "core_attn"), None)),
-        ("selective (moe_act)", (Recompute.SELECTIVE, 1, ("moe_act",), None)),
-        ("save_qkv_proj", (Recompute.SELECTIVE, 1, ("save_qkv_proj",), None)),
-        ("minimal", (Recompute.SELECTIVE, 1, ("minimal",), None)),
-        ("custom", (Recompute.SELECTIVE, 1, ("custom",), None)),
+        ("selective-op", (Recompute.SELECTIVE, 1, (RecomputePolicy.EVERY_OTHER_PRODUCT,), None)),
+        (
+            "selective (mla_up_proj + mlp)",
+            (Recompute.SELECTIVE, 1, (RecomputePolicy.MLA_UP_PROJ, RecomputePolicy.MLP), None),
+        ),
+        ("selective (core_attn)", (Recompute.SELECTIVE, 1, (RecomputePolicy.CORE_ATTN,), None)),
+        (
+            "selective (mlp + core_attn)",
+            (Recompute.SELECTIVE, 1, (RecomputePolicy.MLP, RecomputePolicy.CORE_ATTN), None),
+        ),
+        ("selective (moe_act)", (Recompute.SELECTIVE, 1, (RecomputePolicy.MOE_ACT,), None)),
+        ("save_qkv_proj", (Recompute.SELECTIVE, 1, (RecomputePolicy.SAVE_QKV_PROJ,), None)),
+        ("minimal", (Recompute.SELECTIVE, 1, (RecomputePolicy.MINIMAL,), None)),
+        ("custom", (Recompute.SELECTIVE, 1, (RecomputePolicy.SAVE_DOT_EXCEPT_MLP,), None)),
         ("selective-layer", (Recompute.FULL, 2, (), None)),
         ("selective (every 4th layer)", (Recompute.FULL, 4, (), None)),
         ("selective-3", (Recompute.FULL, 3, (), None)),
