@@ -73,8 +73,8 @@ def test_each_technique_leaves_the_published_share_of_the_baseline(case: Case) -
 @pytest.mark.parametrize("case", SIZES, ids=lambda case: case.name)
 def test_a_parameter_takes_eighteen_bytes_with_its_gradient_and_optimizer_state(case: Case) -> None:
     published = float(case.row["params_optimizer_gib"]) * GIB
-    # the paper counts 12 h^2 per layer and leaves the norms out, one part in 3 h
-    assert growth_bytes(case, "parameters", "gradients", "optimizer") == pytest.approx(published, rel=1e-4)
+    # the paper counts 12 h^2 per layer and leaves norms and biases out, 13 parts in 12 h: 1.8e-4 of the narrowest
+    assert growth_bytes(case, "parameters", "gradients", "optimizer") == pytest.approx(published, rel=1.8e-4)
 
 
 # ---------------------------------------------------------------- peaks recorded in runs
