@@ -19,6 +19,7 @@ import numpy as np
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.wire import from_dict, to_dict
@@ -38,7 +39,7 @@ class Constant:
     """A positive number to fit, from where and how freely.
 
     Attributes:
-        owner: ``device``, ``stack`` or ``network``.
+        owner: ``device``, ``stack`` or ``network``. Device: the sustained shares, ``fp8_sustained_share`` too.
         field: The field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``.
         deviation: Standard deviation of the prior of its logarithm around ``start``.
     """
@@ -59,8 +60,8 @@ class Fit:
     constants: tuple[Constant, ...]
 
 
-def _clock(start: float) -> Constant:
-    return Constant(owner="device", field="sustained_share", start=start, deviation=0.005, most=1.0)
+def _clock(start: float, field: str = "sustained_share") -> Constant:
+    return Constant(owner="device", field=field, start=start, deviation=0.005, most=1.0)
 
 
 def _stack(field: str, start: float, deviation: float = 1.0, most: float = np.inf) -> Constant:
@@ -138,10 +139,9 @@ def with_values(job: Job, constants: Sequence[Constant], values: Floats) -> Job:
         known[constant.owner][constant.field] = min(float(value), constant.most)
     cluster, network = job.cluster, known["network"]
     accelerator, link = cluster.accelerator, cluster.inter_node_link
-    share = known["device"].get("sustained_share", accelerator.sustained_share)
     cluster = replace(
         cluster,
-        accelerator=replace(accelerator, sustained_share=share),
+        accelerator=from_dict(Accelerator, to_dict(accelerator) | known["device"]),
         inter_node_link=replace(link, congestion=network.get("congestion", link.congestion)),
         oversubscription=max(1.0, network.get("oversubscription", cluster.oversubscription)),
     )

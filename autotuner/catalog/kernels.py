@@ -36,11 +36,18 @@ def kernels_for(accelerator: Accelerator) -> KernelLaws:
 
     The table names the nearest of the catalog's accelerators; one that a user describes takes the default of its kind.
     """
-    tables = _tables()
-    device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
+    device = _device(accelerator)
     gemm = {precision: _gemm_law(accelerator, precision, device) for precision in accelerator.precisions}
     attention = {p: _attention_law(gemm[_core_precision(p, accelerator)], device) for p in accelerator.precisions}
     return with_measured(KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention)), accelerator)
+
+
+def _device(accelerator: Accelerator) -> Mapping[str, Any]:
+    """The table of the nearest measured device, with what it takes from others filled in."""
+    tables = _tables()
+    device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
+    products, cores = (tables["device"][device[of]] if of in device else device for of in ("gemm_of", "attention_of"))
+    return {**device, "gemm": products["gemm"], "attention": cores["attention"], "like": cores.get("like", {})}
 
 
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
@@ -50,8 +57,8 @@ def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision
 
 
 def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
-    """Formats that were not measured on the device take the constants of its bf16."""
-    fitted = device["gemm"].get(precision.label, device["gemm"]["bf16"])
+    """Formats that were not measured on the device take the constants of the next wider one that was."""
+    fitted = device["gemm"][_measured_precision(precision, device)]
     tiling = _tables()["tiling"][device["tiling"]]
     bandwidth = accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"]
     emulated_s = _ROUND_TRIP_BYTES / bandwidth if precision == Precision.FP8_EMULATED else 0.0
@@ -69,15 +76,20 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
         small_tile_share=fitted["small_tile_share"],
         splits=tuple(tiling["splits"]),
         unaligned_shares=tuple(tiling["unaligned_shares"]),
+        sustained_share=accelerator.sustained_share_in(precision),
         quantise_s_per_element=fitted.get("quantise_s_per_element", emulated_s),
     )
 
 
+def _measured_precision(precision: Precision, device: Mapping[str, Any]) -> str:
+    wider = (precision.label, "fp8", "bf16") if precision == Precision.NVFP4 else (precision.label, "bf16")
+    return next(label for label in wider if label in device["gemm"])
+
+
 def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw:
     """Kernels that the device's table does not have as fused ones are unfused, or not there at all."""
-    owner = _tables()["device"][device["attention_of"]] if "attention_of" in device else device
-    fused = {AttentionKernel.from_label(label): _fused(table) for label, table in owner["attention"].items()}
-    fused |= {AttentionKernel.from_label(label): _like(table, fused) for label, table in owner.get("like", {}).items()}
+    fused = {AttentionKernel.from_label(label): _fused(table) for label, table in device["attention"].items()}
+    fused |= {AttentionKernel.from_label(label): _like(table, fused) for label, table in device["like"].items()}
     unfused = {AttentionKernel.from_label(label): _unfused(table) for label, table in _tables()["unfused"].items()}
     return AttentionLaw(
         products=products,

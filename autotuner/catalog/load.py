@@ -96,6 +96,8 @@ def load_accelerator(name: str) -> Accelerator:
         host_bandwidth_bytes_per_s=float(facts["host_bandwidth_bytes_per_s"].value),
         power_w=float(facts["power_w"].value),
         sustained_share=facts["sustained_share"].value,
+        fp8_sustained_share=facts["fp8_sustained_share"].value if "fp8_sustained_share" in facts else None,
+        fp4_sustained_share=facts["fp4_sustained_share"].value if "fp4_sustained_share" in facts else None,
         kernel_launch_s=facts["kernel_launch_s"].value,
         attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
         fp4_flop_per_s=float(facts["fp4_flop_per_s"].value),

@@ -102,7 +102,7 @@ class Group:
     @cached_property
     def send_s_per_byte(self) -> Floats:
         """Seconds per byte from one rank to another over the slowest link."""
-        return np.where(self.crosses_nodes, self._port_s_per_byte, self._intra_s_per_byte)
+        return np.where(self.crosses_nodes, self._port_s_per_byte, self._unshared_s_per_byte * self._parts(2))
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
@@ -158,9 +158,18 @@ class Group:
         link = self.inter_node_link
         return self._slowdown * self.oversubscription / (link.efficiency * link.bandwidth_bytes_per_s)
 
+    @cached_property
+    def _intra_s_per_byte(self) -> Floats | float:
+        return self._unshared_s_per_byte * self._parts(self.ranks_per_node)
+
     @property
-    def _intra_s_per_byte(self) -> float:
+    def _unshared_s_per_byte(self) -> float:
         return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
+
+    def _parts(self, num_ranks: Integers | int) -> Floats | float:
+        """The link's bandwidth over what so many ranks have of it: all behind a switch, a part in a mesh."""
+        peers = self.intra_node_link.mesh_peers
+        return peers / np.clip(num_ranks - 1, 1, peers) if peers else 1.0
 
 
 def _passed_shards(num_ranks: Integers) -> Floats:

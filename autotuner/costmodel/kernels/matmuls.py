@@ -91,7 +91,6 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
     laws = kernels_for(job.cluster.accelerator).gemm
     if not in_fp8 and Precision.BF16 in laws:
         laws = {precision: laws[Precision.BF16 if precision in NARROW_PRECISIONS else precision] for precision in laws}
-    sustained = job.cluster.accelerator.sustained_share / job.stack.matrix_slowdown
     total = np.zeros((3, len(x)))
     for rows, law in by_precision(x, laws):
         # all products and passes at once: there are few rows, and each call has a price
@@ -103,7 +102,8 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
             np.stack([outputs, inputs, outputs]),
             np.stack([inputs, outputs, tokens]),
         )
-        seconds = launches * gemm_s(m, n, k, law, count=count) / sustained + convert_s
+        slowdown = job.stack.matrix_slowdown / law.sustained_share
+        seconds = launches * gemm_s(m, n, k, law, count=count) * slowdown + convert_s
         total[:, rows] = reduce(np.add, (seconds[:, number] for number in range(len(products))))
     return ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])
 

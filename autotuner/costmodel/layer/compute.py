@@ -127,7 +127,6 @@ def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Seconds of the attention core, row by row; context ranks split its heads, or its queries."""
     model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
-    sustained = job.cluster.accelerator.sustained_share
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
     for rows, law in by_precision(x, kernels_for(job.cluster.accelerator).attention):
@@ -141,5 +140,6 @@ def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
             key_len=seq_len,
         )
         forward, backward = attention_s(shape, x.attention_kernel[rows], law)
+        sustained = law.products.sustained_share
         forward_s[rows], backward_s[rows] = forward / sustained, backward / sustained
     return forward_s, backward_s

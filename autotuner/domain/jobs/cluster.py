@@ -55,7 +55,7 @@ class Accelerator:
         fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two and ``fp4_flop_per_s``, which is that
             of nvfp4; 0 where the format is missing.
         sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
-            limit the clock.
+            limit the clock; ``fp8_`` and ``fp4_`` the same where products are in that format, None: no less.
         kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
         attention_kernels: Implementations that run on it.
         fp8_recipes: Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all.
@@ -82,6 +82,8 @@ class Accelerator:
     measured_gemm: tuple[MeasuredGemm, ...] = ()
     measured_attention: tuple[MeasuredAttention, ...] = ()
     fp4_flop_per_s: float = 0.0
+    fp8_sustained_share: float | None = None
+    fp4_sustained_share: float | None = None
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
 
     def __post_init__(self) -> None:
@@ -89,8 +91,10 @@ class Accelerator:
         check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
         check.positive(self, "host_bandwidth_bytes_per_s")
         check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "power_w", "kernel_launch_s")
-        check.positive(self, "sustained_share")
-        check.fraction(self, "sustained_share")
+        for name in ("sustained_share", "fp8_sustained_share", "fp4_sustained_share"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+                check.fraction(self, name)
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
@@ -107,6 +111,17 @@ class Accelerator:
                 return self.bf16_flop_per_s
             case Precision.NVFP4:
                 return self.fp4_flop_per_s
+
+    def sustained_share_in(self, precision: Precision) -> float:
+        """Share of its short-benchmark rate that products in that format keep through a training step."""
+        match precision:
+            case Precision.FP8:
+                own = self.fp8_sustained_share
+            case Precision.NVFP4:
+                own = self.fp4_sustained_share
+            case _:
+                own = None
+        return self.sustained_share if own is None else own
 
     @property
     def reference_precision(self) -> Precision:
@@ -140,6 +155,8 @@ class Link:
         efficiency: Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published.
         multicast_efficiency: Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot.
         congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
+        mesh_peers: Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node
+            of 4. A group of two uses one such part. 0 behind a switch.
     """
 
     name: str
@@ -150,11 +167,12 @@ class Link:
     efficiency: float = 0.8
     multicast_efficiency: float = 0.0
     congestion: float = 0.0
+    mesh_peers: int = 0
 
     def __post_init__(self) -> None:
         check.positive(self, "bandwidth_bytes_per_s", "efficiency")
         check.fraction(self, "efficiency", "multicast_efficiency")
-        check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion")
+        check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion", "mesh_peers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

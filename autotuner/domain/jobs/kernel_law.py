@@ -33,6 +33,7 @@ class GemmLaw:
         splits: Into how many parts a kernel may cut the inner dimension to keep all multiprocessors busy.
         unaligned_shares: What is left of the rate where rows do not start on 16 bytes but on 4 or 8, and on less.
         latency_s: Time of the smallest product, back to back with others.
+        sustained_share: Share of the rate of a short benchmark that a training step keeps.
         quantise_s_per_element: To bring an operand from 16 bits to this precision; 0.0 where nothing is converted.
     """
 
@@ -49,10 +50,12 @@ class GemmLaw:
     small_tile_share: float = 1.0
     splits: tuple[int, ...] = (1,)
     unaligned_shares: tuple[float, float] = (1.0, 1.0)
+    sustained_share: float = 1.0
     quantise_s_per_element: float = 0.0
 
     def __post_init__(self) -> None:
         check.positive(self, "peak_flop_per_s", "peak_share", "memory_bandwidth_bytes_per_s", "num_multiprocessors")
+        check.positive(self, "sustained_share")
         check.fraction(self, "peak_share", "wave_loss", "small_tile_share")
         check.non_negative(self, "prologue", "latency_s", "quantise_s_per_element")
 

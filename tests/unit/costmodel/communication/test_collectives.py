@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ NVLINK = 400e9
 PORT = 40e9
 
 
-def link(bandwidth_bytes_per_s: float, **changes: float) -> Link:
+def link(bandwidth_bytes_per_s: float, **changes: Any) -> Link:
     """A link of which collectives get all, with no latency unless it is given."""
     return Link(
         name="ideal", bandwidth_bytes_per_s=bandwidth_bytes_per_s, **{"latency_s": 0, "efficiency": 1, **changes}
@@ -141,6 +142,17 @@ def test_between_nodes_whose_switches_add_the_sum_goes_up_and_down_two_trees(num
     assert seconds(collectives.all_reduce_s(ONE_GB, group(8 * num_nodes, cluster=sharp))) == rounded(
         MULTICAST_S + sent_s
     )
+
+
+def test_in_a_mesh_without_a_switch_ranks_have_what_joins_them_of_the_bandwidth() -> None:
+    mesh = h100_cluster(num_nodes=1, accelerators_per_node=4, intra_node_link=link(NVLINK, mesh_peers=3))
+    switched = replace(mesh, intra_node_link=link(NVLINK))
+    for num_ranks, parts in ((2, 3), (3, 1.5), (4, 1)):
+        in_mesh_s, behind_switch_s = (
+            seconds(collectives.all_gather_s(ONE_GB, group(num_ranks, cluster=c))) for c in (mesh, switched)
+        )
+        assert in_mesh_s == rounded(parts * behind_switch_s)
+    assert seconds(collectives.send_s(ONE_GB, group(4, cluster=mesh))) == rounded(3 * 1e9 / NVLINK)
 
 
 @pytest.mark.parametrize("num_nodes", [2, 64])

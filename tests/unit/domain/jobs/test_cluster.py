@@ -61,6 +61,8 @@ def test_each_format_has_its_own_peak(precision: Precision) -> None:
         ("attention_kernels", ()),
         ("sustained_share", 0.0),
         ("sustained_share", 1.1),
+        ("fp8_sustained_share", 0.0),
+        ("fp4_sustained_share", 1.1),
         ("kernel_launch_s", -1e-6),
     ],
 )
