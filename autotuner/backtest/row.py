@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotuner.backtest.cells import Row, UnusableRow, count, is_true, positive, text
 from autotuner.backtest.clusters import cluster_of
 from autotuner.backtest.layouts import global_batch_size, layout_of, stack_of
-from autotuner.backtest.shapes import model_of
+from autotuner.backtest.shapes import model_of, with_capacity
 from autotuner.backtest.sources import Source, source_of
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
@@ -50,7 +50,8 @@ def read_row(row: Row) -> Run:
     _refuse_other_runs(row)
     source = source_of(row)
     try:
-        cluster, model = cluster_of(row, source), model_of(row, source.vocab)
+        cluster = cluster_of(row, source)
+        model = with_capacity(model_of(row, source.vocab), row, source.capacity_factor)
         layout = layout_of(row, source, cluster, model)
         workload = Workload(seq_len=count(row, "seq_len"), global_batch_size=global_batch_size(row, layout))
         job = Job(model=model, cluster=cluster, workload=workload, stack=stack_of(row, source))

@@ -10,7 +10,7 @@ from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, posit
 from autotuner.catalog.spellings import model_called
 from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
 
-__all__ = ["model_of"]
+__all__ = ["model_of", "with_capacity"]
 
 _GATED_FAMILIES = (
     *("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "gpt oss", "gpt-oss", "kimi", "moonlight", "glm"),
@@ -44,6 +44,28 @@ def model_of(row: Row, vocab: int | None) -> TransformerSpec:
     return _with_stated_size(_stated(row, vocab), row)
 
 
+def with_capacity(model: TransformerSpec, row: Row, usual: float | None) -> TransformerSpec:
+    """The model whose experts take as many tokens as the row says, in its own column or its notes; else as is usual.
+
+    Where tokens are dropped, those of the other experts are filled up to the same number, as benchmarks do; a drop
+    without a number is 1 (``MegatronTokenDropCallback`` of NeMo 2.1).
+    """
+    if model.experts is None:
+        return model
+    said = text(row, "notes").lower()
+    in_words = re.search(r"capacity[ _-]?factor\D{0,4}(\d+(?:\.\d+)?)", said)
+    if text(row, "capacity_factor"):
+        usual = positive(row, "capacity_factor")
+    elif in_words and float(in_words[1]) > 0:
+        usual = float(in_words[1])
+    elif "dropless" in said:
+        usual = None
+    elif re.search(r"token[ _-]?drop", said):
+        usual = 1.0
+    experts = replace(model.experts, capacity_factor=usual, pads_to_capacity=usual is not None)
+    return replace(model, experts=experts)
+
+
 # ---------------------------------------------------------------- by name
 def _agrees(row: Row, known: TransformerSpec) -> bool:
     """Whether no width that the row states is another than the known model's."""
@@ -69,7 +91,7 @@ def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
     if experts is not None:
         num_dense = maybe_count(row, "num_dense_layers", lowest=0)
         num_dense = min(experts.num_dense_layers, num_layers) if num_dense is None else num_dense
-        experts = _with_capacity(replace(experts, num_dense_layers=num_dense), row)
+        experts = replace(experts, num_dense_layers=num_dense)
     positions = known.num_learned_positions
     return replace(
         known,
@@ -117,30 +139,13 @@ def _experts(row: Row) -> MixtureOfExperts | None:
         if (maybe_count(row, "ep") or 1) > 1:
             raise UnusableRow("expert ranks, but num_experts is not given")
         return None
-    experts = MixtureOfExperts(
+    return MixtureOfExperts(
         num_experts=num_experts,
         experts_per_token=count(row, "experts_per_token"),
         expert_ffn_size=count(row, "expert_ffn", "ffn"),
         num_shared_experts=maybe_count(row, "num_shared_experts", lowest=0) or 0,
         num_dense_layers=maybe_count(row, "num_dense_layers", lowest=0) or 0,
     )
-    return _with_capacity(experts, row)
-
-
-def _with_capacity(experts: MixtureOfExperts, row: Row) -> MixtureOfExperts:
-    """The experts with their capacity, which tables tell in a column or in their notes; a token drop without one is 1.
-
-    1.0 is ``moe_expert_capacity_factor`` of NeMo's recipes that drop tokens (nemo/collections/llm/recipes, 2.1.0).
-    """
-    notes = text(row, "notes").lower()
-    told = re.search(r"capacity factor:? (\d+(?:\.\d+)?)", notes)
-    if text(row, "capacity_factor"):
-        factor = positive(row, "capacity_factor")
-    elif told or "tokendrop" in re.sub(r"[ -]", "", notes):
-        factor = float(told[1]) if told else 1.0
-    else:
-        return experts
-    return replace(experts, capacity_factor=factor or None, pads_to_capacity=factor > 0 and "padded to" in notes)
 
 
 def _latent_attention(row: Row) -> LatentAttention | None:
