@@ -33,7 +33,7 @@ class Source:
         sequence_parallel: Whether a blank cell means that it is on.
         compiled: Whether a blank cell means that layers are compiled.
         names_fused_norm: The kernel column says where norms are fused, so that elsewhere they are not; else all are.
-        capacity_factor: To which an expert's tokens are cut and filled up where the row does not say; None: as they come.
+        capacity_factor: To which experts are filled up where the row does not say; None: they take what comes.
         vocab: Size of the vocabulary; None: that of the model's family.
         micro_batches: What a blank micro-batch is, by a word of the model's name; 1 of models that are not there.
         inter_node_link: What one accelerator gets of the network, by its name in the catalog; None: the usual one.
