@@ -54,7 +54,13 @@ def read_row(row: Row) -> Run:
         model = with_capacity(model_of(row, source.vocab), row, source.capacity_factor)
         layout = layout_of(row, source, cluster, model)
         workload = Workload(seq_len=count(row, "seq_len"), global_batch_size=global_batch_size(row, layout))
-        job = Job(model=model, cluster=cluster, workload=workload, stack=stack_of(row, source))
+        job = Job(
+            model=model,
+            cluster=cluster,
+            workload=workload,
+            stack=stack_of(row, source),
+            calibration=source.clusters.get(cluster.accelerator.name),
+        )
     except InvalidInput as error:
         raise UnusableRow(f"{error.field} {error.rule}", str(error)) from error
     except NotFound as error:

@@ -24,6 +24,7 @@ class Sheet:
     """Runs of one source, model, cluster, sequence length and batch.
 
     Attributes:
+        source: Where they were published.
         name: These in words, and a number where two sheets would be called the same; unique in a table.
         layouts: One row per run.
         step_time_s: NaN where the run ran out of memory.
@@ -31,6 +32,7 @@ class Sheet:
     """
 
     name: str
+    source: str = ""
     job: Job
     layouts: LayoutColumns
     step_time_s: Floats
@@ -94,6 +96,7 @@ def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str,
             seconds = np.array([np.nan if run.step_time_s is None else run.step_time_s for run in same])
             yield Sheet(
                 name=name if names[name] == 1 else f"{name} ({names[name]})",
+                source=key[0],
                 job=job,
                 layouts=LayoutColumns.from_layouts(run.layout for run in same),
                 step_time_s=seconds,

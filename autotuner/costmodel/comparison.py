@@ -231,11 +231,10 @@ class Familiarity:
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
         bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)
         for subject, where in self.less_known:
-            has = subject.of(x)
-            validated &= ~has
-            if where == Where.NOWHERE:
-                bits |= has.astype(np.int64) << first
-                first += 1
+            if (has := subject.of(x)).any():  # most of what a layout may have, a space never has
+                validated &= ~has
+                bits |= np.where(has, 1 << first, 0) if where == Where.NOWHERE else 0
+            first += where == Where.NOWHERE
         assert first < 64, "more subjects than bits"
         return ComparedColumns(validated=validated, never=self.never, bits=bits)
 

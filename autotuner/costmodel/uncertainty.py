@@ -27,6 +27,7 @@ __all__ = [
     "TRUST",
     "Z80",
     "TimeError",
+    "cluster_deviation",
     "fit_probability",
     "interval_error",
     "log_variance",
@@ -105,14 +106,14 @@ def time_error(job: Job) -> TimeError:
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
     return TimeError(
-        parts={name: factor * value for name, value in PARTS.items()}, residual=unknown * RESIDUAL, common=_cluster(job)
+        parts={name: factor * value for name, value in PARTS.items()}, residual=unknown * RESIDUAL, common=cluster_deviation(job)
     )
 
 
 def interval_error(x: LayoutColumns, job: Job) -> TimeError:
     """What the intervals of these layouts are made of."""
     familiarity = Familiarity.of(job)
-    return TimeError(parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=_cluster(job))
+    return TimeError(parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=cluster_deviation(job))
 
 
 def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
@@ -136,7 +137,7 @@ def _residual(job: Job, base: Where) -> float:
             return _UNKNOWN_DEVICE * RESIDUAL
 
 
-def _cluster(job: Job) -> float:
+def cluster_deviation(job: Job) -> float:
     """Deviation of the cluster factor: that among clusters, or what measured runs on this one left of it."""
     if job.calibration is not None:
         return job.calibration.deviation

@@ -1,0 +1,67 @@
+"""What measured runs on a cluster teach about it: one factor that all its step times share.
+
+The log of the factor is normal beforehand; each run tells it up to what its parts and its residual may be off, which
+counts as the run's own, so that its posterior is that of a mean with known deviations (Murphy, Conjugate Bayesian
+analysis of the Gaussian distribution, 2007, section 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance
+from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.job import Job
+
+__all__ = ["MeasuredRuns", "calibrated"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredRuns:
+    """Runs of one job, each with its step time.
+
+    Attributes:
+        job: It may be of another model, size or workload than the job to calibrate; cluster and software are the same.
+        step_time_s: One per layout, all measured.
+    """
+
+    job: Job
+    layouts: LayoutColumns
+    step_time_s: Floats
+
+
+def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
+    """The job with what these runs say of its cluster, beside what was known of it before; as it is without a run."""
+    errors, variances = _errors([some for some in runs if len(some.step_time_s)])
+    if not errors.size:
+        return job
+    before = job.calibration
+    mean, deviation = (math.log(before.factor), before.deviation) if before else (0.0, cluster_deviation(job))
+    precision = deviation**-2 + float(np.sum(1 / variances))
+    mean = (mean * deviation**-2 + float(np.sum(errors / variances))) / precision
+    known = Calibration(
+        factor=math.exp(mean),
+        deviation=precision**-0.5,
+        num_runs=errors.size + (before.num_runs if before else 0),
+    )
+    return replace(job, calibration=known)
+
+
+def _errors(runs: list[MeasuredRuns]) -> tuple[Floats, Floats]:
+    """log(measured / predicted for a typical cluster) of every run, and its variance on a cluster that is known."""
+    pairs = [_of_typical(some) for some in runs]
+    errors, variances = ([pair[side] for pair in pairs] for side in (0, 1))
+    return np.concatenate([np.empty(0), *errors]), np.concatenate([np.empty(0), *variances])
+
+
+def _of_typical(runs: MeasuredRuns) -> tuple[Floats, Floats]:
+    job = replace(runs.job, calibration=None)
+    step_time = predict(runs.layouts, job).step_time
+    error = replace(interval_error(runs.layouts, job), common=0.0)
+    return np.log(runs.step_time_s / step_time.total_s), log_variance(step_time, error)

@@ -1,0 +1,81 @@
+"""What measured runs teach about a cluster."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotuner.catalog.load import load_stack
+from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import CLUSTER
+from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from tests.builders import big_job
+
+JOB = replace(big_job(), stack=load_stack("nemo"))
+LAYOUTS = LayoutColumns.from_layouts(
+    [Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8, micro_batch_size=size) for size in (1, 2, 4, 8)]
+)
+SMALL = replace(JOB, model=replace(JOB.model, num_layers=8))
+"""Another model on the same cluster."""
+
+
+def runs(factor: float, count: int = 4, job: Job = JOB) -> MeasuredRuns:
+    """So many layouts, each slower than predicted by the factor."""
+    layouts = LAYOUTS.take(slice(count))
+    return MeasuredRuns(job=job, layouts=layouts, step_time_s=factor * predict(layouts, job).step_time.total_s)
+
+
+def known(job: Job) -> Calibration:
+    assert job.calibration is not None
+    return job.calibration
+
+
+def test_without_runs_the_job_stays_as_it_is() -> None:
+    assert calibrated(JOB, []) is JOB
+    assert calibrated(JOB, [runs(2.0, 0)]) is JOB
+
+
+def test_the_factor_moves_towards_what_was_measured_and_further_with_each_run() -> None:
+    factors = [known(calibrated(JOB, [runs(1.3, count)])).factor for count in (1, 2, 3, 4)]
+    assert factors == sorted(factors)
+    assert 1.0 < factors[0] < factors[-1] < 1.3
+
+
+def test_each_run_leaves_less_doubt_about_the_factor() -> None:
+    deviations = [CLUSTER, *(known(calibrated(JOB, [runs(1.0, count)])).deviation for count in (1, 2, 3, 4))]
+    assert deviations == sorted(deviations, reverse=True)
+
+
+def test_runs_as_predicted_say_that_the_cluster_is_typical() -> None:
+    assert known(calibrated(JOB, [runs(1.0)])).factor == pytest.approx(1.0, abs=1e-12)  # rounding
+
+
+def test_runs_of_another_model_on_the_cluster_teach_the_same_factor() -> None:
+    ours, theirs = known(calibrated(JOB, [runs(1.2)])), known(calibrated(JOB, [runs(1.2, job=SMALL)]))
+    assert theirs.factor == pytest.approx(ours.factor, rel=0.02)  # their steps are made of other shares of parts
+
+
+def test_the_posterior_is_that_of_a_mean_with_known_deviations() -> None:
+    steady = replace(JOB, stack=replace(JOB.stack, scatter=100.0))  # beside which no part counts
+    factor = known(calibrated(steady, [runs(math.e, 2, steady)])).factor
+    assert math.log(factor) == pytest.approx(2 * CLUSTER**2 / (2 * CLUSTER**2 + 100**2), rel=1e-4)  # the parts' variance
+
+
+def test_what_was_known_before_counts_as_much_as_it_is_certain() -> None:
+    sure = replace(JOB, calibration=Calibration(factor=2.0, deviation=1e-6, num_runs=7))
+    after = known(calibrated(sure, [runs(1.0)]))
+    assert after.factor == pytest.approx(2.0, rel=1e-4)  # four runs against a certainty
+    assert after.num_runs == 11
+
+
+def test_predictions_after_a_calibration_hold_for_other_layouts() -> None:
+    after = calibrated(JOB, [runs(1.25)])
+    ratio = predict(LAYOUTS, after).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
+    assert ratio == pytest.approx(np.full(4, known(after).factor))  # rounding
