@@ -74,10 +74,12 @@ def _sweep_bodies() -> dict[str, Any]:
 def _prediction_bodies() -> dict[str, Any]:
     """Bodies of ``POST /predictions``."""
     job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
+    layout = {"data_parallel_shard_degree": 8, "shard_level": "parameters"}
     return {
         "best of the space": job | {"limit": 5},
         "as Megatron-LM would run it": job | {"stack": "megatron"},
         "one layout": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}},
+        "where a run was measured": job | {"measured": [{"layout": layout, "step_time_s": 8.9}]},
     }
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from api.documents import GivenFields, NameOrObject
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
+from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
@@ -18,18 +22,69 @@ from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
 
-__all__ = ["ExplanationRequest", "PredictionRequest", "SweepCreate", "as_described"]
+__all__ = ["ExplanationRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
 
 MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 
+MAX_MEASURED = 64
+"""Measured runs that a request may carry; after a few, they hardly say more of the cluster."""
+
 _GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One layout that was run, and how fast it was.
+
+    Attributes:
+        layout: A field left out takes its default.
+        step_time_s: Seconds of an optimizer step; this or ``tokens_per_s``.
+        tokens_per_s: Of the whole job.
+        model: Where it was not the request's.
+        cluster: As many of these accelerators as ran it, where it was not the request's number.
+        workload: Where it was not the request's.
+    """
+
+    layout: Layout
+    step_time_s: Annotated[float, Field(gt=0)] | None = None
+    tokens_per_s: Annotated[float, Field(gt=0)] | None = None
+    model: NameOrObject[TransformerSpec] | None = None
+    cluster: NameOrObject[Cluster] | None = None
+    workload: Workload | None = None
+
+    def __post_init__(self) -> None:
+        if (self.step_time_s is None) == (self.tokens_per_s is None):
+            raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
+
+    def resolved(self, app: App, job: Job, path: str) -> MeasuredRuns:
+        """The run with what it leaves out taken from the job.
+
+        Raises:
+            InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        cluster = job.cluster if self.cluster is None else _cluster(self.cluster, app)
+        if cluster.accelerator != job.cluster.accelerator:
+            rule = "must have the accelerators of the cluster that is asked about"
+            raise InvalidInput(f"{path}.cluster", cluster.name, rule, job.cluster.name)
+        own = replace(
+            job,
+            model=job.model if self.model is None else _model(self.model, app),
+            cluster=cluster,
+            workload=self.workload or job.workload,
+        )
+        if broken := reasons(self.layout, own):
+            raise InvalidInput(f"{path}.layout", str(self.layout), broken[0].message, broken[0].nearest)
+        seconds = self.step_time_s or own.workload.tokens_per_step / (self.tokens_per_s or math.inf)
+        return MeasuredRuns(job=own, layouts=LayoutColumns.from_layouts([self.layout]), step_time_s=np.array([seconds]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +95,25 @@ class _JobRequest:
         model: Name of a stored or catalog model, or the model itself.
         cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
             machine the service runs on, or the cluster itself.
+        measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
+            its kind, which shifts and narrows every prediction.
     """
 
     model: NameOrObject[TransformerSpec]
     cluster: NameOrObject[Cluster]
     workload: Workload
+    measured: Annotated[tuple[MeasuredRun, ...], Field(max_length=MAX_MEASURED)] = ()
 
     def job(self, app: App, stack: Stack) -> Job:
-        """The job with its names resolved.
+        """The job with its names resolved, and with what the measured runs say of its cluster.
 
         Raises:
             InvalidInput: A description breaks a rule.
             NotFound: A name is neither stored nor in the catalog.
         """
-        model = app.model(self.model) if isinstance(self.model, str) else self.model
-        cluster = app.cluster(self.cluster) if isinstance(self.cluster, str) else as_described(self.cluster)
-        if cluster.world_size > MAX_WORLD_SIZE:
-            raise InvalidInput("cluster", cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
-        return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+        model, cluster = _model(self.model, app), _cluster(self.cluster, app)
+        job = Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+        return calibrated(job, [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +195,17 @@ class ExplanationRequest(_JobRequest):
     def resolved(self, app: App) -> Job:
         """The job that the layout is explained for."""
         return self.job(app, load_stack(self.stack))
+
+
+def _model(given: str | TransformerSpec, app: App) -> TransformerSpec:
+    return app.model(given) if isinstance(given, str) else given
+
+
+def _cluster(given: str | Cluster, app: App) -> Cluster:
+    cluster = app.cluster(given) if isinstance(given, str) else as_described(given)
+    if cluster.world_size > MAX_WORLD_SIZE:
+        raise InvalidInput("cluster", cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
+    return cluster
 
 
 def as_described(cluster: Cluster) -> Cluster:

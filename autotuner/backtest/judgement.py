@@ -11,6 +11,7 @@ from autotuner.backtest.calibration import calibrated
 from autotuner.backtest.figures import spearman
 from autotuner.backtest.proposers import PROPOSERS
 from autotuner.backtest.replay import Replay
+from autotuner.backtest.shown import MIN_MEASURED, replays
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 
@@ -18,12 +19,6 @@ __all__ = ["GIVEN", "Judgement", "Rows", "Search", "judge"]
 
 GIVEN = "given to the calibration"
 """Why a row is left out that the model was shown."""
-
-_MIN_MEASURED = 8
-"""Measured rows below which an order of layouts says little."""
-
-_NUM_DRAWS = 5
-"""How often the rows given to the calibration are drawn."""
 
 _NONE = np.empty(0)
 
@@ -111,13 +106,18 @@ class Judgement:
     searches: tuple[Search, ...]
 
 
-def judge(sheet: Sheet, *, num_seeds: int, num_given: int) -> Judgement:
-    """Predict and search the sheet, after ``num_given`` of its layouts were shown to the model.
+def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
+    """Predict and search the sheet, after ``num_given`` measured runs on its cluster were shown to the model.
 
-    With a calibration, the layouts shown are drawn anew five times and the seeds are shared out among the draws.
+    With a calibration, the runs shown are drawn anew five times and the seeds are shared out among the draws.
+
+    Args:
+        sheet: What is judged.
+        num_seeds: Searches by each proposer.
+        num_given: Runs shown: layouts of this sheet if it is large enough, or else runs of ``others``.
+        others: Sheets of the same source and kind of cluster.
     """
-    replay = Replay.of(sheet)
-    draws = [replay.knowing(num_given, seed) for seed in range(_NUM_DRAWS)] if num_given else [replay]
+    draws = replays(sheet, others, num_given)
     judged = [_judge(sheet, draw, range(first, num_seeds, len(draws))) for first, draw in enumerate(draws)]
     num_rows = round(sum(len(rows) for rows, _ in judged) / len(draws))
     given = {GIVEN: len(sheet) - num_rows} if num_rows < len(sheet) else {}
@@ -139,7 +139,7 @@ def _judge(sheet: Sheet, replay: Replay, seeds: range) -> tuple[Rows, Search | N
         relative_error=believed.relative_error[layouts],
         fits=believed.fits[layouts],
     )
-    if rows.ran.sum() < _MIN_MEASURED:
+    if rows.ran.sum() < MIN_MEASURED:
         return rows, None
     walks = {name: [replay.walk(propose(replay, seed)) for seed in seeds] for name, propose in PROPOSERS.items()}
     return rows, Search(

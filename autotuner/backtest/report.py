@@ -12,7 +12,8 @@ import numpy as np
 from autotuner.backtest.figures import mean, quantile, share
 from autotuner.backtest.judgement import Judgement, Rows, Search, judge
 from autotuner.backtest.proposers import PROPOSERS
-from autotuner.backtest.table import Table
+from autotuner.backtest.shown import same_cluster
+from autotuner.backtest.table import Sheet, Table
 from autotuner.costmodel.columns import Floats, Integers
 
 __all__ = ["Report", "Score", "TrialCount", "backtest"]
@@ -82,11 +83,18 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Report
     Args:
         table: Measured runs.
         num_seeds: Searches per sheet and proposer.
-        num_given: Layouts of each sheet that the model learns from first; they are not judged.
+        num_given: Measured runs on each sheet's cluster that the model learns from first: layouts of the sheet, which
+            are not judged, or for a small sheet runs of others.
     """
-    judgements = [judge(sheet, num_seeds=num_seeds, num_given=num_given) for sheet in table.sheets]
+    judgements = [
+        judge(sheet, num_seeds=num_seeds, num_given=num_given, others=_others(sheet, table)) for sheet in table.sheets
+    ]
     sheets = tuple(_sheet_score(judgement) for judgement in judgements)
     return Report(all=_total(judgements, sheets, table.left_out), sheets=sheets)
+
+
+def _others(sheet: Sheet, table: Table) -> list[Sheet]:
+    return [other for other in table.sheets if other is not sheet and same_cluster(sheet, other)]
 
 
 def _sheet_score(judgement: Judgement) -> Score:

@@ -14,6 +14,7 @@ __all__ = [
     "GlobalBatch",
     "Json",
     "LayoutText",
+    "Measured",
     "Model",
     "OptionalCluster",
     "OptionalGlobalBatch",
@@ -85,6 +86,12 @@ OptionalTrialId = Annotated[
     typer.Argument(
         callback=_trial_id,
         help="A trial's id: its sweep's, a dash and its number, four digits. Or describe a layout by options.",
+    ),
+]
+Measured = Annotated[
+    str | None,
+    typer.Option(
+        "--measured", help="CSV or JSON of runs on this cluster (layout, step_time_s or tokens_per_s), to learn from."
     ),
 ]
 Server = Annotated[

@@ -106,14 +106,18 @@ def time_error(job: Job) -> TimeError:
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
     return TimeError(
-        parts={name: factor * value for name, value in PARTS.items()}, residual=unknown * RESIDUAL, common=cluster_deviation(job)
+        parts={name: factor * value for name, value in PARTS.items()},
+        residual=unknown * RESIDUAL,
+        common=cluster_deviation(job),
     )
 
 
 def interval_error(x: LayoutColumns, job: Job) -> TimeError:
     """What the intervals of these layouts are made of."""
     familiarity = Familiarity.of(job)
-    return TimeError(parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=cluster_deviation(job))
+    return TimeError(
+        parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=cluster_deviation(job)
+    )
 
 
 def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:

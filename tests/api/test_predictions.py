@@ -77,6 +77,51 @@ def test_an_answer_names_what_of_it_was_never_compared_with_a_measured_run(clien
     assert "never compared with a measured run, on any stack or device: activations offloaded" in answer["caveats"]
 
 
+RUN: dict[str, Any] = {"layout": {"tensor_parallel_degree": 8}}
+
+
+def test_measured_runs_shift_every_prediction_and_narrow_it_and_are_said(client: httpx.Client) -> None:
+    before = client.post("/predictions", json=JOB | {"limit": 1}).json()["items"][0]["predicted"]
+    run = RUN | {"step_time_s": 1.5 * _step_s(client, JOB | RUN)}
+    answer = client.post("/predictions", json=JOB | {"limit": 1, "measured": [run, run]}).json()
+    after = answer["items"][0]["predicted"]
+    assert 1.0 < after["step_time_s"] / before["step_time_s"] < 1.5
+    assert after["relative_error"] < before["relative_error"]
+    assert any(said.startswith("calibrated on 2 measured runs: factor 1.") for said in answer["caveats"])
+
+
+def test_a_measured_run_may_be_of_another_model_size_and_workload(client: httpx.Client) -> None:
+    other = {"model": "llama-3-70b", "cluster": "h100:64", "workload": {"seq_len": 8192, "global_batch_size": 128}}
+    run = {"layout": {"tensor_parallel_degree": 8, "data_parallel_replicate_degree": 8}}
+    tokens_per_s = 8192 * 128 / (1.5 * _step_s(client, JOB | other | run))
+    measured = run | other | {"tokens_per_s": tokens_per_s}
+    answer = client.post("/predictions", json=JOB | RUN | {"measured": [measured]}).json()
+    assert answer["items"][0]["predicted"]["step_time_s"] > _step_s(client, JOB | RUN)
+
+
+@pytest.mark.parametrize(
+    ("run", "field"),
+    [
+        (RUN, "measured.0"),
+        (RUN | {"step_time_s": 1.0, "tokens_per_s": 1.0}, "measured.0"),
+        (RUN | {"step_time_s": 0.0}, "measured.0.step_time_s"),
+        ({"layout": {"tensor_parallel_degree": 3}, "step_time_s": 1.0}, "measured.0.layout"),
+        (RUN | {"step_time_s": 1.0, "cluster": "a100:8"}, "measured.0.cluster"),
+    ],
+)
+def test_a_measured_run_that_cannot_be_is_refused_with_its_place(
+    client: httpx.Client, run: dict[str, Any], field: str
+) -> None:
+    answer = client.post("/predictions", json=JOB | {"measured": [run]})
+    assert answer.status_code in (400, 422)
+    assert field in answer.text
+
+
+def _step_s(client: httpx.Client, body: dict[str, Any]) -> float:
+    (row,) = client.post("/predictions", json=body).json()["items"]
+    return float(row["predicted"]["step_time_s"])
+
+
 def test_a_prediction_stores_nothing(client: httpx.Client) -> None:
     client.post("/predictions", json=BODY)
     assert client.get("/sweeps").json()["total"] == 0

@@ -15,7 +15,7 @@ __all__ = ["backtest"]
 def backtest(
     table: Annotated[Path, typer.Argument(help="CSV file of measured runs; docs/backtest.md names its columns.")],
     calibrate: Annotated[
-        int, typer.Option("--calibrate", min=0, help="Layouts of each sheet to learn from first; they are not judged.")
+        int, typer.Option("--calibrate", min=0, help="Measured runs on each sheet's cluster to learn from first.")
     ] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Searches of each sheet by each sampler.")] = 20,
     as_json: Json = False,

@@ -10,6 +10,7 @@ from autotuner.cli.options import (
     ClusterArgument,
     GlobalBatch,
     Json,
+    Measured,
     Model,
     SeqLen,
     Server,
@@ -108,6 +109,7 @@ def sweep(
             "--gate-tolerance", help="How much higher its loss may end, as a fraction.", rich_help_panel=_GATE
         ),
     ] = 0.02,
+    measured: Measured = None,
     trial: TrialOption = None,
     space: Space = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
@@ -123,6 +125,7 @@ def sweep(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.follow import follow
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
+    from autotuner.cli.measured_runs import read_measured
 
     budget = {
         "num_trials": trials,
@@ -132,8 +135,10 @@ def sweep(
         "prune_below": prune_below,
         "min_gain": min_gain,
     }
+    job = job_body(model, cluster, global_batch, seq_len)
     body = {
-        **job_body(model, cluster, global_batch, seq_len),
+        **job,
+        **read_measured(measured, job["workload"]),
         "space": read_space(space),
         "budget": budget,
         "trial": {

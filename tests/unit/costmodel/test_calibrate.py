@@ -65,7 +65,8 @@ def test_runs_of_another_model_on_the_cluster_teach_the_same_factor() -> None:
 def test_the_posterior_is_that_of_a_mean_with_known_deviations() -> None:
     steady = replace(JOB, stack=replace(JOB.stack, scatter=100.0))  # beside which no part counts
     factor = known(calibrated(steady, [runs(math.e, 2, steady)])).factor
-    assert math.log(factor) == pytest.approx(2 * CLUSTER**2 / (2 * CLUSTER**2 + 100**2), rel=1e-4)  # the parts' variance
+    expected = 2 * CLUSTER**2 / (2 * CLUSTER**2 + 100**2)
+    assert math.log(factor) == pytest.approx(expected, rel=1e-4)  # what the parts add to 100
 
 
 def test_what_was_known_before_counts_as_much_as_it_is_certain() -> None:

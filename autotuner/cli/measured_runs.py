@@ -1,0 +1,73 @@
+"""What a user writes after --measured: a CSV or JSON file of layouts that were run and how fast they were."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from autotuner.cli.inputs import for_service
+from autotuner.cli.layout_text import read_layout
+from autotuner.errors import InvalidInput
+
+__all__ = ["read_measured"]
+
+_SPEEDS = ("step_time_s", "tokens_per_s")
+_WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
+_COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)
+"""The layout, one of both speeds, and what was not as the command says of its own job."""
+
+
+def read_measured(path: str | None, workload: Mapping[str, int]) -> dict[str, Any]:
+    """The runs of a file as a request carries them, beside its job; nothing without a file.
+
+    Args:
+        path: A CSV file with a header, or a JSON list of objects with the same names.
+        workload: The job's, for runs that name no other.
+
+    Raises:
+        InvalidInput: The file cannot be read, or a row names no layout or not one speed.
+    """
+    if path is None:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("measured", path, f"cannot be read ({error})") from error
+    rows = _json(text, path) if path.endswith(".json") else list(csv.DictReader(StringIO(text, newline="")))
+    return {"measured": [_run(row, f"measured.{number}", workload) for number, row in enumerate(rows)]}
+
+
+def _json(text: str, path: str) -> list[dict[str, Any]]:
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput("measured", path, f"must be JSON ({error})") from error
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise InvalidInput("measured", path, "must be a JSON list of objects")
+    return rows
+
+
+def _run(row: Mapping[str, Any], path: str, workload: Mapping[str, int]) -> dict[str, Any]:
+    given = {name: value for name, value in row.items() if value not in (None, "")}
+    if unknown := [name for name in given if name not in _COLUMNS]:
+        raise InvalidInput(path, unknown[0], f"is no column; there are {', '.join(_COLUMNS)}")
+    if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
+        raise InvalidInput(path, ", ".join(given), f"must have a layout and one of {' and '.join(_SPEEDS)}")
+    layout = given["layout"]
+    run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else read_layout(layout)}
+    run |= {name: _number(given, name, path) for name in _SPEEDS if name in given}
+    run |= {kind: for_service(given[kind], kind=kind) for kind in ("model", "cluster") if kind in given}
+    if own := {field: int(_number(given, name, path)) for name, field in _WORKLOAD.items() if name in given}:
+        run["workload"] = {**workload, **own}
+    return run
+
+
+def _number(row: Mapping[str, Any], name: str, path: str) -> float:
+    try:
+        return float(row[name])
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{path}.{name}", row[name], "must be a number") from error
