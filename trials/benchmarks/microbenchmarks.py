@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -13,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from autotuner.domain.jobs.profile import AttentionPoint, CollectiveKind, CollectivePoint, GemmPoint, TrafficPoint
+from autotuner.domain.jobs.cluster import CollectiveKind
+from autotuner.domain.jobs.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
 from autotuner.domain.layouts.choice import Precision
 from trials.model.attention import BACKENDS
 
@@ -54,9 +56,9 @@ class Sizes:
         if device.type == "cpu":
             return cls(
                 gemm=tuple((m, n, k) for m in (256, 1024) for n, k in ((256, 256), (1024, 1024), (2816, 1024))),
-                attention=((1, 4, 64, 256), (1, 4, 64, 512), (2, 8, 32, 256)),
+                attention=((4, 8, 32, 128), (1, 4, 64, 512), (2, 8, 32, 256)),
                 traffic_bytes=(2**23, 2**26),
-                message_bytes=(2**12, 2**16, 2**20, 2**24),
+                message_bytes=(2**12, 2**20, 2**23),
             )
         return cls(
             gemm=tuple(
@@ -86,7 +88,9 @@ class Bench:
         """
         call()  # the first call plans, allocates and compiles
         if together:
-            return min(self._batch_s(call, 4, time.perf_counter) for _ in range(5))
+            batches = [self._batch_s(call, 4, time.perf_counter) for _ in range(5)]
+            # a core's threads wait for one another now and then, in training as here; a GPU is only ever disturbed
+            return min(batches) if self.device.type == "cuda" else median(batches)
         # on a core, what the process itself computes: neighbours that take the core away do not count
         clock = time.perf_counter if self.device.type == "cuda" else time.thread_time
         num_calls = max(1, int(self._budget_s / 8 / max(1e-7, self._batch_s(call, 1, clock))))
@@ -152,14 +156,23 @@ def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
 
 
 def collective_points(bench: Bench, sizes: Sizes) -> Iterator[CollectivePoint]:
-    """Every kind among all ranks; none where there is one rank."""
-    num_ranks = dist.get_world_size()
-    if num_ranks == 1:
-        return
-    for num_bytes in sizes.message_bytes:
-        for kind, call in _collectives(num_bytes, bench.device):
-            seconds = bench.seconds(call, together=True)
-            yield CollectivePoint(kind=kind, num_ranks=num_ranks, num_bytes=num_bytes, seconds=seconds)
+    """Every kind among all ranks, and on cores among fewer of them too; none where there is one rank."""
+    for group in _groups(bench.device):
+        for num_bytes in sizes.message_bytes:
+            for kind, call in _collectives(num_bytes, bench.device, group):
+                seconds = bench.seconds(call, together=True)
+                yield CollectivePoint(kind=kind, num_ranks=group.size(), num_bytes=num_bytes, seconds=seconds)
+
+
+def _groups(device: torch.device) -> list[dist.ProcessGroup]:
+    """This rank's group of all ranks, and those of every smaller power of two, whose time on cores no law tells."""
+    num_ranks, rank = dist.get_world_size(), dist.get_rank()
+    sizes = [1 << power for power in range(1, num_ranks.bit_length()) if num_ranks % (1 << power) == 0]
+    if device.type == "cuda" or num_ranks not in sizes:
+        return [dist.group.WORLD] if num_ranks > 1 else []
+    ranks = range(num_ranks)
+    groups = {size: [dist.new_group(ranks[at : at + size]) for at in ranks[::size]] for size in sizes}
+    return [groups[size][rank // size] for size in sizes]
 
 
 def _precisions(device: torch.device) -> tuple[Precision, ...]:
@@ -198,8 +211,10 @@ def _attention_s(
     return forward_s, max(both_s - forward_s, forward_s)  # no backward multiplies less than its forward
 
 
-def _collectives(num_bytes: int, device: torch.device) -> Iterator[tuple[CollectiveKind, Callable[[], object]]]:
-    num_ranks, rank = dist.get_world_size(), dist.get_rank()
+def _collectives(
+    num_bytes: int, device: torch.device, group: dist.ProcessGroup
+) -> Iterator[tuple[CollectiveKind, Callable[[], object]]]:
+    num_ranks, rank = group.size(), group.rank()
     num_elements = num_bytes // 4 // num_ranks
     whole, other = torch.zeros(2, num_elements * num_ranks, device=device)
     part = torch.zeros(num_elements, device=device)
@@ -207,14 +222,14 @@ def _collectives(num_bytes: int, device: torch.device) -> Iterator[tuple[Collect
     def pass_on() -> None:
         """Every rank sends to the next."""
         operations = [
-            dist.P2POp(dist.isend, whole, (rank + 1) % num_ranks),
-            dist.P2POp(dist.irecv, other, (rank - 1) % num_ranks),
+            dist.P2POp(dist.isend, whole, group=group, group_peer=(rank + 1) % num_ranks),
+            dist.P2POp(dist.irecv, other, group=group, group_peer=(rank - 1) % num_ranks),
         ]
         for work in dist.batch_isend_irecv(operations):
             work.wait()
 
-    yield "all_reduce", lambda: dist.all_reduce(whole)
-    yield "all_gather", lambda: dist.all_gather_into_tensor(whole, part)
-    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(part, whole)
-    yield "all_to_all", lambda: dist.all_to_all_single(other, whole)
+    yield "all_reduce", lambda: dist.all_reduce(whole, group=group)
+    yield "all_gather", lambda: dist.all_gather_into_tensor(whole, part, group=group)
+    yield "reduce_scatter", lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+    yield "all_to_all", lambda: dist.all_to_all_single(other, whole, group=group)
     yield "send", pass_on

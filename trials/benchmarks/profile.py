@@ -26,6 +26,7 @@ from trials.benchmarks.microbenchmarks import (
     launch_s,
     traffic_points,
 )
+from trials.benchmarks.passes import pass_points
 from trials.measurement.cores import cpu_name, own_core, pin
 from trials.measurement.environment import hashed
 from trials.runtime.parent_death import die_with_parent
@@ -38,6 +39,7 @@ _TIMEOUT_S = 120.0
 _BUDGET_S = 0.1
 """Time for one point: enough for dozens of calls of what takes a millisecond."""
 _QUICK_BUDGET_S = 0.005
+_NUM_BATCHES = 5
 
 
 def measure(request: ProfileRequest) -> Measurements:
@@ -98,6 +100,7 @@ def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Mea
         traffic=tuple(traffic_points(bench, sizes)),
         collectives=tuple(collective_points(bench, sizes)),  # the first of them waits for all ranks
         environment=_environment(device),
+        passes=tuple(pass_points(device, rank_info.world_size, num_batches=1 if request.quick else _NUM_BATCHES)),
     )
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.communication.measured import measured_s
 from autotuner.costmodel.communication.process_groups import Group
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 
@@ -71,12 +72,14 @@ _RING_LL128_LONE = 1 / 0.7
 
 def all_gather_s(full_bytes: Floats, group: Group) -> Floats:
     """Seconds until every rank holds all ``full_bytes``, each having started with its share; 0 for one rank."""
-    return _ring_s(full_bytes, 1, group)
+    timed_s = measured_s("all_gather", full_bytes, group)
+    return _ring_s(full_bytes, 1, group) if timed_s is None else timed_s
 
 
 def reduce_scatter_s(full_bytes: Floats, group: Group) -> Floats:
     """Seconds until every rank holds its share of the sum of ``full_bytes`` of each; the all-gather backwards."""
-    return all_gather_s(full_bytes, group)
+    timed_s = measured_s("reduce_scatter", full_bytes, group)
+    return all_gather_s(full_bytes, group) if timed_s is None else timed_s
 
 
 def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
@@ -85,6 +88,9 @@ def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
     A ring is a reduce-scatter and an all-gather with one start. A tree takes fewer steps: inside a node the switches
     themselves may add (NVLink SHARP), and between nodes its height grows with the logarithm of their number.
     """
+    timed_s = measured_s("all_reduce", full_bytes, group)
+    if timed_s is not None:
+        return timed_s
     ring_s = _pipelined_s(2 * full_bytes * group.ring_s_per_byte, 2 * group.ring_latency_s, group)
     switched_s = _pipelined_s(full_bytes * group.tree_s_per_byte, group.tree_latency_s, group)
     x = _named(group)
@@ -119,11 +125,17 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
         group: The ranks.
         outside: Share of the bytes for other nodes that really leaves the node, the rest being passed on there.
     """
+    timed_s = measured_s("all_to_all", sent_bytes, group)
+    if timed_s is not None:
+        return timed_s
     return _pipelined_s(sent_bytes * group.all_to_all_s_per_byte(outside), group.ring_latency_s, group)
 
 
 def send_s(sent_bytes: Floats, group: Group) -> Floats:
     """Seconds to hand ``sent_bytes`` to a neighbour in the group over its slowest link; 0 for one rank."""
+    timed_s = measured_s("send", sent_bytes, group)
+    if timed_s is not None:
+        return timed_s
     seconds = _pipelined_s(sent_bytes * group.send_s_per_byte, group.step_s, group)
     return np.where(group.num_ranks > 1, seconds, 0.0)
 

@@ -102,7 +102,8 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
             np.stack([outputs, inputs, outputs]),
             np.stack([inputs, outputs, tokens]),
         )
-        slowdown = job.stack.matrix_slowdown / law.sustained_share
+        # a stack's slowdown is that of GPUs in training; a core's products were timed as they run
+        slowdown = (1.0 if job.cluster.accelerator.core else job.stack.matrix_slowdown) / law.sustained_share
         seconds = launches * gemm_s(m, n, k, law, count=count) * slowdown + convert_s
         total[:, rows] = reduce(np.add, (seconds[:, number] for number in range(len(products))))
     return ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])

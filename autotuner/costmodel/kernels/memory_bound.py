@@ -26,6 +26,12 @@ def stream_rate(job: Job) -> float:
     return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
 
 
+def _eager_s_per_byte(job: Job) -> float:
+    """What lies between products, per byte of its operands; of a core what a profile found of whole layers."""
+    core = job.cluster.accelerator.core
+    return 1 / core.pointwise_bytes_per_s if core else job.stack.pointwise_traffic / stream_rate(job)
+
+
 def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """Forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
 
@@ -34,8 +40,8 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """
     elements = reduce(np.add, _pointwise_elements(x, job, sparse=sparse).values())
     moved_bytes = x.element_bytes * tokens_per_pass(x, job) * elements
-    traffic = np.where(x.compiled, min(1.0, job.stack.pointwise_traffic), job.stack.pointwise_traffic)
-    seconds: Floats = traffic * moved_bytes / stream_rate(job)
+    eager_s = _eager_s_per_byte(job)
+    seconds: Floats = moved_bytes * np.where(x.compiled, min(1 / stream_rate(job), eager_s), eager_s)
     return seconds
 
 
@@ -109,7 +115,7 @@ def loss_s(x: LayoutColumns, job: Job) -> Floats:
     """
     logit_bytes = 3 * x.element_bytes if job.stack.fuses_loss else 5 * 4.0
     moved_bytes = logit_bytes * tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
-    seconds: Floats = job.stack.pointwise_traffic * moved_bytes / stream_rate(job)
+    seconds: Floats = moved_bytes * _eager_s_per_byte(job)
     return seconds
 
 

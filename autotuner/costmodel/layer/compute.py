@@ -22,6 +22,7 @@ from autotuner.costmodel.communication.tensor import (
     logits_gather_s,
 )
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
+from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s
 from autotuner.costmodel.kernels.launch_overhead import dispatch_wait_s, host_wait_s, launches_s
 from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
@@ -59,13 +60,15 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     pointwise = pointwise_s(x, job, sparse=sparse)
     tensor_s = layer_tensor_s(x, job, sparse=sparse)
     backward = products.backward_s + attention_backward + 2 * pointwise
-    launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
-    host = host_wait_s(job, launching_s, products.forward_s + attention + pointwise + tensor_s)
-    if sparse:
-        host = host + dispatch_wait_s(x, job)
-    host_backward = host_wait_s(job, launching_s, backward + tensor_s)
-    forward_s = products.forward_s + attention + pointwise + host
-    again_s = recompute_s(x, job, forward_s, products.forward_s, attention, pointwise, sparse=sparse)
+    computed_s = products.forward_s + attention + pointwise
+    host, host_backward = _host_s(
+        x, job, computed_s + tensor_s, backward + tensor_s, sparse=sparse, sends_cross=sends_cross
+    )
+    again_s = recompute_s(x, job, computed_s + host, products.forward_s, attention, pointwise, sparse=sparse)
+    if job.cluster.accelerator.core is not None:
+        watching_s, replaying_s = recompute_host_s(x, job.cluster.accelerator.core)
+        host, again_s = host + watching_s, again_s + replaying_s
+    forward_s = computed_s + host
     tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s)
     tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s)
     if job.stack.hides_tensor_backward:
@@ -91,6 +94,19 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     )
 
 
+def _host_s(
+    x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool, sends_cross: bool
+) -> tuple[Floats, Floats]:
+    """What the host adds to the passes of a layer that otherwise take so long."""
+    if job.cluster.accelerator.core is not None:
+        return layer_host_s(x, job.cluster.accelerator.core)
+    launching_s = launches_s(x, job, sparse=sparse, sends_cross=sends_cross)
+    host = host_wait_s(job, launching_s, forward_s)
+    if sparse:
+        host = host + dispatch_wait_s(x, job)
+    return host, host_wait_s(job, launching_s, backward_s)
+
+
 def input_work(x: LayoutColumns, job: Job) -> Work:
     """Token lookup and its gradient."""
     seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
@@ -106,14 +122,17 @@ def input_work(x: LayoutColumns, job: Job) -> Work:
 def output_work(x: LayoutColumns, job: Job) -> Work:
     """Output projection, softmax and cross-entropy; the vocabulary is split over the tensor ranks."""
     products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
+    core = job.cluster.accelerator.core
+    host, host_backward = ends_host_s(x, core) if core else (np.zeros(len(x)), np.zeros(len(x)))
     return replace(
         Work.nothing(len(x)),
         matrix_s=products.forward_s + products.backward_s,
         pointwise_s=loss,
+        host_s=host + host_backward,
         tensor_s=end_of_model_s(x, job) + joined_s,
-        forward_s=products.forward_s + loss / 2 + joined_s,
+        forward_s=products.forward_s + loss / 2 + joined_s + host,
         weight_gradient_s=products.weight_gradient_s,
-        backward_s=products.backward_s + loss / 2,
+        backward_s=products.backward_s + loss / 2 + host_backward,
     )
 
 

@@ -13,7 +13,7 @@ from autotuner.costmodel.communication.process_groups import (
     replicate_group,
     shard_group,
 )
-from autotuner.costmodel.memory.sharding import communicates_once, gradient_bytes
+from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.rank_step import RankWindow
@@ -34,7 +34,9 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     * optimizer sharded (ZeRO-1): one reduce-scatter under the last backward, one all-gather of the new parameters;
     * gradients sharded (ZeRO-2): a reduce-scatter under every micro-batch's backward, then the same all-gather;
     * parameters sharded: for every micro-batch gathered under the forward (under the backward again, if resharded) and
-      scattered under the backward; or both once a step (``communicates_once``).
+      scattered under the backward. In a pipeline gradients are scattered once a step, and what a backward gathered
+      stays for the next forward (``stage.py`` of torch.distributed.pipelining, 2.13): parameters are gathered once a
+      step, or once for every micro-batch if resharded.
 
     Replicas of shards all-reduce what was scattered, as often as it is scattered. The gradients of experts on expert
     ranks travel among the fewer ranks that hold the same.
@@ -46,6 +48,7 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     under_forward_s = exposed_s(gather_s, forward_s, parts)
     under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
     m = num_micro_batches(x, job)
+    in_pipeline_s = np.where(x.reshard_after_forward, m, 1) * under_forward_s + exposed_s(reduce_s, backward_s, parts)
     return np.select(
         [
             x.shard_level == ShardLevel.OPTIMIZER,
@@ -55,7 +58,7 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
         [
             exposed_s(reduce_s, backward_s, parts) + gather_s,
             m * under_backward_s + gather_s,
-            np.where(communicates_once(x), 1, m) * (under_forward_s + under_backward_s),
+            np.where(x.pipeline_parallel_degree > 1, in_pipeline_s, m * (under_forward_s + under_backward_s)),
         ],
         default=under_backward_s,
     )
@@ -102,5 +105,9 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
     scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
     replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
+    core = job.cluster.accelerator.core
+    if core is not None:  # FSDP's own work with each layer, which no other thread does meanwhile
+        units = x.shard_level >= ShardLevel.GRADIENTS
+        gather_s, scatter_s = gather_s + core.gather_s * units, scatter_s + core.reduce_s * units
     reduce_s: Floats = collectives * (scatter_s + replicas_s)
     return gather_s * collectives, reduce_s

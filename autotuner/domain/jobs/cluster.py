@@ -6,10 +6,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotuner.domain import check
+from autotuner.domain.jobs.core_times import CoreTimes
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
-__all__ = ["Accelerator", "Cluster", "Link", "MeasuredAttention", "MeasuredGemm"]
+__all__ = [
+    "Accelerator",
+    "Cluster",
+    "CollectiveKind",
+    "Link",
+    "MeasuredAttention",
+    "MeasuredCollective",
+    "MeasuredGemm",
+]
+
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +58,23 @@ class MeasuredAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective:
+    """What one kind of collective among so many ranks of this very machine takes: a start, and a time per byte.
+
+    Attributes:
+        s_per_byte: Per byte of the whole tensor.
+    """
+
+    kind: CollectiveKind
+    num_ranks: int
+    start_s: float
+    s_per_byte: float
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "start_s", "s_per_byte")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """One device that a rank runs on; for ``cpu`` it is one core.
 
@@ -63,6 +91,7 @@ class Accelerator:
         measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
         measured_attention: What a profile says of attention on this device; empty without one.
         peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
+        core: What a core spends beside the work itself; None for a device that a host launches kernels for.
     """
 
     name: str
@@ -85,6 +114,7 @@ class Accelerator:
     fp8_sustained_share: float | None = None
     fp4_sustained_share: float | None = None
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
+    core: CoreTimes | None = None
 
     def __post_init__(self) -> None:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
@@ -157,6 +187,7 @@ class Link:
         congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
         mesh_peers: Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node
             of 4. A group of two uses one such part. 0 behind a switch.
+        measured: Collectives as a profile of this machine timed them, in the place of all that; empty without one.
     """
 
     name: str
@@ -168,6 +199,7 @@ class Link:
     multicast_efficiency: float = 0.0
     congestion: float = 0.0
     mesh_peers: int = 0
+    measured: tuple[MeasuredCollective, ...] = ()
 
     def __post_init__(self) -> None:
         check.positive(self, "bandwidth_bytes_per_s", "efficiency")

@@ -6,22 +6,34 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotuner.domain import check
-from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link, MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.cluster import (
+    Accelerator,
+    Cluster,
+    CollectiveKind,
+    Link,
+    MeasuredAttention,
+    MeasuredCollective,
+    MeasuredGemm,
+)
+from autotuner.domain.jobs.core_times import CoreTimes
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = [
     "AttentionPoint",
-    "CollectiveKind",
     "CollectivePoint",
     "DeviceProfile",
     "GemmPoint",
     "Measurements",
+    "PassKind",
+    "PassPoint",
     "ProfileRequest",
     "TrafficPoint",
     "profiled",
 ]
 
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "resharded", "tensor", "sequence"]
+"""How layers are kept or split: nothing, recomputed, parameters sharded (and again between forward and backward), split
+over tensor ranks, and that with sequence parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +135,30 @@ class CollectivePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassPoint:
+    """One sequence forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
+
+    Attributes:
+        num_ranks: Ranks that a layer is split over; 1 where it is not.
+        tokens: Tokens of the sequence.
+    """
+
+    kind: PassKind
+    num_ranks: int
+    num_layers: int
+    hidden_size: int
+    tokens: int
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
     """All points of one machine, as they were measured on all of its ranks at once.
 
     Attributes:
         launch_s: Time of an operation that does nearly nothing.
+        passes: On cores alone, whose time goes to the host as much as to the work.
     """
 
     launch_s: float
@@ -136,6 +167,7 @@ class Measurements:
     traffic: tuple[TrafficPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     environment: dict[str, str]
+    passes: tuple[PassPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +180,8 @@ class DeviceProfile:
         num_ranks: Devices that were busy at once.
         fp32_flop_per_s: Best product of the device in that precision, as is the next; 0 where none was measured.
         link_bandwidth_bytes_per_s: Between two ranks of the machine; None, as is the latency, where there is one.
+        core: What a core spends beside the work itself; None of a GPU.
+        collectives: By kind and number of ranks, of cores; what a GPU's take, its link's constants say.
     """
 
     name: str
@@ -164,6 +198,8 @@ class DeviceProfile:
     attention: tuple[MeasuredAttention, ...]
     link_bandwidth_bytes_per_s: float | None = None
     link_latency_s: float | None = None
+    core: CoreTimes | None = None
+    collectives: tuple[MeasuredCollective, ...] = ()
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
@@ -183,6 +219,7 @@ def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerato
         kernel_launch_s=profile.launch_s,
         measured_gemm=profile.gemm,
         measured_attention=profile.attention,
+        core=profile.core or accelerator.core,
     )
     if accelerator.kind != "cpu":
         return measured
@@ -202,4 +239,5 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
         bandwidth_bytes_per_s=profile.link_bandwidth_bytes_per_s,
         latency_s=profile.link_latency_s,
         efficiency=1.0,  # what was measured is what long messages get
+        measured=profile.collectives,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from autotuner.domain.jobs.cluster import MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.core_fit import fit_collectives, fit_core
 from autotuner.domain.jobs.profile import AttentionPoint, CollectivePoint, DeviceProfile, GemmPoint, Measurements
 from autotuner.domain.layouts.choice import Precision
 
@@ -32,7 +33,10 @@ def fit_profile(
     """
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}
-    bandwidth, latency = _link(measured.collectives)
+    most = max((point.num_ranks for point in measured.collectives), default=1)
+    bandwidth, latency = _link([point for point in measured.collectives if point.num_ranks == most])
+    gemm = tuple(_gemm(p, points, stated[p]) for p, points in _by_precision(measured.gemm).items())
+    collectives = fit_collectives(measured.collectives) if measured.passes else ()
     return DeviceProfile(
         name=name,
         measured_at=measured_at,
@@ -44,11 +48,18 @@ def fit_profile(
         bf16_flop_per_s=best.get(Precision.BF16, 0.0),
         memory_bandwidth_bytes_per_s=_memory_bandwidth(measured),
         launch_s=measured.launch_s,
-        gemm=tuple(_gemm(p, points, stated[p]) for p, points in _by_precision(measured.gemm).items()),
+        gemm=gemm,
         attention=_attention(measured.attention, stated),
         link_bandwidth_bytes_per_s=bandwidth,
         link_latency_s=latency,
+        core=fit_core(measured, collectives, _reached(gemm, stated)),
+        collectives=collectives,
     )
+
+
+def _reached(gemm: Iterable[MeasuredGemm], peaks: dict[Precision, float]) -> float:
+    """What large fp32 products reach; 0 where none was measured."""
+    return sum(one.peak_share * peaks[one.precision] for one in gemm if one.precision == Precision.FP32)
 
 
 def _by_precision(points: Iterable[GemmPoint]) -> dict[Precision, list[GemmPoint]]:

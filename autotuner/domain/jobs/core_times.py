@@ -1,0 +1,62 @@
+"""What a core spends beside products, memory traffic and messages: Python, dispatch, and waking its threads.
+
+On a GPU the host launches kernels while the device computes. A core does both, one after the other, and what it calls
+may take longer than what it computes, above all where layers are distributed tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CoreTimes", "PassTimes", "SplitTimes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds of one micro-batch, either way."""
+
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTimes:
+    """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other.
+
+    Attributes:
+        num_ranks: Tensor ranks.
+        layer: Of one layer, without its collectives.
+        ends: Of embedding, last norm, output and loss together.
+    """
+
+    num_ranks: int
+    sequence_parallel: bool
+    layer: PassTimes
+    ends: PassTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTimes:
+    """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
+
+    Attributes:
+        layer: A layer that nothing splits.
+        ends: Embedding, last norm, output and loss together.
+        selective: A layer that recomputes what products do not need, each operation of which is watched.
+        full: A layer that recomputes all.
+        gather_s: A layer's sharded parameters before use, without the collective.
+        reduce_s: Its sharded gradients after use, without the collective.
+        split: Layers on tensor ranks, by their number, with and without sequence parallelism.
+        stage: Handing a micro-batch from stage to stage, once each way.
+        pointwise_bytes_per_s: At which what lies between products seems to move its operands once.
+    """
+
+    layer: PassTimes
+    ends: PassTimes
+    selective: PassTimes
+    full: PassTimes
+    gather_s: float
+    reduce_s: float
+    split: tuple[SplitTimes, ...]
+    stage: PassTimes
+    pointwise_bytes_per_s: float

@@ -1,0 +1,236 @@
+"""Every legal layout of the demonstration's job on this machine's cores: measured again and again, and predicted.
+
+``python -m bench.cpu_sweep --cores 4 --seconds 240`` goes on measuring where an earlier call stopped, the layouts with
+the fewest undisturbed runs first, in an order that is shuffled once, those that recompute one round later. Each run is
+kept in ``bench/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the profile first and keeps
+it in ``bench/data/cpu_profile_4.json``. Without either it prints what the kept profile and the catalog predict of what
+was kept: laws can be changed and judged without measuring.
+
+What disturbs a run only adds to it, so a layout counts as its fastest run, of those in which others used little of the
+machine. The noise floor is the same figure from two halves of its runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.profile import DeviceProfile, profiled
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
+from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.wire import dumps, loads
+from autotuner.launch.exclusive import DevicePool
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.torch_jobs import profile_of
+from autotuner.search.space import legal_layouts
+
+__all__ = ["Judgement", "judged", "main", "noise_floor"]
+
+_DATA = Path(__file__).parent / "data"
+_WORKLOAD = Workload(seq_len=128, global_batch_size=16)
+_UNDISTURBED = 0.05
+"""Share of the machine that others may have used: less than one of four cores for a fifth of the time."""
+_SETTINGS = TrialSettings(
+    warmup_steps=1,
+    max_warmup_steps=1,
+    measured_steps=3,
+    max_measured_steps=5,
+    measuring_budget_s=0.8,
+    profiled_steps=0,
+    max_repeats=0,
+    timeout_s=60.0,
+)
+
+Runs = Mapping[str, Sequence[float]]
+"""Step times of each layout's undisturbed runs, by its text."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take the profile, measure for a while, and print predictions beside what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cpu_sweep", description="Measure every layout of the demo.")
+    parser.add_argument("--cores", type=int, default=4, help="ranks, each on a core of its own")
+    parser.add_argument("--seconds", type=float, default=0.0, help="when no further run starts")
+    parser.add_argument("--profile", action="store_true", help="take the profile of these cores first")
+    given = parser.parse_args(arguments)
+    end_s = time.monotonic() + given.seconds
+    job = _job(given.cores)
+    kept, profile = (_DATA / f"cpu_{kind}_{given.cores}.json" for kind in ("sweep", "profile"))
+    if given.profile or given.seconds:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+    if given.profile:
+        taken = profile_of(job.cluster, name="local", measured_at=time.time())
+        profile.write_text(dumps(taken) + "\n")
+    if given.seconds:
+        _measure(job, kept, end_s)
+    _print(job, kept, profile)
+
+
+def _job(num_cores: int) -> Job:
+    return Job(model=load_model("llama-demo"), cluster=load_cluster(f"cpu:1x{num_cores}"), workload=_WORKLOAD)
+
+
+def _layouts(job: Job) -> LayoutColumns:
+    """What a sweep of the demonstration's job may try."""
+    return legal_layouts(job, default_space(job.cluster), (*RULES, *TRIAL_RULES))
+
+
+# ---------------------------------------------------------------- measuring
+def _measure(job: Job, kept: Path, end_s: float) -> None:
+    document = json.loads(kept.read_text()) if kept.exists() else {"runs": []}
+    counts = {text: len(runs) for text, runs in undisturbed(document["runs"]).items()}
+    layouts = list(_rows(_layouts(job)))
+    random.Random(0).shuffle(layouts)  # an order, no secret
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())) as launcher,
+    ):
+        while time.monotonic() < end_s:
+            layout = min(layouts, key=lambda one: counts.get(str(one), 0) + (one.recompute != Recompute.NONE))
+            counts[str(layout)] = counts.get(str(layout), 0) + 1
+            document |= _run(launcher, job, layout, document["runs"])
+            _keep(document, kept)
+
+
+def _run(launcher: LocalLauncher, job: Job, layout: Layout, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One more run among the others, and what it ran on."""
+    spec = TrialSpec(
+        trial_id="cpu-sweep",
+        model=job.model,
+        workload=job.workload,
+        layout=layout,
+        device="cpu",
+        settings=_SETTINGS,
+        reference_flop_per_s=1e11,
+    )
+    outcome = launcher.run(spec, _Patient())
+    if not isinstance(outcome, Measurement):
+        _say(f"{layout}: {outcome}")
+        return {}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run = {"layout": str(layout), "at": now, "step_s": round(outcome.step_time_s, 5)}
+    runs.append(run | {"foreign": round(outcome.foreign_cpu_share, 3)})
+    facts = {name: outcome.environment[name] for name in ("device", "torch", "python") if name in outcome.environment}
+    return {"environment": facts, "runs": runs}
+
+
+def _keep(document: Mapping[str, Any], kept: Path) -> None:
+    """Write a line per run, so that a difference between two versions can be read."""
+    kept.parent.mkdir(exist_ok=True)
+    runs = ",\n".join(json.dumps(run) for run in document["runs"])
+    kept.write_text(f'{{"environment": {json.dumps(document.get("environment", {}))}, "runs": [\n{runs}\n]}}\n')
+
+
+class _Patient:
+    """Lets every trial run to its end."""
+
+    def on_step(self, step: StepReport) -> None:
+        del step
+
+    def on_note(self, note: str) -> None:
+        pass
+
+    def stop_requested(self) -> Stopped | None:
+        return None
+
+
+# ---------------------------------------------------------------- judging
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Predicted beside measured step times.
+
+    Attributes:
+        behind: By which share the first choice is slower than the fastest layout.
+    """
+
+    num_layouts: int
+    median_error: float
+    spearman: float
+    behind: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_layouts} layouts, median error {self.median_error:.1%}, Spearman {self.spearman:.3f}, "
+            f"first choice {self.behind:.1%} behind the best"
+        )
+
+
+def judged(predicted: Floats, measured: Floats) -> Judgement:
+    """How near, and how well ranked."""
+    return Judgement(
+        num_layouts=len(measured),
+        median_error=float(np.median(np.abs(predicted / measured - 1))),
+        spearman=_spearman(predicted, measured),
+        behind=float(measured[predicted.argmin()] / measured.min() - 1),
+    )
+
+
+def noise_floor(runs: Runs) -> Judgement | None:
+    """The best of every second run as if it predicted the best of the others; None where few layouts ran twice."""
+    twice = [times for times in runs.values() if len(times) > 1]
+    if len(twice) < 3:
+        return None
+    return judged(np.array([min(times[::2]) for times in twice]), np.array([min(times[1::2]) for times in twice]))
+
+
+def undisturbed(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Step times by layout, of runs in which others used little of the machine."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run["foreign"] <= _UNDISTURBED:
+            found.setdefault(run["layout"], []).append(run["step_s"])
+    return found
+
+
+def _spearman(one: Floats, other: Floats) -> float:
+    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _print(job: Job, kept: Path, profile: Path) -> None:
+    runs = undisturbed(json.loads(kept.read_text())["runs"])
+    layouts = _layouts(job)
+    rows = np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs])
+    measured = np.array([min(runs[str(layouts.row(int(number)))]) for number in rows])
+    _say(f"noise floor: {noise_floor(runs)}")
+    for name, one in _jobs(job, profile):
+        _say(f"{name}: {judged(predict(layouts.take(rows), one).step_time.total_s, measured)}")
+
+
+def _jobs(job: Job, profile: Path) -> Iterator[tuple[str, Job]]:
+    """The job on the catalog's cores, and on those of the profile."""
+    yield "catalog", job
+    if profile.exists():
+        cluster = profiled(job.cluster, loads(DeviceProfile, profile.read_text()))
+        yield "profile", Job(model=job.model, cluster=cluster, workload=job.workload)
+
+
+def _rows(layouts: LayoutColumns) -> Iterator[Layout]:
+    return (layouts.row(number) for number in range(len(layouts)))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a benchmark prints its result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What a decoder's passes take where the host works more than the device: by how its layers are split and kept.
+
+The decoder is the trial job's own, wrapped by the trial job's own code, so that what Python, DTensor, FSDP and
+checkpoints cost is in it. Two depths tell a layer from the two ends of the model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import PassKind, PassPoint
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSpec
+from trials.distributed.data.fsdp_ddp import reshard
+from trials.distributed.loss import loss_context, loss_of
+from trials.distributed.mesh import Grid
+from trials.distributed.parallelize import parallel_stages
+from trials.model.attention import kernel_context
+from trials.model.loss import Loss
+from trials.runtime.rank import barrier
+
+__all__ = ["pass_points"]
+
+_DEPTHS = (1, 3)
+_NUM_HEADS = 8
+"""Enough for every tensor degree that is measured."""
+
+_PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """Width of a decoder, the tokens that pass it, and how many passes are timed together.
+
+    A core's threads wait for one another now and then, so that single passes of a few milliseconds differ.
+    """
+
+    hidden_size: int
+    tokens: int
+    passes: int
+
+
+_TINY = _Size(hidden_size=64, tokens=16, passes=4)
+"""What it multiplies takes less than calling it."""
+
+_SMALL = _Size(hidden_size=256, tokens=512, passes=1)
+"""What lies between its products is most of what is left when these and the host are taken away."""
+
+
+def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:
+    """Passes of all ranks at once, each kind of layer at the degrees that the ranks allow; on cores alone."""
+    if device.type != "cpu":
+        return
+    for kind, degree, layout in _layouts(num_ranks):
+        for size in (_TINY, _SMALL) if kind == "plain" else (_TINY,):
+            for depth in _DEPTHS:
+                batches = list(_batches_s(_spec(layout, size, depth), device, size, num_batches))
+                # ranks that wait for each other do so in training too; what one computes alone, others only disturb
+                forward_s, backward_s = map(min if degree == 1 else median, zip(*batches, strict=True))
+                yield PassPoint(
+                    kind=kind,
+                    num_ranks=degree,
+                    num_layers=depth,
+                    hidden_size=size.hidden_size,
+                    tokens=size.tokens,
+                    forward_s=forward_s,
+                    backward_s=backward_s,
+                )
+
+
+def _layouts(num_ranks: int) -> Iterator[tuple[PassKind, int, Layout]]:
+    """Every kind with its group's ranks; the ranks that a group leaves are replicas."""
+    plain = replace(_PLAIN, data_parallel_replicate_degree=num_ranks)
+    yield "plain", 1, plain
+    yield "recompute_selective", 1, replace(plain, recompute=Recompute.SELECTIVE)
+    yield "recompute_full", 1, replace(plain, recompute=Recompute.FULL)
+    if num_ranks == 1:
+        return
+    sharded = replace(_PLAIN, data_parallel_shard_degree=num_ranks, shard_level=ShardLevel.PARAMETERS)
+    yield "sharded", num_ranks, sharded
+    yield "resharded", num_ranks, replace(sharded, reshard_after_forward=True)
+    for degree in _tensor_degrees(num_ranks):
+        split = replace(_PLAIN, tensor_parallel_degree=degree, data_parallel_replicate_degree=num_ranks // degree)
+        yield "tensor", degree, split
+        yield "sequence", degree, replace(split, sequence_parallel=True)
+
+
+def _tensor_degrees(num_ranks: int) -> list[int]:
+    return [degree for degree in range(2, min(num_ranks, _NUM_HEADS) + 1) if num_ranks % degree == 0 == 8 % degree]
+
+
+def _spec(layout: Layout, size: _Size, num_layers: int) -> TrialSpec:
+    return TrialSpec(
+        trial_id="profile",
+        model=TransformerSpec(
+            name="profile",
+            num_layers=num_layers,
+            hidden_size=size.hidden_size,
+            num_heads=_NUM_HEADS,
+            num_kv_heads=_NUM_HEADS,
+            head_dim=size.hidden_size // _NUM_HEADS,
+            ffn_size=3 * size.hidden_size,
+            vocab_size=8 * size.hidden_size,
+        ),
+        workload=Workload(seq_len=size.tokens, global_batch_size=layout.data_parallel_degree),
+        layout=layout,
+        device="cpu",
+    )
+
+
+def _batches_s(spec: TrialSpec, device: torch.device, size: _Size, num_batches: int) -> Iterator[tuple[float, float]]:
+    """Mean seconds forward, loss included, and backward, of several batches of passes."""
+    grid = Grid(spec.layout, device)
+    (decoder,) = parallel_stages(spec, grid, device)
+    loss_of_logits = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
+    tokens = torch.zeros(1, spec.workload.seq_len, dtype=torch.long)
+    with kernel_context(spec.layout), loss_context(spec.layout), _unsynchronised(decoder):
+        _mean_s(decoder, loss_of_logits, tokens, 1)  # plans and allocates
+        for _ in range(num_batches):
+            barrier(device)
+            yield _mean_s(decoder, loss_of_logits, tokens, size.passes)
+
+
+def _mean_s(decoder: nn.Module, loss_of_logits: Loss, tokens_BS: Tensor, num_passes: int) -> tuple[float, float]:
+    forward_s = backward_s = 0.0
+    for _ in range(num_passes):
+        reshard(decoder)
+        start_s = time.perf_counter()
+        loss = loss_of_logits(decoder(tokens_BS), tokens_BS)
+        middle_s = time.perf_counter()
+        loss.backward()  # type: ignore[no-untyped-call]
+        end_s = time.perf_counter()
+        forward_s, backward_s = forward_s + middle_s - start_s, backward_s + end_s - middle_s
+    return forward_s / num_passes, backward_s / num_passes
+
+
+def _unsynchronised(decoder: nn.Module) -> AbstractContextManager[None]:
+    return decoder.no_sync() if isinstance(decoder, DistributedDataParallel) else nullcontext()
