@@ -30,7 +30,7 @@ import numpy as np
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.profile import DeviceProfile, profiled
 from autotuner.domain.jobs.workload import Workload
@@ -91,7 +91,7 @@ def _job(num_cores: int) -> Job:
 
 def _layouts(job: Job) -> LayoutColumns:
     """What a sweep of the demonstration's job may try."""
-    return legal_layouts(job, default_space(job.cluster), (*RULES, *TRIAL_RULES))
+    return legal_layouts(job, default_trial_space(job), (*RULES, *TRIAL_RULES))
 
 
 # ---------------------------------------------------------------- measuring
@@ -203,7 +203,7 @@ def undisturbed(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 def _spearman(one: Floats, other: Floats) -> float:
     ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _print(job: Job, kept: Path, profile: Path) -> None:

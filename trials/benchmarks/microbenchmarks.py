@@ -169,7 +169,7 @@ def _groups(device: torch.device) -> list[dist.ProcessGroup]:
     num_ranks, rank = dist.get_world_size(), dist.get_rank()
     sizes = [1 << power for power in range(1, num_ranks.bit_length()) if num_ranks % (1 << power) == 0]
     if device.type == "cuda" or num_ranks not in sizes:
-        return [dist.group.WORLD] if num_ranks > 1 else []
+        sizes = [num_ranks] if num_ranks > 1 else []
     ranks = range(num_ranks)
     groups = {size: [dist.new_group(ranks[at : at + size]) for at in ranks[::size]] for size in sizes}
     return [groups[size][rank // size] for size in sizes]

@@ -67,7 +67,8 @@ def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> It
             for depth in _DEPTHS:
                 batches = list(_batches_s(_spec(layout, size, depth), device, size, num_batches))
                 # ranks that wait for each other do so in training too; what one computes alone, others only disturb
-                forward_s, backward_s = map(min if degree == 1 else median, zip(*batches, strict=True))
+                typical = min if degree == 1 else median
+                forward_s, backward_s = (typical(times) for times in zip(*batches, strict=True))
                 yield PassPoint(
                     kind=kind,
                     num_ranks=degree,
@@ -89,7 +90,6 @@ def _layouts(num_ranks: int) -> Iterator[tuple[PassKind, int, Layout]]:
         return
     sharded = replace(_PLAIN, data_parallel_shard_degree=num_ranks, shard_level=ShardLevel.PARAMETERS)
     yield "sharded", num_ranks, sharded
-    yield "resharded", num_ranks, replace(sharded, reshard_after_forward=True)
     for degree in _tensor_degrees(num_ranks):
         split = replace(_PLAIN, tensor_parallel_degree=degree, data_parallel_replicate_degree=num_ranks // degree)
         yield "tensor", degree, split
@@ -97,7 +97,8 @@ def _layouts(num_ranks: int) -> Iterator[tuple[PassKind, int, Layout]]:
 
 
 def _tensor_degrees(num_ranks: int) -> list[int]:
-    return [degree for degree in range(2, min(num_ranks, _NUM_HEADS) + 1) if num_ranks % degree == 0 == 8 % degree]
+    largest = min(num_ranks, _NUM_HEADS)
+    return [degree for degree in range(2, largest + 1) if num_ranks % degree == 0 and _NUM_HEADS % degree == 0]
 
 
 def _spec(layout: Layout, size: _Size, num_layers: int) -> TrialSpec:

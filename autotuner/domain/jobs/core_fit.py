@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from autotuner.domain.jobs.cluster import MeasuredCollective
@@ -12,7 +12,13 @@ from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = ["fit_collectives", "fit_core"]
 
-_NOTHING = PassTimes(forward_s=0.0, backward_s=0.0)
+_ELEMENT_BYTES = 4
+_MATRIX_ELEMENTS = 4 + 3 * 3
+"""Of a layer that is measured, in squares of its width: four matrices of attention, three of three times the width."""
+_POINTWISE_ELEMENTS = 2 * 2 + 2 * 3 + 2 * 2 + 3 * 3
+"""Of a token forward, in widths, as ``costmodel`` counts them: norms, sums, rotations, activation; twice backward."""
+_LEAST_LEFT = 0.05
+"""Share of a layer's time that what lies between its products takes at least, however the points scatter."""
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
@@ -46,28 +52,21 @@ def fit_core(
         collectives: Their lines, which what is split or sharded waited for as well.
         fp32_flop_per_s: What products of that precision reach.
     """
-    points = list(measured.passes)
-    if not points:
+    if not measured.passes:
         return None
-    tiny = min(point.hidden_size for point in points)
-    passes = _Passes([point for point in points if point.hidden_size == tiny])
-    layer, ends = passes.layer("plain"), passes.ends("plain")
-    gather_s, reduce_s = _sharded_s(passes, layer, collectives)
-    selective, full = passes.layer("recompute_selective"), passes.layer("recompute_full")
+    widths = sorted({point.hidden_size for point in measured.passes})
+    tiny, wide = (_Passes([p for p in measured.passes if p.hidden_size == w]) for w in (widths[0], widths[-1]))
+    layer = tiny.layer("plain")
+    gather_s, reduce_s = _sharded_s(tiny, layer, collectives)
     return CoreTimes(
         layer=layer,
-        ends=ends,
-        selective=_further(selective, layer, layer.forward_s),
-        full=_further(full, layer, layer.forward_s),
+        ends=tiny.ends("plain"),
+        selective=_further(tiny.layer("recompute_selective"), layer, again_s=layer.forward_s),
+        full=_further(tiny.layer("recompute_full"), layer, again_s=layer.forward_s),
         gather_s=gather_s,
         reduce_s=reduce_s,
-        split=tuple(
-            _split(passes, kind, n, collectives) for kind in ("tensor", "sequence") for n in passes.ranks(kind)
-        ),
-        stage=_NOTHING,
-        pointwise_bytes_per_s=_pointwise_rate(
-            [p for p in points if p.hidden_size > tiny], layer, measured, fp32_flop_per_s
-        ),
+        split=tuple(_splits(tiny, collectives)),
+        pointwise_bytes_per_s=_pointwise_rate(wide, layer, measured, fp32_flop_per_s),
     )
 
 
@@ -112,10 +111,17 @@ def _further(times: PassTimes, plain: PassTimes, again_s: float = 0.0) -> PassTi
     )
 
 
+def _splits(passes: _Passes, collectives: Sequence[MeasuredCollective]) -> Iterator[SplitTimes]:
+    kinds: tuple[PassKind, ...] = ("tensor", "sequence")
+    for kind in kinds:
+        for num_ranks in passes.ranks(kind):
+            yield _split(passes, kind, num_ranks, collectives)
+
+
 def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequence[MeasuredCollective]) -> SplitTimes:
-    """Two all-reduces a pass, or two gathers and two scatters with sequence parallelism, are counted apart."""
+    """A pass has two all-reduces, or two gathers and two scatters with sequence parallelism; they are counted apart."""
     point = passes.one(kind, num_ranks)
-    hidden_bytes = 4 * point.tokens * point.hidden_size
+    hidden_bytes = _ELEMENT_BYTES * point.tokens * point.hidden_size
     kinds = ("all_gather", "reduce_scatter") if kind == "sequence" else ("all_reduce",)
     waited_s = 2 * sum(_seconds(collectives, one, num_ranks, hidden_bytes) for one in kinds)
     layer = _further(passes.layer(kind, num_ranks), passes.layer("plain"))
@@ -134,46 +140,34 @@ def _sharded_s(passes: _Passes, plain: PassTimes, collectives: Sequence[Measured
     ranks = passes.ranks("sharded")
     if not ranks:
         return 0.0, 0.0
-    layer, point = passes.layer("sharded"), passes.one("sharded")
-    layer_bytes = 4 * (4 + 9) * point.hidden_size**2  # four matrices of attention, three of three times the width
-    gather_s, reduce_s = (
-        _seconds(collectives, kind, ranks[-1], layer_bytes) for kind in ("all_gather", "reduce_scatter")
-    )
-    further = _further(layer, plain)
+    further, point = _further(passes.layer("sharded"), plain), passes.one("sharded")
+    layer_bytes = int(_ELEMENT_BYTES * _MATRIX_ELEMENTS * point.hidden_size**2)
+    gather_s = _seconds(collectives, "all_gather", ranks[-1], layer_bytes)
+    reduce_s = _seconds(collectives, "reduce_scatter", ranks[-1], layer_bytes)
     return max(0.0, further.forward_s - gather_s), max(0.0, further.backward_s - reduce_s)
 
 
 def _seconds(collectives: Sequence[MeasuredCollective], kind: str, num_ranks: int, num_bytes: int) -> float:
-    return next(
-        (
-            one.start_s + one.s_per_byte * num_bytes
-            for one in collectives
-            if (one.kind, one.num_ranks) == (kind, num_ranks)
-        ),
-        0.0,
-    )
+    """What the line of that kind and group says; 0 where there is none."""
+    lines = (line for line in collectives if (line.kind, line.num_ranks) == (kind, num_ranks))
+    return next((line.start_s + line.s_per_byte * num_bytes for line in lines), 0.0)
 
 
-def _pointwise_rate(
-    points: Sequence[PassPoint], host: PassTimes, measured: Measurements, fp32_flop_per_s: float
-) -> float:
-    """Bytes that a layer moves between its products, as formulas count them, over what products and host leave."""
-    layer, point = _Passes(points).layer("plain"), points[0]
-    tokens, width = point.tokens, point.hidden_size
-    products_s = 3 * 2 * tokens * (4 + 9) * width**2 / fp32_flop_per_s
-    attention_s = _attention_s(measured, tokens, width)
+def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp32_flop_per_s: float) -> float:
+    """Bytes that a layer moves between its products, as formulas count them, over what products and core leave."""
+    layer, point = passes.layer("plain"), passes.one("plain")
+    products_s = 3 * 2 * point.tokens * _MATRIX_ELEMENTS * point.hidden_size**2 / fp32_flop_per_s
     total_s = layer.forward_s + layer.backward_s
-    left_s = total_s - host.forward_s - host.backward_s - products_s - attention_s
-    # per token and direction: two norms 2 h, two sums 3 h, rotations 2 (q + k), activation 3 f
-    moved_bytes = 3 * 4 * tokens * (10 + 4 + 9) * width
-    return moved_bytes / max(left_s, 0.1 * total_s)
+    left_s = total_s - core.forward_s - core.backward_s - products_s - _attention_s(measured, point)
+    moved_bytes = 3 * _ELEMENT_BYTES * point.tokens * _POINTWISE_ELEMENTS * point.hidden_size
+    return moved_bytes / max(left_s, _LEAST_LEFT * total_s)
 
 
-def _attention_s(measured: Measurements, tokens: int, width: int) -> float:
-    """Both passes of causal flash attention over a sequence, by the median rate of what was measured."""
+def _attention_s(measured: Measurements, point: PassPoint) -> float:
+    """Both passes of causal flash attention over the sequence, by the median rate of what was measured."""
     rates = [
-        point.product_flop / (point.forward_s + point.backward_s)
-        for point in measured.attention
-        if (point.kernel, point.precision) == (AttentionKernel.FLASH, Precision.FP32)
+        core.product_flop / (core.forward_s + core.backward_s)
+        for core in measured.attention
+        if (core.kernel, core.precision) == (AttentionKernel.FLASH, Precision.FP32)
     ]
-    return 2.0 * tokens**2 * width / median(rates) if rates else 0.0
+    return 2.0 * point.tokens**2 * point.hidden_size / median(rates) if rates else 0.0

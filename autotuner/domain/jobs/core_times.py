@@ -47,7 +47,6 @@ class CoreTimes:
         gather_s: A layer's sharded parameters before use, without the collective.
         reduce_s: Its sharded gradients after use, without the collective.
         split: Layers on tensor ranks, by their number, with and without sequence parallelism.
-        stage: Handing a micro-batch from stage to stage, once each way.
         pointwise_bytes_per_s: At which what lies between products seems to move its operands once.
     """
 
@@ -58,5 +57,4 @@ class CoreTimes:
     gather_s: float
     reduce_s: float
     split: tuple[SplitTimes, ...]
-    stage: PassTimes
     pointwise_bytes_per_s: float

@@ -31,9 +31,9 @@ __all__ = [
     "profiled",
 ]
 
-PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "resharded", "tensor", "sequence"]
-"""How layers are kept or split: nothing, recomputed, parameters sharded (and again between forward and backward), split
-over tensor ranks, and that with sequence parallelism."""
+PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
+"""How layers are kept or split: as they are, recomputed, parameters sharded, split over tensor ranks, and that with
+sequence parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

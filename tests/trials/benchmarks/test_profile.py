@@ -16,6 +16,15 @@ def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
     assert kinds == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
     assert all(point.seconds > 0 for points in (found.gemm, found.traffic, found.collectives) for point in points)
     assert found.environment["torch"]
+    assert {(point.kind, point.num_ranks) for point in found.passes} == {
+        ("plain", 1),
+        ("recompute_selective", 1),
+        ("recompute_full", 1),
+        ("sharded", 2),
+        ("tensor", 2),
+        ("sequence", 2),
+    }
+    assert all(point.forward_s > 0 and point.backward_s > 0 for point in found.passes)
 
 
 def test_a_rank_alone_measures_no_collectives() -> None:

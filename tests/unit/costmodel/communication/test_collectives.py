@@ -34,7 +34,7 @@ def link(bandwidth_bytes_per_s: float, **changes: Any) -> Link:
     )
 
 
-def silent(num_nodes: int = 8, oversubscription: float = 1.0, **of_the_port: float) -> Cluster:
+def silent(num_nodes: int = 8, oversubscription: float = 1.0, **of_the_port: Any) -> Cluster:
     """A cluster whose links have no latency, so that bytes over bandwidth is all."""
     return h100_cluster(
         num_nodes,
