@@ -96,6 +96,7 @@ def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
     return replace(
         known,
         num_layers=num_layers,
+        num_windowed_layers=known.num_windowed_layers * num_layers // known.num_layers,
         vocab_size=maybe_count(row, "vocab") or known.vocab_size,
         experts=experts,
         num_learned_positions=max(positions, maybe_count(row, "seq_len") or 0) if positions else 0,

@@ -29,6 +29,7 @@ from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise
 from autotuner.costmodel.layer.host_offload import copies_s
 from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
 from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.memory.activations import has_scores
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange
 
@@ -137,14 +138,25 @@ def output_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Forward and backward seconds of the attention core, timed once for each combination that it depends on."""
+    """Forward and backward seconds of the attention core, timed once for each combination that it depends on.
+
+    Where some layers have a window, these are the mean over all layers.
+    """
     few, which = x.distinct(*ATTENTION_FIELDS)
-    forward_s, backward_s = _attention_cores_s(few, job)
+    forward_s, backward_s = _attention_cores_s(few, job, float(job.workload.seq_len))
+    window, share = 2.0 * job.model.attention_window, job.model.num_windowed_layers / job.model.num_layers
+    if share and window < job.workload.seq_len:  # a causal mask shows half of the keys, a window all of its own
+        windowed = _attention_cores_s(few, job, window)
+        forward_s = (1 - share) * forward_s + share * windowed[0]
+        backward_s = (1 - share) * backward_s + share * windowed[1]
     return forward_s[which], backward_s[which]
 
 
-def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-    """Seconds of the attention core, row by row; context ranks split its heads, or its queries."""
+def _attention_cores_s(x: LayoutColumns, job: Job, key_len: float) -> tuple[Floats, Floats]:
+    """Seconds of the attention core, row by row; context ranks split its heads, or its queries.
+
+    Kernels with their scores in memory compute those outside a window, too.
+    """
     model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
@@ -156,7 +168,7 @@ def _attention_cores_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
             head_dim=model.query_size / model.num_heads,
             value_dim=model.attention_output_size / model.num_heads,
             query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
-            key_len=seq_len,
+            key_len=np.where(has_scores(x)[rows], seq_len, key_len),
         )
         forward, backward = attention_s(shape, x.attention_kernel[rows], law)
         sustained = law.products.sustained_share

@@ -124,8 +124,8 @@ def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Float
 def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
     """Inner activations of the experts that see a token on the fullest rank, their inputs and their answers.
 
-    The answers are read for the gradient of the weights by which they are summed, the router's scores are kept in fp32:
-    before the softmax, behind it, and of the chosen.
+    The answers are read for the gradients of the weights by which they are summed, unless the stack weighs before. The
+    router's scores are kept in fp32: before the softmax, behind it, and of the chosen.
     """
     model, experts = job.model, job.model.experts
     assert experts is not None
@@ -134,7 +134,7 @@ def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Fl
     each = copies * experts.expert_ffn_size
     scores = 3 * 4 * own_tokens(x, job) * experts.num_experts
     return {
-        LayerPart.ROUTING: 2 * copies * width_split(x, job) * model.hidden_size + scores,
+        LayerPart.ROUTING: (1 + job.stack.weighs_answers) * copies * width_split(x, job) * model.hidden_size + scores,
         **({LayerPart.EXPERT_GATE: each} if model.gated_mlp else {}),
         LayerPart.EXPERT_UP: each,
         LayerPart.EXPERT_ACTIVATION: (inner - 1 - model.gated_mlp) * each,

@@ -82,6 +82,8 @@ class TransformerSpec:
         norm: ``layernorm`` carries a bias, ``rmsnorm`` does not.
         attention_bias: Which attention projections carry a bias.
         num_learned_positions: Rows of a learned position table; 0 for rotary positions.
+        attention_window: Keys before a query that it sees in a windowed layer.
+        num_windowed_layers: Layers whose attention has that window.
         qk_norm: Queries and keys are normalised per head (Qwen3).
     """
 
@@ -100,6 +102,8 @@ class TransformerSpec:
     mlp_bias: bool = False
     num_learned_positions: int = 0
     qk_norm: bool = False
+    attention_window: int = 0
+    num_windowed_layers: int = 0
     experts: MixtureOfExperts | None = None
     latent_attention: LatentAttention | None = None
 
@@ -108,7 +112,10 @@ class TransformerSpec:
             self,
             *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "ffn_size", "vocab_size"),
         )
-        check.non_negative(self, "num_learned_positions")
+        check.non_negative(self, "num_learned_positions", "attention_window", "num_windowed_layers")
+        if self.num_windowed_layers > (self.num_layers if self.attention_window else 0):
+            rule = f"must not exceed num_layers ({self.num_layers}), and needs an attention_window"
+            raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, 0)
         check.one_of("norm", self.norm, ("rmsnorm", "layernorm"))
         check.one_of("attention_bias", self.attention_bias, ("none", "qkv", "all"))
         check.divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads")

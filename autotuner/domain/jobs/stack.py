@@ -52,6 +52,8 @@ class Stack:
         dispatch_waits: The host reads how many tokens come before it launches what they meet.
         hides_dispatch: Share of the dispatch that runs under the computation of another micro-batch, 0..1.
         expert_imbalance: Tokens of the fullest of ranks that hold one expert each, over the mean.
+        weighs_answers: Routing weights multiply experts' answers, which are kept for the gradients of the weights; else
+            they multiply what the last product reads.
         routing_traffic: Memory traffic of sorting tokens by expert and back, over that of one fused kernel each way.
         fuses_loss: Softmax and cross-entropy are one kernel on 16-bit logits, which writes the gradient beside them.
         overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
@@ -90,6 +92,7 @@ class Stack:
     dispatch_waits: bool = True
     hides_dispatch: float = 0.0
     expert_imbalance: float = 1.2
+    weighs_answers: bool = True
     routing_traffic: float = 1.5
     fuses_loss: bool = False
     overlaps_data_parallel: float = 0.2

@@ -102,3 +102,10 @@ def test_a_spec_cannot_be_changed() -> None:
     spec: TransformerSpec = tiny_model()
     with pytest.raises(AttributeError):
         spec.num_layers = 2  # type: ignore[misc]
+
+
+def test_layers_have_a_window_only_where_the_model_has_one() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        tiny_model(num_windowed_layers=2)
+    assert caught.value.field == "num_windowed_layers"
+    assert tiny_model(num_windowed_layers=2, attention_window=16).num_windowed_layers == 2
