@@ -29,6 +29,10 @@ work for 6.5 and 4 (NVIDIA-NeMo/Megatron-Bridge, 26.02): two passes of 72 launch
 KERNELS_PER_EXPERT = 4
 """Of an expert that multiplies by itself: 2 or 3 products, the gate, taking its rows."""
 
+KERNELS_PER_EXPERT_BIAS = 4
+"""Of each expert whose matrices carry biases: weighed and added one expert after the other, its gradients summed so
+(``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
+
 KERNELS_PER_LATENT = 30
 """More of them in a layer with latent attention: three products, two norms, two gathers of latents, and heads that are
 split, turned by elementary operations and joined (core/transformer/multi_latent_attention.py, core 0.13)."""
@@ -48,6 +52,8 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
         alone = 1.0 if job.stack.groups_experts else local_experts(x, job.model.experts)
         kernels = kernels + KERNELS_PER_ROUTING + KERNELS_PER_EXPERT * (alone - 1)
         kernels = kernels + KERNELS_PER_EXPERT * (job.model.experts.num_shared_experts > 0)
+        if job.model.experts.expert_bias:
+            kernels = kernels + KERNELS_PER_EXPERT_BIAS * local_experts(x, job.model.experts)
     if job.cluster.accelerator.kind == "cpu":
         return kernels * job.cluster.accelerator.kernel_launch_s
     collectives_per_pass = np.where(x.sequence_parallel, 4, 2) * (x.tensor_parallel_degree > 1)

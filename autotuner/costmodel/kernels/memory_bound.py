@@ -86,6 +86,11 @@ _SCORE_PASSES = 10
 the balancing loss."""
 
 
+_BIAS_ELEMENTS = 12
+"""Read and written per element of an answer to add an expert's bias, weighed and in fp32, and to join the parts of all
+experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
+
+
 def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
     """Elements read and written per token to choose experts, to sort copies by expert, and to sum the answers.
 
@@ -98,6 +103,7 @@ def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> 
     resorted = 4 * copies * width_split(x, job) * arrives_mixed * (job.stack.dispatch == "all_to_all")
     hidden = job.stack.routing_traffic * (2 + 2 * copies + resorted) * job.model.hidden_size
     scores = _SCORE_PASSES * 4 / x.element_bytes * experts.num_experts
+    hidden = hidden + experts.expert_bias * _BIAS_ELEMENTS * copies * width_split(x, job) * job.model.hidden_size
     elements: Floats = (hidden + scores) / split
     return elements
 

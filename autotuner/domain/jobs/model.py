@@ -22,6 +22,7 @@ class MixtureOfExperts:
         num_shared_experts: Experts that see every token.
         num_dense_layers: Leading layers with an ordinary feed-forward block.
         router_bias: The router has a balancing bias per expert (DeepSeek-V3).
+        expert_bias: Matrices of routed experts carry biases (GPT-OSS).
         capacity_factor: An expert takes at most so many times its even share of the tokens, the rest are dropped
             (Switch Transformer, arXiv 2101.03961, section 2.2); None drops nothing.
         pads_to_capacity: Experts with fewer tokens are filled up, so that all compute the same shapes.
@@ -33,6 +34,7 @@ class MixtureOfExperts:
     num_shared_experts: int = 0
     num_dense_layers: int = 0
     router_bias: bool = False
+    expert_bias: bool = False
     capacity_factor: float | None = None
     pads_to_capacity: bool = False
 
@@ -204,7 +206,10 @@ class TransformerSpec:
     @property
     def num_expert_parameters(self) -> int:
         """Parameters of all routed experts: what the expert-parallel group splits."""
-        return self.num_sparse_layers * self.experts.num_experts * self.expert_matrix_parameters if self.experts else 0
+        if self.experts is None:
+            return 0
+        each = self.expert_matrix_parameters + self._expert_bias_parameters
+        return self.num_sparse_layers * self.experts.num_experts * each
 
     @property
     def num_active_matrix_parameters(self) -> int:
@@ -265,5 +270,12 @@ class TransformerSpec:
         if self.experts is None:
             return 0
         num_experts = self.experts.num_experts + self.experts.num_shared_experts
-        bias = self.experts.num_experts if self.experts.router_bias else 0
+        bias = self.experts.num_experts * (self.experts.router_bias + self._expert_bias_parameters)
         return num_experts * self.expert_matrix_parameters + self.router_matrix_parameters + bias
+
+    @property
+    def _expert_bias_parameters(self) -> int:
+        """Of one routed expert."""
+        if self.experts is None or not self.experts.expert_bias:
+            return 0
+        return self.experts.expert_ffn_size * (2 if self.gated_mlp else 1) + self.hidden_size

@@ -238,10 +238,16 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: Precision.BF16.label,
     ),
     job_rule(
-        "trial-drops-no-tokens",
+        "trial-experts-are-plain",
         "model.experts",
-        lambda j: j.model.experts is not None and j.model.experts.capacity_factor is not None,
-        lambda j: "each expert of the trial job takes as many tokens as choose it, whatever its capacity",
+        lambda j: (
+            j.model.experts is not None and (j.model.experts.capacity_factor is not None or j.model.experts.expert_bias)
+        ),
+        lambda j: (
+            "experts of the trial job carry no biases"
+            if j.model.experts and j.model.experts.expert_bias
+            else "each expert of the trial job takes as many tokens as choose it, whatever its capacity"
+        ),
     ),
     Rule(
         "trial-scales-fp8",
@@ -322,6 +328,12 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: (x.attention_kernel == AttentionKernel.FLEX) & (j.model.head_dim < 16),
         lambda x, j: f"torch compiles FlexAttention for heads of 16 or more, and not for heads of {j.model.head_dim}",
         lambda x, j: AttentionKernel.FLASH.label,
+    ),
+    job_rule(
+        "trial-attends-without-windows",
+        "model.num_windowed_layers",
+        lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
+        lambda j: "queries of the trial job see all keys before them",
     ),
     job_rule(
         "trial-rotates-pairs",

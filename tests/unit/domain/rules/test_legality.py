@@ -264,7 +264,7 @@ TRIAL_CASES = (
         Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
     ),
     Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
-    Case("trial-drops-no-tokens", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
+    Case("trial-experts-are-plain", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
     Case(
         "trial-scales-fp8",
         on_gpus(1),
@@ -300,6 +300,7 @@ TRIAL_CASES = (
         replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=8)),
         Layout(attention_kernel=AttentionKernel.FLEX),
     ),
+    Case("trial-attends-without-windows", on_gpus(1, attention_window=8, num_windowed_layers=2), Layout()),
     Case("trial-rotates-pairs", on_gpus(1, head_dim=15), Layout()),
     Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
 )
@@ -340,7 +341,8 @@ UNREPAIRED = {
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
     "trial-fills-zero-bubble-rounds",
-    "trial-drops-no-tokens",  # the model does, whatever the layout says
+    "trial-experts-are-plain",  # the model does, whatever the layout says
+    "trial-attends-without-windows",  # so has the model
     "trial-rotates-pairs",  # it is the model that would have to change
     "trial-attends-without-latents",  # the model has them, whatever the layout says
 }
@@ -368,8 +370,9 @@ def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
         "trial-runs-torch": "stack.name",
-        "trial-drops-no-tokens": "model.experts",
+        "trial-experts-are-plain": "model.experts",
         "trial-attends-without-latents": "model.latent_attention",
+        "trial-attends-without-windows": "model.num_windowed_layers",
         "trial-rotates-pairs": "model.head_dim",
         "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
     }
