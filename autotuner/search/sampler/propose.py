@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
@@ -28,6 +28,11 @@ _CAUTION = 10.0
 """Before the first measurement: how many times over a chance to fit below one half counts. The fastest layout that will
 probably fit costs one trial if it does not, and what is slower and safer remains. In replays of arXiv 2311.05610 that
 takes 2.5 to 3.3 trials on average; MFU times probability, which begins with what is safe, takes 3.0 to 3.8."""
+
+_AS_GOOD, _AS_LIKELY = 0.01, 0.1
+"""Before the first measurement layouts that differ by a hundredth are equally good, less than any interval of
+predictions; those whose chances to fit differ by a tenth are about as likely to. In replays of the published sheets one
+of 53 begins with another layout for it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,7 +73,8 @@ def propose(
 ) -> Proposal | None:
     """The untried row that most improves the expected best, per cost of its trial; None when none is likely to fit.
 
-    Before the first measurement: the one of highest value that will probably fit.
+    Before the first measurement: the one of highest value that will probably fit; of those that are about as good, the
+    likeliest to fit.
 
     Args:
         beliefs: Before any trial.
@@ -83,6 +89,8 @@ def propose(
     if not (log_worth > -np.inf).any():
         return None
     score = log_worth - cost_exponent * times.mean
+    if evidence.best_value is None:
+        score = np.where(_is_safest(score, log_fits), score, -np.inf)
     chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal but for rounding
     return Proposal(
         row=int(rows[chosen]),
@@ -135,6 +143,13 @@ class _Outlook:
             above = log_value - math.log(self.best_value)
             worth = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
+
+
+def _is_safest(score: Floats, log_fits: Floats) -> Booleans:
+    """Which of the rows that are about as good as the best are about as likely to fit as the likeliest of them."""
+    about_best = score >= score.max() - _AS_GOOD
+    safest: Booleans = about_best & (log_fits >= log_fits[about_best].max() - _AS_LIKELY)
+    return safest
 
 
 def _untried(num_rows: int, tried: Collection[int]) -> Integers:
