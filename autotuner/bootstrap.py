@@ -30,6 +30,7 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
 from autotuner.ports import Clock, Launcher, Names, Store
+from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space import explain_empty, legal_layouts
 from autotuner.settings import Settings
@@ -122,6 +123,10 @@ class App:
         if not table.num_legal:
             raise _empty(job, space, RULES, "holds no legal layout")
         return table
+
+    def advice(self, job: Job, space: SearchSpace, table: PredictionTable) -> Advice:
+        """What the table leaves open: options that it does not search, or what would make a layout fit."""
+        return advice(job, space, table)
 
     def predict_one(self, job: Job, layout: Layout) -> Prediction | tuple[Reason, ...]:
         """The prediction of one layout, or every reason why it cannot run."""

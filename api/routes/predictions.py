@@ -24,16 +24,16 @@ router = APIRouter(prefix="/predictions", tags=["predictions"])
 def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[PredictionTable]:
     """Predict one layout, or the best of a space, without running anything.
 
-    With `layout` the table has that one row. Without it, the `limit` layouts with the highest predicted MFU among
-    those that are predicted to fit, and how many layouts are legal and fit at all.
+    With `layout` the table has that one row. Without it, the `limit` layouts with the highest predicted MFU x
+    probability to fit among those that are predicted to fit, how many layouts are legal and fit at all, and what is
+    expected of options that the space leaves out. Where none fits, `items` is empty and `shortfall` says how many bytes
+    are missing, which change would help and which cluster would do.
     """
     job, space = body.resolved(app)
     if body.layout is not None:
         return _one(app, job, body.layout)
     table = app.predictions(job, space, limit=body.limit)
-    rows = tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in enumerate(table.rows, 1))
-    counts = {"num_legal": table.num_legal, "num_fitting": table.num_fitting}
-    return PredictionTable.of(job, rows, caveats=table.caveats, **counts)
+    return PredictionTable.searched(job, table, app.advice(job, space, table))
 
 
 def _one(app: App, job: Job, layout: Layout) -> PredictionTable:

@@ -14,7 +14,15 @@ from api.schemas.descriptions import (
     StackList,
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
-from api.schemas.predictions import Predicted, PredictedLayout, PredictionTable
+from api.schemas.predictions import (
+    LargerCluster,
+    NotSearched,
+    Predicted,
+    PredictedLayout,
+    PredictionTable,
+    Remedy,
+    Shortfall,
+)
 from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate, as_described
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
@@ -25,9 +33,11 @@ __all__ = [
     "ClusterList",
     "ExplanationRequest",
     "Health",
+    "LargerCluster",
     "LayoutChange",
     "LayoutExplanation",
     "ModelList",
+    "NotSearched",
     "Predicted",
     "PredictedLayout",
     "PredictionRequest",
@@ -36,6 +46,8 @@ __all__ = [
     "RankedTrial",
     "RankingPage",
     "Readiness",
+    "Remedy",
+    "Shortfall",
     "StackList",
     "SweepCreate",
     "SweepDetail",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from api.documents import extended
@@ -10,8 +10,11 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.search import ranking
+from autotuner.search.advice import shortfall as shortfalls
+from autotuner.search.advice.advice import Advice
 
-__all__ = ["Predicted", "PredictedLayout", "PredictionTable"]
+__all__ = ["LargerCluster", "NotSearched", "Predicted", "PredictedLayout", "PredictionTable", "Remedy", "Shortfall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +46,106 @@ class PredictedLayout:
     """A layout with its prediction.
 
     Attributes:
-        rank: From 1, by predicted MFU among the layouts predicted to fit.
+        rank: From 1, by predicted MFU x probability to fit, among the layouts predicted to fit; null outside a ranking.
         label: The layout in short: ``tp2 pp4 1f1b mb1``.
+        changes_mathematics: It trains another function than most layouts do (fp8), so that its speed is not all that
+            counts.
     """
 
-    rank: int
+    rank: int | None
     label: str
+    changes_mathematics: bool
     layout: Layout
     predicted: Predicted
 
     @classmethod
-    def of(cls, rank: int, layout: Layout, prediction: Prediction) -> Self:
+    def of(cls, rank: int | None, layout: Layout, prediction: Prediction) -> Self:
         """A row of a table."""
-        return cls(rank=rank, label=str(layout), layout=layout, predicted=Predicted.of(prediction))
+        return cls(
+            rank=rank,
+            label=str(layout),
+            changes_mathematics=layout.changes_mathematics,
+            layout=layout,
+            predicted=Predicted.of(prediction),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSearched:
+    """A layout outside the space, one step from the best one inside.
+
+    Attributes:
+        change: What differs from the best one.
+        saved_share: Share of the best one's step that it is predicted to save.
+    """
+
+    change: str
+    saved_share: float
+    candidate: PredictedLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change that may make a layout fit.
+
+    Attributes:
+        change: Of the space or the workload, in words.
+        missing_bytes: What the candidate lacks with it; 0 where it fits.
+    """
+
+    change: str
+    missing_bytes: float
+    candidate: PredictedLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargerCluster:
+    """The smallest cluster of the same accelerators on which a layout of the space fits."""
+
+    num_accelerators: int
+    num_nodes: int
+    best: PredictedLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Why nothing fits, and what would.
+
+    Attributes:
+        missing_bytes: What the fullest rank of the nearest layout lacks.
+        nearest: The layout of the space with the smallest peak.
+        remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
+        larger: Null where not even 128 times the nodes are enough.
+    """
+
+    missing_bytes: float
+    nearest: PredictedLayout
+    remedies: tuple[Remedy, ...]
+    larger: LargerCluster | None
+
+    @classmethod
+    def of(cls, shortfall: shortfalls.Shortfall) -> Self:
+        """What the search found."""
+        larger = shortfall.larger
+        return cls(
+            missing_bytes=shortfall.missing_bytes,
+            nearest=_unranked(shortfall.nearest),
+            remedies=tuple(
+                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=_unranked(one.candidate))
+                for one in shortfall.remedies
+            ),
+            larger=None
+            if larger is None
+            else LargerCluster(
+                num_accelerators=larger.num_nodes * larger.accelerators_per_node,
+                num_nodes=larger.num_nodes,
+                best=_unranked(larger.best),
+            ),
+        )
+
+
+def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
+    return PredictedLayout.of(None, row.layout, row.prediction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +159,9 @@ class PredictionTable:
         num_fitting: Those predicted to fit in memory; null when one layout was asked for.
         caveats: What a reader should know: what of it was never compared with a measured run, whose constants were
             borrowed, what the measured runs that were sent say; sentences without full stops.
+        unchanged: The best layout that keeps the mathematics, where every row changes them.
+        not_searched: Layouts one step outside the space that are expected to beat its best, the fastest first.
+        shortfall: What is missing and what would help, where no layout fits.
     """
 
     items: tuple[PredictedLayout, ...]
@@ -77,6 +170,33 @@ class PredictionTable:
     num_legal: int | None
     num_fitting: int | None
     caveats: tuple[str, ...]
+    unchanged: PredictedLayout | None = None
+    not_searched: tuple[NotSearched, ...] = ()
+    shortfall: Shortfall | None = None
+
+    @classmethod
+    def searched(cls, job: Job, table: ranking.PredictionTable, advice: Advice) -> Self:
+        """The best of a space, and what is to be said beside them."""
+        rows = enumerate(table.rows, 1)
+        return replace(
+            cls.of(
+                job,
+                tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in rows),
+                caveats=table.caveats,
+                num_legal=table.num_legal,
+                num_fitting=table.num_fitting,
+            ),
+            unchanged=None if table.unchanged is None else _unranked(table.unchanged),
+            not_searched=tuple(
+                NotSearched(
+                    change=one.change,
+                    saved_share=one.saved_share,
+                    candidate=PredictedLayout.of(None, one.layout, one.prediction),
+                )
+                for one in advice.not_searched
+            ),
+            shortfall=None if advice.shortfall is None else Shortfall.of(advice.shortfall),
+        )
 
     @classmethod
     def of(

@@ -30,6 +30,7 @@ __all__ = [
     "load_stack",
     "model_aliases",
     "models",
+    "node_size",
     "stacks",
 ]
 
@@ -150,6 +151,12 @@ def load_link(name: str) -> Link:
     if name not in tables:
         raise _not_found("link", name, tables)
     return Link(name=name, **{field: fact.value for field, fact in tables[name].items()})
+
+
+def node_size(accelerator: Accelerator) -> int | None:
+    """Accelerators of a usual node; None for one that the catalog does not know."""
+    facts = _accelerator_tables().get(accelerator.name)
+    return None if facts is None else int(facts["accelerators_per_node"].value)
 
 
 def load_cluster(description: str) -> Cluster:

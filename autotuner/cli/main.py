@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout, or no row of a table can be judged; 130 interrupted.
+layout, or no row of a table can be judged; 7 no layout fits in memory; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ app = typer.Typer(
     name="autotuner",
     help="Find the parallel layout that trains a transformer fastest.",
     epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
-    "6 nothing measured, 130 interrupted.",
+    "6 nothing measured, 7 nothing fits, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.catalog.load import load_accelerator
 from tests.api.test_sweeps import BODY
 
 JOB: dict[str, Any] = {
@@ -26,11 +27,11 @@ def test_one_layout_gets_one_prediction_whose_parts_sum_to_its_totals(client: ht
     assert predicted["peak_bytes"] == pytest.approx(sum(parts))
 
 
-def test_without_a_layout_the_best_of_the_space_come_highest_predicted_mfu_first(client: httpx.Client) -> None:
+def test_without_a_layout_the_best_of_the_space_come_highest_expected_mfu_first(client: httpx.Client) -> None:
     answer = client.post("/predictions", json=JOB | {"limit": 5}).json()
-    mfus = [row["predicted"]["mfu"] for row in answer["items"]]
-    assert len(mfus) == 5
-    assert mfus == sorted(mfus, reverse=True)
+    values = [row["predicted"]["mfu"] * row["predicted"]["fit_probability"] for row in answer["items"]]
+    assert len(values) == 5
+    assert values == sorted(values, reverse=True)
     assert [row["rank"] for row in answer["items"]] == [1, 2, 3, 4, 5]
     assert all(row["predicted"]["fits"] for row in answer["items"])
     assert answer["num_legal"] >= answer["num_fitting"] >= 5
@@ -48,10 +49,42 @@ def test_a_space_without_a_legal_layout_is_refused_with_the_rule_that_empties_it
     assert "the degrees multiply to 6 ranks, the cluster has 8" in answer.json()["detail"]
 
 
-def test_where_no_layout_fits_the_table_is_empty_and_says_how_many_are_legal(client: httpx.Client) -> None:
-    answer = client.post("/predictions", json=JOB | {"model": "llama-3.1-405b"}).json()
+def test_where_no_layout_fits_the_table_is_empty_and_says_what_is_missing_and_what_would_help(
+    client: httpx.Client,
+) -> None:
+    answer = client.post("/predictions", json=JOB | {"model": "llama-3-70b"}).json()
     assert (answer["items"], answer["num_fitting"]) == ([], 0)
     assert answer["num_legal"] > 0
+    lacks = answer["shortfall"]
+    memory_bytes = load_accelerator("h100").memory_bytes
+    assert lacks["nearest"]["predicted"]["peak_bytes"] == pytest.approx(memory_bytes + lacks["missing_bytes"])
+    assert lacks["remedies"]
+    larger = lacks["larger"]
+    job = JOB | {"model": "llama-3-70b", "cluster": f"h100:{larger['num_accelerators']}"}
+    (row,) = client.post("/predictions", json=job | {"layout": larger["best"]["layout"]}).json()["items"]
+    assert row["predicted"]["fits"]
+
+
+def test_layouts_in_fp8_rank_beside_those_in_bf16_and_say_that_they_change_the_mathematics(
+    client: httpx.Client,
+) -> None:
+    answer = client.post("/predictions", json=JOB | {"limit": 1000}).json()
+    marked = {row["layout"]["precision"]: row["changes_mathematics"] for row in answer["items"]}
+    assert marked == {"bf16": False, "fp8": True}
+    assert answer["unchanged"] is None
+    first = client.post("/predictions", json=JOB | {"limit": 1}).json()
+    assert first["items"][0]["changes_mathematics"]
+    best = next(row for row in answer["items"] if not row["changes_mathematics"])
+    assert first["unchanged"] == best | {"rank": None}
+
+
+def test_options_that_a_space_leaves_out_are_named_with_what_they_would_save(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"space": {"compiled": [False]}}).json()
+    named = {one["change"]: one for one in answer["not_searched"]}
+    compiled = named["compiled off → on"]
+    assert compiled["candidate"]["layout"]["compiled"]
+    before, after = answer["items"][0]["predicted"], compiled["candidate"]["predicted"]
+    assert compiled["saved_share"] == pytest.approx(1 - after["step_time_s"] / before["step_time_s"])
 
 
 def test_a_prediction_carries_its_interval_and_how_sure_it_is_to_fit(client: httpx.Client) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, Measured, Model, SeqLen, Server, Space, StackName
 
-__all__ = ["predict"]
+__all__ = ["NOTHING_FITS", "predict"]
+
+NOTHING_FITS = 7
+"""Exit code where no layout fits in memory."""
 
 
 def predict(
@@ -23,12 +26,14 @@ def predict(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Predict every legal layout and print the best, with where the time goes. Measures nothing."""
+    """Predict every legal layout and print the best, with where the time goes. Measures nothing.
+
+    Exit code 7: no layout fits in memory; the answer says how much is missing and what would help.
+    """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import print_json
     from autotuner.cli.inputs import is_measured, job_body, read_space
     from autotuner.cli.measured_runs import read_measured
-    from autotuner.cli.views.rankings import prediction_table
 
     body = job_body(model, cluster, global_batch, seq_len)
     body |= read_measured(measured, body["workload"])
@@ -36,8 +41,17 @@ def predict(
     with connect(server, keep=is_measured(cluster)) as client:
         answer = client.post("/predictions", body)
     if as_json:
-        return print_json(answer)
+        print_json(answer)
+    else:
+        _print(answer, model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+    if not answer["items"]:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _print(answer: dict[str, Any], *, model: str, cluster: str, global_batch: int, seq_len: int) -> None:
+    from autotuner.cli.console import console
+    from autotuner.cli.views.rankings import prediction_table
+
     fitting = f"{answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
     title = f"{model} on {cluster}, {global_batch} sequences of {seq_len}: {fitting}"
     console().print(prediction_table(answer, title=title))
-    return None

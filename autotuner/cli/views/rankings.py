@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.cli.views.advice import beyond_the_table, shortfall_in_words
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.search.text.measured import has_own_peak
@@ -47,14 +48,16 @@ _PARTS = {
 }
 """Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
 
-_NOTHING_FITS = "nothing fits: take more accelerators; `autotuner explain --layout …` says by how much one is too large"
-
 
 def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType:
-    """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory."""
+    """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
+
+    Below them the best that keeps the mathematics, where none of them does.
+    """
     items = answer["items"]
     if not items:
-        return Group(Text(title, style="bold"), Text(_NOTHING_FITS))
+        return Group(Text(title, style="bold"), *map(Text, shortfall_in_words(answer["shortfall"])))
+    items = [*items, *filter(None, [answer["unchanged"]])]
     labels, common = _without_common_words([item["label"] for item in items])
     by_ends = _by_ends(items)
     table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
@@ -62,13 +65,21 @@ def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType
         predicted = item["predicted"]
         memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
         mfu, step = predicted_mfu(predicted, by_ends=by_ends), _step(predicted)
-        table.add_row(str(item["rank"]), label, mfu, step, shares, memory, _fit(predicted))
+        table.add_row(_rank(item), label, mfu, step, shares, memory, _fit(predicted))
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
     notes = (
-        f"Predicted, nothing measured; ± is the 80 % interval. MFU is of {peak}; other shares are of the step, "
-        f"communication as exposed. {in_sentences(answer['caveats'])}"
+        f"Predicted, nothing measured; ranked by MFU x the chance to fit. ± is the 80 % interval, MFU of {peak}; other "
+        "shares are of the step, communication as exposed.",
+        *beyond_the_table(answer),
+        in_sentences(answer["caveats"]),
     )
-    return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, Text(notes, style="dim"))
+    said = [Text(note, style="dim") for note in notes if note]
+    return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, *said)
+
+
+def _rank(item: Mapping[str, Any]) -> str:
+    """The rank, marked where the layout changes the mathematics; a dash outside the ranking."""
+    return "–" if item["rank"] is None else f"{item['rank']}{'*' if item['changes_mathematics'] else ''}"
 
 
 def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:

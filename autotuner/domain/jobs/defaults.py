@@ -7,7 +7,7 @@ a layout (shards inside a node, stages of a rank, smaller ends) are found by ``s
 from __future__ import annotations
 
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.search_space import SearchSpace
 
@@ -32,6 +32,7 @@ def default_space(job: Job) -> SearchSpace:
     =============================  =================================================================================
     attention kernel               the fastest that device and software have
     precision                      bf16, and fp8 where device and software multiply it; fp32 on cores and without bf16
+    schedules of pipelines         1F1B and interleaved, as far as the software runs them
     scales of fp8                  one per tensor, and those of mxfp8 where the device applies them
     compiled                       on wherever the software compiles: it is never predicted to be slower
     context ranks                  1, 2, 4 ... while each keeps 4,096 tokens of a sequence
@@ -41,6 +42,7 @@ def default_space(job: Job) -> SearchSpace:
     return SearchSpace(
         attention_kernel=(_kernels(job)[-1],),
         precision=_precisions(job),
+        pipeline_schedule=_schedules(job),
         fp8_recipe=_recipes(job),
         compiled=(_compiles(job),),
         context_parallel_degree=_context_degrees(job),
@@ -92,6 +94,11 @@ def _precisions(job: Job) -> tuple[Precision, ...]:
 
 def _recipes(job: Job) -> tuple[Fp8Recipe, ...]:
     return tuple(r for r in _USUAL_RECIPES if r in job.cluster.accelerator.fp8_recipes) or (Fp8Recipe.TENSORWISE,)
+
+
+def _schedules(job: Job) -> tuple[int, ...]:
+    usual = OPTIONS["pipeline_schedule"].searched or ()
+    return tuple(one for one in usual if one in job.stack.pipeline_schedules) or (PipelineSchedule.ONE_F_ONE_B,)
 
 
 def _compiles(job: Job) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from autotuner.domain import check
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule
 from autotuner.errors import InvalidInput
 
 __all__ = ["TORCH_KERNELS", "Dispatch", "Stack"]
@@ -32,6 +32,7 @@ class Stack:
 
     Attributes:
         attention_kernels: Implementations that it calls where the accelerator has them.
+        pipeline_schedules: Orders of forwards and backwards that it can run.
         compiles: It offers to compile a layer (``torch.compile``).
         multiplies_fp8: It offers matrix products in fp8.
         sums_gradients_in_fp32: In mixed precision too.
@@ -75,6 +76,7 @@ class Stack:
 
     name: str = "torch"
     attention_kernels: tuple[AttentionKernel, ...] = TORCH_KERNELS
+    pipeline_schedules: tuple[PipelineSchedule, ...] = tuple(PipelineSchedule)
     compiles: bool = True
     multiplies_fp8: bool = True
     sums_gradients_in_fp32: bool = False

@@ -13,9 +13,8 @@ def test_predict_prints_the_ten_best_layouts_with_the_parts_of_their_steps(cli: 
     assert "tp" in text
     assert "comp" in text
     assert "nothing measured" in text
-    assert [line.split()[0] for line in text.splitlines() if line.strip()[:2].strip().isdigit()] == [
-        str(rank) for rank in range(1, 11)
-    ]
+    ranks = [line.split()[0].rstrip("*") for line in text.splitlines() if line.strip()]
+    assert [rank for rank in ranks if rank.isdigit()] == [str(rank) for rank in range(1, 11)]
 
 
 def test_predict_as_json_holds_breakdowns_that_sum_to_the_step(cli: CommandLine) -> None:
@@ -28,7 +27,7 @@ def test_predict_as_json_holds_breakdowns_that_sum_to_the_step(cli: CommandLine)
 
 def test_predict_says_every_number_with_its_interval(cli: CommandLine) -> None:
     text = cli.run("predict", *JOB, "--limit", "1")
-    (row,) = [line for line in text.splitlines() if line.startswith(" 1 ")]
+    (row,) = [line for line in text.splitlines() if line.startswith(" 1* ")]
     assert re.search(r"\d ± \d+\.\d %", row)  # MFU, in points
     assert re.search(r"s ± \d+ %", row)
     assert "80 % interval" in text
@@ -49,6 +48,21 @@ def test_predict_takes_the_software_that_would_run_it(cli: CommandLine) -> None:
         for stack in ("torch", "aleph-alpha")  # the second gathers the logits of tensor ranks
     )
     assert torch["items"][0]["predicted"]["step_time_s"] != other["items"][0]["predicted"]["step_time_s"]
+
+
+def test_predict_marks_fp8_and_shows_the_best_in_bf16_beside_it(cli: CommandLine) -> None:
+    text = cli.run("predict", *JOB, "--limit", "2")
+    ranks = [line.split()[0] for line in text.splitlines() if line.startswith((" 1", " 2", "  –"))]
+    assert ranks == ["1*", "2*", "–"]
+    assert "changes the mathematics" in text
+
+
+def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine) -> None:
+    job = ["--model", "llama-3-70b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192"]
+    text = cli.run("predict", *job, code=7)
+    assert "nothing fits: the nearest layout lacks" in text
+    assert "the smallest cluster that does: " in text
+    assert json.loads(cli.run("predict", *job, "--json", code=7))["shortfall"]["missing_bytes"] > 0
 
 
 def test_predict_stores_nothing(cli: CommandLine) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from api import examples
 from autotuner.cli.views.rankings import prediction_table, ranking_table
+from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.domain.wire import to_dict
@@ -25,15 +26,50 @@ def test_what_a_reader_should_know_stands_under_the_table_in_sentences() -> None
     assert "Never compared: context parallelism. Calibrated on 2 runs." in text
 
 
-def test_where_nothing_fits_that_is_said_in_place_of_an_empty_table() -> None:
-    text = printed(prediction_table(predictions(), title="0 of 12 legal layouts fit"), 100)
-    assert "0 of 12 legal layouts fit\nnothing fits" in text
-    assert "MFU" not in text
+def unranked(**changes: Any) -> dict[str, Any]:
+    return predicted(1, Layout(), **changes) | {"rank": None}
+
+
+def test_where_nothing_fits_the_table_gives_way_to_what_is_missing_and_what_would_help() -> None:
+    lacks: dict[str, Any] = {
+        "missing_bytes": 12e9,
+        "nearest": unranked(fits=False),
+        "remedies": [
+            {"change": "activations offloaded", "missing_bytes": 0, "candidate": unranked()},
+            {"change": "AdamW's moments in bf16", "missing_bytes": 2e9, "candidate": unranked(fits=False)},
+        ],
+        "larger": {"num_accelerators": 16, "num_nodes": 2, "best": unranked()},
+    }
+    answer = predictions() | {"shortfall": lacks}
+    lines = printed(prediction_table(answer, title="0 of 12 legal layouts fit"), 200).splitlines()
+    assert lines[:2] == ["0 of 12 legal layouts fit", "nothing fits: the nearest layout lacks 12 GB (mb1 flash bf16)"]
+    assert lines[2].startswith("with activations offloaded it fits: mb1 flash bf16 (376 token/s ± 12 %, fits 97 %)")
+    assert lines[3] == "even with AdamW's moments in bf16, 2 GB are missing"
+    assert lines[4].startswith("the smallest cluster that does: 16 of them on 2 nodes, mb1 flash bf16")
+    larger = printed(prediction_table(predictions() | {"shortfall": lacks | {"larger": None}}, title=""), 200)
+    assert "no larger cluster" in larger
+
+
+def test_what_changes_the_mathematics_is_marked_and_the_best_that_does_not_stands_below() -> None:
+    answer = predictions(predicted(1, Layout(precision=Precision.FP8))) | {"unchanged": unranked()}
+    lines = printed(prediction_table(answer, title="all"), 160).splitlines()
+    rows = [line.split()[:2] for line in lines if line.strip().startswith(("1*", "–  "))]
+    assert rows == [["1*", "fp8"], ["–", "bf16"]]
+    assert "changes the mathematics" in " ".join(lines)
+    plain = printed(prediction_table(predictions(predicted(1)), title="all"), 160)
+    assert "mathematics" not in plain
+
+
+def test_options_that_were_not_searched_are_named_with_what_they_would_give() -> None:
+    one = {"change": "schedule 1f1b → zbv", "saved_share": 0.031, "candidate": unranked()}
+    text = printed(prediction_table(predictions(predicted(1)) | {"not_searched": [one]}, title="all"), 200)
+    assert "Not searched, and expected to shorten the first row's step: schedule 1f1b → zbv (−3.1 %)." in text
+    assert "No option beyond those searched" in printed(prediction_table(predictions(predicted(1)), title="all"), 200)
 
 
 def test_the_peak_that_mfu_is_a_share_of_is_said_once() -> None:
     text = " ".join(printed(prediction_table(predictions(predicted(1), predicted(2)), title="all"), 100).split())
-    assert text.count("MFU is of 989 TFLOP/s per rank, the bf16 peak") == 1
+    assert text.count("MFU of 989 TFLOP/s per rank, the bf16 peak") == 1
 
 
 def test_the_ranking_names_each_trial_by_the_end_of_its_id() -> None:

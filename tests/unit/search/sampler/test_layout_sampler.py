@@ -63,11 +63,15 @@ def test_a_layout_that_probably_runs_out_is_not_tried_before_one_that_is_little_
     assert layout_of(study_of(proposer).ask(proposer.distributions)) == LAYOUTS.row(1)
 
 
-def test_a_layout_at_the_edge_of_memory_is_tried_first_where_it_is_predicted_faster() -> None:
-    peaks = np.full(len(LAYOUTS), 1e8)
+@pytest.mark.parametrize(("head_start", "first"), [(1.05, 0), (1.005, 1)])
+def test_a_layout_at_the_edge_of_memory_is_tried_first_where_it_is_clearly_faster(
+    head_start: float, first: int
+) -> None:
+    peaks, seconds = np.full(len(LAYOUTS), 1e8), SLOW_S.copy()
     peaks[0] = 1.99e9  # just below the limit: a little better than an even chance
-    proposer = sampler(peak_bytes=peaks)
-    assert layout_of(study_of(proposer).ask(proposer.distributions)) == LAYOUTS.row(0)
+    seconds[0] = seconds[1] / head_start
+    proposer = sampler(step_time_s=seconds, peak_bytes=peaks)
+    assert layout_of(study_of(proposer).ask(proposer.distributions)) == LAYOUTS.row(first)
 
 
 def test_every_proposal_is_legal_and_none_is_repeated() -> None:

@@ -1,0 +1,57 @@
+"""What stands under a table of predictions, or in its place where nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotuner.search.text.sentences import expected_rate, likely
+from autotuner.units import format_bytes
+
+__all__ = ["beyond_the_table", "shortfall_in_words"]
+
+_MOST_NAMED = 5
+"""Options that one line names; ``explain`` has them all."""
+
+
+def shortfall_in_words(shortfall: Mapping[str, Any]) -> Iterator[str]:
+    """How much is missing, which change would help, and which cluster would do; a line each."""
+    nearest = shortfall["nearest"]
+    yield f"nothing fits: the nearest layout lacks {format_bytes(shortfall['missing_bytes'])} ({nearest['label']})"
+    for remedy in shortfall["remedies"]:
+        yield _remedy(remedy)
+    larger = shortfall["larger"]
+    if larger is None:
+        yield "no larger cluster of these accelerators was found on which a layout fits"
+    else:
+        nodes = f"{larger['num_nodes']} node{'s' if larger['num_nodes'] > 1 else ''}"
+        yield f"the smallest cluster that does: {larger['num_accelerators']} of them on {nodes}, {_met(larger['best'])}"
+
+
+def _remedy(remedy: Mapping[str, Any]) -> str:
+    if not remedy["missing_bytes"]:
+        return f"with {remedy['change']} it fits: {_met(remedy['candidate'])}"
+    return f"even with {remedy['change']}, {format_bytes(remedy['missing_bytes'])} are missing"
+
+
+def _met(candidate: Mapping[str, Any]) -> str:
+    """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
+    predicted = candidate["predicted"]
+    rate = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+    return f"{candidate['label']} ({rate}, fits {likely(predicted['fit_probability'])})"
+
+
+def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about what no row shows: the mathematics that fp8 changes, and options that were not searched."""
+    marks = []
+    if any(item["changes_mathematics"] for item in answer["items"]):
+        marks.append("* multiplies in fewer bits, which changes the mathematics: compare losses before you rely on it.")
+    if answer["unchanged"] is not None:
+        marks.append("–: the best layout that does not.")
+    if marks:
+        yield " ".join(marks)
+    named = [f"{one['change']} (−{100 * one['saved_share']:.1f} %)" for one in answer["not_searched"][:_MOST_NAMED]]
+    if named:
+        yield f"Not searched, and expected to shorten the first row's step: {'; '.join(named)}."
+    elif answer["num_legal"] is not None:
+        yield "No option beyond those searched is expected to shorten the first row's step by 0.5 %."

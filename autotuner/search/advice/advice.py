@@ -1,0 +1,33 @@
+"""What a table of predictions leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.search.advice.shortfall import Shortfall, shortfall
+from autotuner.search.advice.unsearched import Unsearched, unsearched
+from autotuner.search.ranking import PredictionTable
+
+__all__ = ["Advice", "advice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best.
+
+    Attributes:
+        not_searched: What is expected to pay beyond the space, what saves most first.
+        shortfall: What is missing, and what would make a layout fit.
+    """
+
+    not_searched: tuple[Unsearched, ...] = ()
+    shortfall: Shortfall | None = None
+
+
+def advice(job: Job, space: SearchSpace, table: PredictionTable) -> Advice:
+    """What the table of the job's space leaves open."""
+    if table.nearest is not None:
+        return Advice(shortfall=shortfall(table.nearest, job, space))
+    return Advice(not_searched=unsearched(table.rows[0], job, space)) if table.rows else Advice()

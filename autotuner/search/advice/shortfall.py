@@ -1,0 +1,162 @@
+"""What is missing where no layout fits in memory, and what would make one fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autotuner.catalog.load import node_size
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.search.ranking import PredictedLayout, best_predicted, expected_mfu
+
+__all__ = ["LargerCluster", "Remedy", "Shortfall", "shortfall"]
+
+_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""How many times the nodes are tried: sizes that divide batches and layers."""
+
+_SURE = 0.8
+"""How likely a layout has to fit on a cluster that is worth renting for it."""
+
+_ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
+    "data_parallel_shard_degree": None,
+    "tensor_parallel_degree": None,
+    "context_parallel_degree": None,
+    "expert_parallel_degree": None,
+    "pipeline_parallel_degree": None,
+    "virtual_stages_per_rank": None,
+    "micro_batch_size": None,
+    "shard_level": (ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
+    "reshard_after_forward": (False, True),
+    "sequence_parallel": (False, True),
+}
+"""Every way to split the model, its states and the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change of the space or of the workload.
+
+    Attributes:
+        change: What is changed, in words.
+        candidate: The best layout with it; the one with the smallest peak where none fits.
+        missing_bytes: What the candidate lacks; 0 where it fits.
+    """
+
+    change: str
+    candidate: PredictedLayout
+    missing_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargerCluster:
+    """A cluster of the same accelerators on which a layout of the space fits."""
+
+    num_nodes: int
+    accelerators_per_node: int
+    best: PredictedLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Why nothing fits, and what would.
+
+    Attributes:
+        nearest: The layout of the space with the smallest peak.
+        missing_bytes: What its fullest rank lacks.
+        remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
+        larger: The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times
+            the nodes.
+    """
+
+    nearest: PredictedLayout
+    missing_bytes: float
+    remedies: tuple[Remedy, ...]
+    larger: LargerCluster | None
+
+
+def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
+    """What is missing and what would help, for a space of which nothing fits.
+
+    Args:
+        nearest: The layout with the smallest peak.
+        job: It is too large for its cluster.
+        space: What was searched.
+    """
+    return Shortfall(
+        nearest=nearest,
+        missing_bytes=_missing_bytes(nearest, job),
+        remedies=_remedies(job, space),
+        larger=_larger(job, space),
+    )
+
+
+def _missing_bytes(candidate: PredictedLayout, job: Job) -> float:
+    return max(0.0, candidate.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
+
+
+def _remedies(job: Job, space: SearchSpace) -> tuple[Remedy, ...]:
+    changes = tuple(_changes(job, space))
+    each = tuple(remedy for change in changes if (remedy := _tried([change], job, space)) is not None)
+    helpful = tuple(remedy for remedy in each if not remedy.missing_bytes)
+    if helpful:
+        return tuple(sorted(helpful, key=lambda remedy: -remedy.candidate.prediction.tokens_per_s))
+    together = _tried(changes, job, space) if len(changes) > 1 else None
+    return each if together is None else (together,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """Axes that take other values, and whether the optimizer's moments shrink."""
+
+    words: str
+    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    shrinks_moments: bool = False
+
+
+def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
+    """What may be changed; what the space holds already is none."""
+    if Recompute.FULL not in (space.values("recompute") or ()):
+        yield _Change(words="full recomputation", axes={"recompute": (Recompute.FULL,)})
+    if any(space.values(name) not in (values, None) for name, values in _ANY_SPLIT.items()):
+        yield _Change(words="any split of the ranks", axes=_ANY_SPLIT)
+    if job.cluster.accelerator.kind != "cpu" and True not in (space.values("offload_activations") or ()):
+        yield _Change(words="activations offloaded to the host", axes={"offload_activations": (True,)})
+    if job.workload.optimizer_state_precision == "fp32":
+        yield _Change(words="AdamW's moments in bf16", shrinks_moments=True)
+
+
+def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
+    """What the changes make of the space; None where they leave no legal layout."""
+    for change in changes:
+        space = space.with_axes(**change.axes)
+        if change.shrinks_moments:
+            job = replace(job, workload=replace(job.workload, optimizer_state_precision="bf16"))
+    table = best_predicted(job, space, limit=1)
+    candidate = table.rows[0] if table.rows else table.nearest
+    if candidate is None:
+        return None
+    words = ", ".join(change.words for change in changes)
+    return Remedy(change=words, candidate=candidate, missing_bytes=_missing_bytes(candidate, job))
+
+
+def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
+    for cluster in _growing(job.cluster):
+        table = best_predicted(replace(job, cluster=cluster), space, limit=1)
+        if table.rows and expected_mfu(table.rows[0].prediction) > _SURE * table.rows[0].prediction.mfu:
+            num_nodes, per_node = cluster.num_nodes, cluster.accelerators_per_node
+            return LargerCluster(num_nodes=num_nodes, accelerators_per_node=per_node, best=table.rows[0])
+    return None
+
+
+def _growing(cluster: Cluster) -> Iterator[Cluster]:
+    """The same accelerators, more and more of them: a node is filled first."""
+    whole, per_node = node_size(cluster.accelerator), cluster.accelerators_per_node
+    if cluster.num_nodes == 1:
+        while whole and per_node < whole:
+            per_node = min(whole, 2 * per_node)
+            yield replace(cluster, accelerators_per_node=per_node)
+    for factor in _FACTORS:
+        yield replace(cluster, accelerators_per_node=per_node, num_nodes=cluster.num_nodes * factor)

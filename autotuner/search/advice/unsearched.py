@@ -1,0 +1,88 @@
+"""Options that a space leaves out, and what the best layout would gain by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import reasons
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.search.explain.neighbours import neighbours
+from autotuner.search.ranking import PredictedLayout, expected_mfu
+from autotuner.search.text.sentences import change_in_words
+
+__all__ = ["Unsearched", "unsearched"]
+
+_WORTHWHILE = 0.005
+"""Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
+are named together."""
+
+_DERIVED = "data_parallel_replicate_degree"
+"""The degree without an axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """A layout one step outside the space.
+
+    Attributes:
+        change: What differs from the best layout, both values of each field.
+        saved_share: Share of the best layout's step that it is predicted to save.
+    """
+
+    change: str
+    saved_share: float
+    layout: Layout
+    prediction: Prediction
+
+
+def unsearched(best: PredictedLayout, job: Job, space: SearchSpace) -> tuple[Unsearched, ...]:
+    """Steps from the best layout out of the space that are expected to pay, what saves most first.
+
+    A step is one option taken to a value that its axis does not name, and that device and software have. Whether it is
+    likely to fit counts as it does in the ranking.
+    """
+    outside = tuple(_outside(best.layout, job, space))
+    predictions = predict(LayoutColumns.from_layouts(outside), job)
+    after = [(layout, predictions.row(row)) for row, layout in enumerate(outside)]
+    before_s = best.prediction.step_time.total_s
+    paying = [
+        Unsearched(
+            change=change_in_words(best.layout, layout),
+            saved_share=1 - prediction.step_time.total_s / before_s,
+            layout=layout,
+            prediction=prediction,
+        )
+        for layout, prediction in after
+        if prediction.fits and expected_mfu(prediction) > expected_mfu(best.prediction)
+    ]
+    return tuple(sorted((one for one in paying if one.saved_share >= _WORTHWHILE), key=lambda one: -one.saved_share))
+
+
+def _outside(best: Layout, job: Job, space: SearchSpace) -> Iterator[Layout]:
+    """The legal neighbours that the space does not hold."""
+    for layout in neighbours(best, job):
+        changed = [name for name in LAYOUT_FIELDS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
+        is_outside = any(not _is_named(layout, name, space) for name in changed)
+        if is_outside and _is_offered(layout, job) and not reasons(layout, job):
+            yield layout
+
+
+def _is_named(layout: Layout, name: str, space: SearchSpace) -> bool:
+    values = space.values(name)
+    return values is None or getattr(layout, name) in values
+
+
+def _is_offered(layout: Layout, job: Job) -> bool:
+    """Whether the software has it; what the device lacks is no neighbour."""
+    stack = job.stack
+    return (
+        layout.attention_kernel in stack.attention_kernels
+        and layout.pipeline_schedule in stack.pipeline_schedules
+        and (stack.compiles or not layout.compiled)
+    )
