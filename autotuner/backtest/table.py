@@ -24,19 +24,19 @@ class Sheet:
     """Runs of one source, model, cluster, sequence length and batch.
 
     Attributes:
-        source: Where they were published.
         name: These in words, and a number where two sheets would be called the same; unique in a table.
         layouts: One row per run.
         step_time_s: NaN where the run ran out of memory.
         left_out: Rows of this sheet that cannot be judged: reason to count.
+        source: The text of the table's ``source`` column.
     """
 
     name: str
-    source: str = ""
     job: Job
     layouts: LayoutColumns
     step_time_s: Floats
     left_out: Mapping[str, int] = field(default_factory=dict)
+    source: str = ""
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -96,11 +96,11 @@ def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str,
             seconds = np.array([np.nan if run.step_time_s is None else run.step_time_s for run in same])
             yield Sheet(
                 name=name if names[name] == 1 else f"{name} ({names[name]})",
-                source=key[0],
                 job=job,
                 layouts=LayoutColumns.from_layouts(run.layout for run in same),
                 step_time_s=seconds,
                 left_out=dict(left_out[key]) if number == 0 else {},
+                source=key[0],
             )
 
 
