@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.domain.jobs.kernel_law import GemmLaw
-from bench.kernel_tables import Products, load_gemm_law, load_products, product_error
+from bench.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
 
 MEASURED = (("a100-80gb", "bf16"), ("h100-sxm", "bf16"), ("h200", "bf16"), ("h100-sxm", "fp8"), ("h200", "fp8"))
 FOLDS = 5
@@ -31,22 +31,28 @@ RANGES = {
     "small_tile_share": (0.2, 0.9, 1.0),
     # the shapes begin at 1,024: they cannot tell a latency below one microsecond from the prologue
     "latency_s": (1e-6, 4e-6, 3e-5),
-    "quantise_s_per_element": (1e-13, 2e-12, 1e-11),
 }
+
+CONVERSION_RANGES = {"start_s": (1e-7, 5e-6, 3e-5), "s_per_element": (1e-13, 2e-12, 1e-11)}
+"""Of what the benchmark does besides an fp8 product: the start of its kernels cannot be told from the latency of the
+product, which is taken as that of bf16."""
 
 
 def fit(products: Products, law: GemmLaw) -> dict[str, Any]:
-    """The constants with the least error on these products."""
-    names = [name for name in RANGES if name != "quantise_s_per_element" or law.quantise_s_per_element > 0]
-    low, start, high = np.log([RANGES[name] for name in names]).T
+    """The constants with the least error on these products; in 8 bits also those of the benchmark's conversions."""
+    converts = law.operand_bytes < 2
+    ranges = {name: values for name, values in RANGES.items() if name != "latency_s" or not converts}
+    ranges |= CONVERSION_RANGES if converts else {}
+    names = list(ranges)
+    low, start, high = np.log(list(ranges.values())).T
 
     def constants(logarithms: Floats) -> dict[str, Any]:
         values = np.exp(logarithms).tolist()
         # the exponential of a bound's logarithm may lie beyond it by a rounding
-        return {name: min(value, RANGES[name][2]) for name, value in zip(names, values, strict=True)}
+        return {name: min(value, ranges[name][2]) for name, value in zip(names, values, strict=True)}
 
     def error(logarithms: Floats) -> Floats:
-        return np.log1p(product_error(products, replace(law, **constants(logarithms))))
+        return np.log1p(_error(products, law, constants(logarithms)))
 
     found = least_squares(error, start, bounds=(low, high), loss="soft_l1", f_scale=TRUSTED_ERROR)
     return constants(found.x)
@@ -59,8 +65,15 @@ def left_out_error(products: Products, law: GemmLaw) -> Floats:
     for fold in range(FOLDS):
         held = rank % FOLDS == fold
         constants = fit(products.take(~held), law)
-        error[held] = product_error(products.take(held), replace(law, **constants))
+        error[held] = _error(products.take(held), law, constants)
     return error
+
+
+def _error(products: Products, law: GemmLaw, constants: dict[str, Any]) -> Floats:
+    """Error of each product by such constants of the law and of the benchmark's conversions."""
+    besides = {name: value for name, value in constants.items() if name in CONVERSION_RANGES}
+    of_law = {name: value for name, value in constants.items() if name not in CONVERSION_RANGES}
+    return product_error(products, replace(law, **of_law), Conversion(**besides))
 
 
 SIZES: dict[str, Callable[[Products], Booleans]] = {
@@ -75,7 +88,7 @@ def report_fit(accelerator: str, precision: str) -> Iterator[str]:
     law, products = load_gemm_law(accelerator, precision), load_products("aiconfigurator", accelerator, precision)
     constants = fit(products, law)
     yield f"{accelerator} {precision}: " + ", ".join(f"{key} = {value:.3g}" for key, value in constants.items())
-    fitted, left_out = product_error(products, replace(law, **constants)), left_out_error(products, law)
+    fitted, left_out = _error(products, law, constants), left_out_error(products, law)
     for size, chosen in SIZES.items():
         rows = chosen(products)
         yield f"  {size:18s} {rows.sum():4d} rows  fitted {_summary(fitted[rows])}  left out {_summary(left_out[rows])}"

@@ -25,10 +25,6 @@ _OPERAND_BYTES = {
     Precision.NVFP4: 0.5,
 }
 
-_ROUND_TRIP_BYTES = 2 + (2 + 1) + (1 + 2)
-"""Moved per operand element that is rounded to fp8 and widened again, in kernels of their own: read for the largest
-value; read and written narrow; read and written wide."""
-
 
 @lru_cache(maxsize=256)
 def kernels_for(accelerator: Accelerator) -> KernelLaws:
@@ -59,12 +55,12 @@ def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision
 def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
     """Formats that were not measured on the device take the constants of the next wider one that was."""
     fitted = device["gemm"][_measured_precision(precision, device)]
+    recipes = _recipe_shares(accelerator) if precision in (Precision.FP8, Precision.NVFP4) else {}
     tiling = _tables()["tiling"][device["tiling"]]
     bandwidth = accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"]
-    emulated_s = _ROUND_TRIP_BYTES / bandwidth if precision == Precision.FP8_EMULATED else 0.0
     return GemmLaw(
         peak_flop_per_s=accelerator.peak_flop_per_s(precision),
-        peak_share=fitted["peak_share"],
+        peak_share=fitted["peak_share"] * (recipes["nvfp4_share"] if precision == Precision.NVFP4 else 1.0),
         memory_bandwidth_bytes_per_s=bandwidth,
         num_multiprocessors=_tables()["num_multiprocessors"].get(accelerator.name, device["num_multiprocessors"]),
         operand_bytes=_OPERAND_BYTES[precision],
@@ -77,13 +73,21 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
         splits=tuple(tiling["splits"]),
         unaligned_shares=tuple(tiling["unaligned_shares"]),
         sustained_share=accelerator.sustained_share_in(precision),
-        quantise_s_per_element=fitted.get("quantise_s_per_element", emulated_s),
+        promoted_share=recipes.get("promoted_share", 1.0),
+        rowwise_share=recipes.get("rowwise_share", 1.0),
+        blockwise_share=recipes.get("blockwise_share", 1.0),
     )
 
 
 def _measured_precision(precision: Precision, device: Mapping[str, Any]) -> str:
     wider = (precision.label, "fp8", "bf16") if precision == Precision.NVFP4 else (precision.label, "bf16")
     return next(label for label in wider if label in device["gemm"])
+
+
+def _recipe_shares(accelerator: Accelerator) -> Mapping[str, Any]:
+    """What recipes leave of the rate, by whether tensor cores apply the scales of blocks."""
+    table: Mapping[str, Any] = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
+    return table
 
 
 def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw:

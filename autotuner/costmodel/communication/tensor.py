@@ -9,6 +9,7 @@ from autotuner.costmodel.communication.collectives import all_gather_s, all_redu
 from autotuner.costmodel.communication.overlap import exposed_s
 from autotuner.costmodel.communication.process_groups import tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
+from autotuner.costmodel.narrow import sent_share
 from autotuner.costmodel.routing import width_split
 from autotuner.domain.jobs.job import Job
 
@@ -18,13 +19,14 @@ __all__ = ["end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gathe
 def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """One pass through a layer: an all-reduce after attention and one after the feed-forward block.
 
-    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2). Ranks
-    with whole experts, each with tokens of its own, have nothing to sum; where they share hidden states no longer than
-    that, they gather the answers. Shared experts are split like a dense block.
+    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2); what is
+    gathered for a product in 8 bits may be rounded before. Ranks with whole experts, each with tokens of its own, have
+    nothing to sum; where they share hidden states no longer than that, they gather the answers. Shared experts are
+    split like a dense block.
     """
     summed_bytes, group = hidden_bytes(x, job), tensor_group(x, job.cluster)
     whole_s, gather_s = all_reduce_s(summed_bytes, group), all_gather_s(summed_bytes, group)
-    split_s = reduce_scatter_s(summed_bytes, group) + gather_s
+    split_s = reduce_scatter_s(summed_bytes, group) + all_gather_s(summed_bytes * sent_share(x, job), group)
     attention_s = np.where(x.sequence_parallel, split_s, whole_s)
     if not (sparse and job.model.experts):
         return 2 * attention_s

@@ -18,7 +18,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.domain.jobs.kernel_law import GemmLaw
 
-__all__ = ["gemm_s", "quantise_s"]
+__all__ = ["gemm_s"]
 
 _PARTIAL_SUM_BYTES = 4  # of fp32, which products accumulate in
 _VECTOR_BYTES = 16  # what one load instruction of a thread can fetch, if its address is a multiple
@@ -41,11 +41,6 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
     computed_s = reduce(np.minimum, ways) / _aligned_share(n, k, law)
     moved_bytes = law.operand_bytes * (m * k + k * n) + law.product_bytes * m * n
     return law.latency_s + np.maximum(computed_s, count * moved_bytes / law.memory_bandwidth_bytes_per_s)
-
-
-def quantise_s(num_elements: Sizes, law: GemmLaw) -> Floats:
-    """Time to convert an operand from 16 bits to the law's precision, with its scales; 0.0 in 16 bits and above."""
-    return np.asarray(num_elements, dtype=np.float64) * law.quantise_s_per_element
 
 
 def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile: tuple[int, int], split: int) -> Floats:

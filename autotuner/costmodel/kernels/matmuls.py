@@ -13,8 +13,9 @@ from typing import TypeVar
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
+from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
+from autotuner.costmodel.kernels.casts import casts_s
+from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.domain.jobs.job import Job
@@ -23,15 +24,7 @@ from autotuner.domain.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precis
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
 
-__all__ = ["ProductTimes", "by_precision", "layer_products_s", "projection_s"]
-
-ROWWISE_CASTS = 2.0
-"""Conversions per operand with a scale per row, over those with one scale: the two products that an operand is part of
-sum over different dimensions, so it is rounded along each (torchao's ``rowwise`` recipe), and one scale serves both.
-
-Of the tokens per second that tensorwise fp8 gains on bf16, rowwise gains less than half: 5,760, 6,424 and 7,186 for
-Llama 3 8B on 8 H100, of which the latter also gathers parameters in fp8 (pytorch/torchtitan@7a04053).
-"""
+__all__ = ["ProductTimes", "by_precision", "layer_matrix_s", "layer_products_s", "projection_s"]
 
 Law = TypeVar("Law", GemmLaw, AttentionLaw)
 
@@ -82,6 +75,16 @@ def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
     return _products_s(few, job, [projection], in_fp8=False).take(which)
 
 
+def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
+    """Seconds of a layer's products and of rounding their factors."""
+    products, casts = layer_products_s(x, job, sparse=sparse), casts_s(x, job, sparse=sparse)
+    return ProductTimes(
+        forward_s=products.forward_s + casts.forward_s,
+        input_gradient_s=products.input_gradient_s + casts.input_gradient_s,
+        weight_gradient_s=products.weight_gradient_s + casts.weight_gradient_s,
+    )
+
+
 SHAPE_FIELDS = fields_entering(CostPart.MATRIX_PRODUCTS)
 """All that the shapes of a layer's products depend on, and the format that they are in."""
 
@@ -95,8 +98,6 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
     for rows, law in by_precision(x, laws):
         # all products and passes at once: there are few rows, and each call has a price
         tokens, inputs, outputs, count, launches = np.stack([product.rows(rows) for product in products], axis=1)
-        casts = np.where(x.fp8_recipe[rows] == Fp8Recipe.ROWWISE, ROWWISE_CASTS, 1.0)
-        convert_s = quantise_s(casts * tokens * (inputs + outputs) * count * launches / 2, law)
         m, n, k = (
             np.stack([tokens, tokens, inputs]),
             np.stack([outputs, inputs, outputs]),
@@ -104,9 +105,24 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
         )
         # a stack's slowdown is that of GPUs in training; a core's products were timed as they run
         slowdown = (1.0 if job.cluster.accelerator.core else job.stack.matrix_slowdown) / law.sustained_share
-        seconds = launches * gemm_s(m, n, k, law, count=count) * slowdown + convert_s
-        total[:, rows] = reduce(np.add, (seconds[:, number] for number in range(len(products))))
+        seconds = launches * gemm_s(m, n, k, law, count=count) * slowdown
+        summed_s = reduce(np.add, (seconds[:, number] for number in range(len(products))))
+        total[:, rows] = summed_s / _rate_shares(x.fp8_recipe[rows], law)
     return ProductTimes(forward_s=total[0], input_gradient_s=total[1], weight_gradient_s=total[2])
+
+
+def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
+    """What the recipe of each row leaves of the rate: forward, and in both products of the backward.
+
+    With a scale per tensor, sums are promoted in the backward alone (``Float8LinearConfig`` of torchao 0.13,
+    ``_2X_ACC_DGRAD`` of Transformer Engine 2.8); a scale per row does without.
+    """
+    shares = np.empty((len(Fp8Recipe), 3))
+    shares[:] = (1.0, law.promoted_share, law.promoted_share)
+    shares[Fp8Recipe.ROWWISE] = law.rowwise_share
+    shares[Fp8Recipe.BLOCKWISE] = law.blockwise_share
+    by_row: Floats = shares[recipes].T
+    return by_row
 
 
 def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:

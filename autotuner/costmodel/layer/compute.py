@@ -24,7 +24,7 @@ from autotuner.costmodel.communication.tensor import (
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s
 from autotuner.costmodel.kernels.launch_overhead import dispatch_wait_s, host_wait_s, launches_s
-from autotuner.costmodel.kernels.matmuls import by_precision, layer_products_s, projection_s
+from autotuner.costmodel.kernels.matmuls import by_precision, layer_matrix_s, projection_s
 from autotuner.costmodel.kernels.memory_bound import lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.host_offload import copies_s
 from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
@@ -56,7 +56,7 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
         sparse: A layer with experts.
         sends_cross: Pipeline sends cross nodes meanwhile.
     """
-    products = layer_products_s(x, job, sparse=sparse)
+    products = layer_matrix_s(x, job, sparse=sparse)
     attention, attention_backward = _attention_s(x, job)
     pointwise = pointwise_s(x, job, sparse=sparse)
     tensor_s = layer_tensor_s(x, job, sparse=sparse)

@@ -140,7 +140,15 @@ class Accelerator:
             case Precision.FP8_EMULATED:
                 return self.bf16_flop_per_s
             case Precision.NVFP4:
-                return self.fp4_flop_per_s
+                return self.fp4_flop_per_s if self.kind == "cuda" else 0.0  # AMD's units scale 4 bits as mxfp4
+
+    @property
+    def applies_block_scales(self) -> bool:
+        """Whether its tensor cores multiply by the scales of blocks of values (Blackwell, CDNA 4).
+
+        Those also add up in fp32 and read 8-bit factors along either dimension, which earlier ones do not.
+        """
+        return Fp8Recipe.MXFP8 in self.fp8_recipes
 
     def sustained_share_in(self, precision: Precision) -> float:
         """Share of its short-benchmark rate that products in that format keep through a training step."""

@@ -34,7 +34,9 @@ class GemmLaw:
         unaligned_shares: What is left of the rate where rows do not start on 16 bytes but on 4 or 8, and on less.
         latency_s: Time of the smallest product, back to back with others.
         sustained_share: Share of the rate of a short benchmark that a training step keeps.
-        quantise_s_per_element: To bring an operand from 16 bits to this precision; 0.0 where nothing is converted.
+        promoted_share: What is left of the rate where sums are promoted to fp32 registers as they go, for accuracy.
+        rowwise_share: What is left with a scale for each row of either factor.
+        blockwise_share: What is left with a scale for each block, applied outside of the tensor cores.
     """
 
     peak_flop_per_s: float
@@ -51,13 +53,17 @@ class GemmLaw:
     splits: tuple[int, ...] = (1,)
     unaligned_shares: tuple[float, float] = (1.0, 1.0)
     sustained_share: float = 1.0
-    quantise_s_per_element: float = 0.0
+    promoted_share: float = 1.0
+    rowwise_share: float = 1.0
+    blockwise_share: float = 1.0
 
     def __post_init__(self) -> None:
         check.positive(self, "peak_flop_per_s", "peak_share", "memory_bandwidth_bytes_per_s", "num_multiprocessors")
         check.positive(self, "sustained_share")
         check.fraction(self, "peak_share", "wave_loss", "small_tile_share")
-        check.non_negative(self, "prologue", "latency_s", "quantise_s_per_element")
+        check.positive(self, "promoted_share", "rowwise_share", "blockwise_share")
+        check.fraction(self, "promoted_share", "rowwise_share", "blockwise_share")
+        check.non_negative(self, "prologue", "latency_s")
 
     def rate_share(self, tile: tuple[int, int]) -> float:
         """Rate with that tile over the rate with the largest."""

@@ -44,6 +44,9 @@ class Stack:
         selective_recompute: What selective recomputation drops, in words that hold together.
         fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
             layer by layer.
+        fp8_implementation: Who rounds to 8 bits or fewer; torchao's operations are fused where the layout is compiled.
+        gathers_fp8_activations: Tensor ranks gather hidden states that are rounded already, where a scale allows it.
+        gathers_fp8_parameters: Data-parallel ranks gather weights that are rounded already, where a scale allows it.
         widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
         splits_experts: Tensor ranks split each expert even where expert ranks hold them (Megatron-LM's expert tensor
             parallel degree equals the tensor degree); else expert ranks hold whole experts.
@@ -60,6 +63,7 @@ class Stack:
         overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
         matrix_slowdown: Time of matrix products over that of the same shapes in benchmarks of today's libraries.
         pointwise_traffic: Memory traffic of norms, activations and sums, over that of one fused kernel each.
+        cast_traffic: Memory traffic of rounding to 8 bits or fewer, over what is counted.
         unfused_norm_traffic: Further traffic of a norm composed of elementary operations, in passes over its input.
         kernel_launch_s: What the host needs to launch one kernel from the framework's own code.
         tensor_wait_s: What each step of a tensor group's ring holds the host up while pipeline sends cross nodes.
@@ -87,6 +91,9 @@ class Stack:
     gathers_logits: bool = False
     selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
     fills_buckets: bool = True
+    fp8_implementation: Literal["torchao", "transformer_engine"] = "torchao"
+    gathers_fp8_activations: bool = False
+    gathers_fp8_parameters: bool = False
     widens_context_gradients: bool = True
     splits_experts: bool = False
     groups_experts: bool = False
@@ -100,6 +107,7 @@ class Stack:
     overlaps_data_parallel: float = 0.2
     matrix_slowdown: float = 1.16
     pointwise_traffic: float = 1.9
+    cast_traffic: float = 1.0
     unfused_norm_traffic: float = 13.0
     kernel_launch_s: float = 40e-6
     tensor_wait_s: float = 0.0
@@ -121,7 +129,8 @@ class Stack:
             raise InvalidInput("expert_imbalance", self.expert_imbalance, "must be 1 or more", 1.0)
         if self.scatter is not None:
             check.non_negative(self, "scatter")
-        check.positive(self, "matrix_slowdown", "pointwise_traffic", "routing_traffic")
+        check.one_of("fp8_implementation", self.fp8_implementation, ("torchao", "transformer_engine"))
+        check.positive(self, "matrix_slowdown", "pointwise_traffic", "routing_traffic", "cast_traffic")
         check.non_negative(
             self,
             "unfused_norm_traffic",

@@ -82,7 +82,7 @@ def test_a_device_keeps_another_share_of_its_rate_where_products_are_in_8_or_4_b
 
 def test_a_format_that_was_not_measured_takes_the_constants_of_the_next_wider_one() -> None:
     laws = kernels_for(load_accelerator("b200")).gemm
-    assert laws[Precision.NVFP4].peak_share == laws[Precision.FP8].peak_share != laws[Precision.BF16].peak_share
+    assert laws[Precision.NVFP4].prologue == laws[Precision.FP8].prologue != laws[Precision.BF16].prologue
 
 
 def test_flex_attention_is_as_much_slower_than_flash_attention_2_as_its_authors_say() -> None:
@@ -93,11 +93,24 @@ def test_flex_attention_is_as_much_slower_than_flash_attention_2_as_its_authors_
     assert [float(a / b) for a, b in zip(flash, flex, strict=True)] == pytest.approx([0.9, 0.85], rel=1e-12)
 
 
-def test_emulated_fp8_is_bf16_whose_operands_are_rounded() -> None:
+def test_emulated_fp8_multiplies_as_bf16_does() -> None:
     laws = kernels_for(load_accelerator("a100")).gemm
-    emulated = laws[Precision.FP8_EMULATED]
-    assert emulated.quantise_s_per_element > 0
-    assert replace(emulated, quantise_s_per_element=0.0) == laws[Precision.BF16]
+    assert laws[Precision.FP8_EMULATED] == laws[Precision.BF16]
+
+
+def test_hopper_promotes_sums_of_fp8_and_blackwell_multiplies_four_bits_faster_than_eight() -> None:
+    hopper, blackwell = (kernels_for(load_accelerator(name)).gemm for name in ("h100", "b200"))
+    assert hopper[Precision.FP8].promoted_share < blackwell[Precision.FP8].promoted_share == 1.0
+    assert Precision.NVFP4 not in hopper
+    four, eight = blackwell[Precision.NVFP4], blackwell[Precision.FP8]
+    assert eight.peak_flop_per_s * eight.peak_share < four.peak_flop_per_s * four.peak_share
+    assert four.operand_bytes == 0.5
+
+
+def test_a_scale_per_row_or_block_costs_some_of_the_rate_on_hopper() -> None:
+    law = kernels_for(load_accelerator("h100")).gemm[Precision.FP8]
+    assert law.rowwise_share < 1.0
+    assert law.blockwise_share < 1.0
 
 
 def test_every_table_of_constants_names_sources_that_are_dated() -> None:
@@ -110,7 +123,7 @@ def test_every_table_of_constants_names_sources_that_are_dated() -> None:
         *(table for device in TABLES["device"].values() for table in device.get("like", {}).values()),
     ]
     named = [table["source"] for table in tables] + [
-        s for tiling in TABLES["tiling"].values() for s in tiling["sources"]
+        s for room in ("tiling", "narrow") for table in TABLES[room].values() for s in table["sources"]
     ]
     assert set(named) == set(sources)
     assert all(source["title"] and source["date"] for source in sources.values())

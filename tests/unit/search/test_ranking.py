@@ -66,7 +66,7 @@ def test_the_first_row_surely_fits_where_it_is_as_fast_as_one_that_may_not() -> 
 
 
 def test_the_best_layout_that_keeps_the_mathematics_stands_beside_rows_that_all_change_them() -> None:
-    space = SearchSpace(precision=(Precision.BF16, Precision.FP8))
+    space = SearchSpace(precision=(Precision.BF16, Precision.FP8), compiled=(True,))
     table = best_predicted(big_job(), space, limit=3)
     assert {row.layout.precision for row in table.rows} == {Precision.FP8}
     (best,) = best_predicted(big_job(), space.with_axes(precision=(Precision.BF16,)), limit=1).rows

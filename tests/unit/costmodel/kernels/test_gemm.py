@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.costmodel.kernels.gemm import gemm_s, quantise_s
+from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.domain.jobs.kernel_law import GemmLaw
 
 
@@ -98,8 +98,3 @@ def test_columns_and_numbers_agree() -> None:
     m, n, k, count = np.array([[128, 1024, 96, 3], [512, 64, 4096, 1], [4096, 4096, 5120, 2]]).T
     one_by_one = [seconds(m[i], n[i], k[i], law(), count=count[i]) for i in range(3)]
     assert gemm_s(m, n, k, law(), count=count).tolist() == one_by_one
-
-
-def test_quantising_takes_time_by_the_element_and_none_in_16_bits() -> None:
-    assert quantise_s(1000, law(quantise_s_per_element=2e-12)) == pytest.approx(2e-9)
-    assert quantise_s(1000, law()) == 0.0

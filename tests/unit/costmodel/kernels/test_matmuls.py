@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.domain.layouts.layout import Layout
-from tests.builders import big_job, h100
+from tests.builders import big_job, h100, h100_cluster
 from tests.unit.costmodel.works import first, layer, output, sparse_job, with_stack
 
 TORCHAO = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE)
@@ -20,15 +22,31 @@ def test_a_large_layer_runs_near_the_rate_of_its_products() -> None:
 
 
 def test_fewer_bits_multiply_faster() -> None:
-    fp32, bf16, fp8, emulated = (
-        first(layer(Layout(precision=p, attention_kernel=AttentionKernel.MATH)).matrix_s) for p in h100().precisions
-    )
+    plain = Layout(attention_kernel=AttentionKernel.MATH, compiled=True)
+    fp32, bf16, fp8, emulated = (first(layer(replace(plain, precision=p)).matrix_s) for p in h100().precisions)
     assert fp32 > bf16 > fp8
     assert emulated > bf16  # the same products, and every operand rounded and widened again
 
 
+def test_torchao_s_casts_eat_up_what_fp8_gains_where_nothing_is_compiled() -> None:
+    bf16, fp8 = (first(layer(Layout(precision=p)).matrix_s) for p in (Precision.BF16, Precision.FP8))
+    assert fp8 > bf16
+
+
+def test_a_step_keeps_its_own_share_of_the_rate_in_8_bits() -> None:
+    slower, faster = (
+        replace(big_job(), cluster=h100_cluster(accelerator=h100(fp8_sustained_share=share))) for share in (0.5, 1.0)
+    )
+    fp8 = [first(layer(Layout(precision=Precision.FP8, compiled=True), job).matrix_s) for job in (slower, faster)]
+    bf16 = [first(layer(Layout(), job).matrix_s) for job in (slower, faster)]
+    assert fp8[0] > fp8[1]
+    assert bf16[0] == bf16[1]
+
+
 def test_a_scale_per_row_costs_time_where_something_is_rounded_to_fp8() -> None:
-    tensorwise, rowwise = (first(layer(Layout(precision=Precision.FP8, fp8_recipe=r)).matrix_s) for r in TORCHAO)
+    tensorwise, rowwise = (
+        first(layer(Layout(precision=Precision.FP8, fp8_recipe=r, compiled=True)).matrix_s) for r in TORCHAO
+    )
     assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
 
 

@@ -377,7 +377,7 @@ def fp8_request(**changes: object) -> SweepRequest:
     )
     space = default_space(job).with_axes(
         precision=(Precision.BF16, Precision.FP8),
-        compiled=(False,),
+        compiled=(True,),
         tensor_parallel_degree=(1, 2),
         pipeline_parallel_degree=(1,),
         recompute=(Recompute.FULL,),

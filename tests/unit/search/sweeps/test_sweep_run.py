@@ -210,13 +210,13 @@ def mixed_precision_request(**changes: object) -> SweepRequest:
     job = Job(model=load_model("llama-3-8b"), cluster=cluster, workload=Workload(seq_len=4096, global_batch_size=64))
     space = default_space(job).with_axes(
         precision=(Precision.BF16, Precision.FP8),
-        compiled=(False,),
+        compiled=(True,),
         tensor_parallel_degree=(1, 2),
         pipeline_parallel_degree=(1,),
         recompute=(Recompute.FULL,),
         micro_batch_size=(1,),
     )
-    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=10, min_gain=0, prune_below=0))
+    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=30, min_gain=0, prune_below=0))
     return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
 
 
