@@ -15,7 +15,7 @@ from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS, AttentionKernel, Precision
 
-__all__ = ["kernels_for"]
+__all__ = ["borrowed_attention", "borrowed_products", "kernels_for"]
 
 _OPERAND_BYTES = {
     Precision.FP32: 4,
@@ -38,12 +38,43 @@ def kernels_for(accelerator: Accelerator) -> KernelLaws:
     return with_measured(KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention)), accelerator)
 
 
+def borrowed_products(accelerator: Accelerator, precision: Precision) -> str:
+    """Whose the constants of its matrix products in that format are, where they were not measured on it; else empty."""
+    name, owner = _owner(accelerator, "gemm_of")
+    label = _measured_precision(precision, owner)
+    if accelerator.name not in owner["accelerators"]:
+        return f"as on {name}"
+    if label != precision.label:
+        return f"as in {label}"
+    return _borrowed(owner["gemm"][label])
+
+
+def borrowed_attention(accelerator: Accelerator, kernel: AttentionKernel) -> str:
+    """Whose the constants of that kernel are, where they were not measured on it; else empty."""
+    name, owner = _owner(accelerator, "attention_of")
+    table = owner["attention"].get(kernel.label) or owner.get("like", {}).get(kernel.label)
+    if table is None:
+        return ""
+    return _borrowed(table) if accelerator.name in owner["accelerators"] else f"as on {name}"
+
+
+def _borrowed(table: Mapping[str, Any]) -> str:
+    return str(_tables()["sources"][table["source"]].get("borrowed", ""))
+
+
 def _device(accelerator: Accelerator) -> Mapping[str, Any]:
     """The table of the nearest measured device, with what it takes from others filled in."""
-    tables = _tables()
-    device = tables["device"][tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])]
-    products, cores = (tables["device"][device[of]] if of in device else device for of in ("gemm_of", "attention_of"))
+    _, device = _owner(accelerator)
+    (_, products), (_, cores) = (_owner(accelerator, of) for of in ("gemm_of", "attention_of"))
     return {**device, "gemm": products["gemm"], "attention": cores["attention"], "like": cores.get("like", {})}
+
+
+def _owner(accelerator: Accelerator, of: str = "") -> tuple[str, Mapping[str, Any]]:
+    """Name and table of the nearest measured device, or of the one that it takes something from."""
+    tables = _tables()
+    name = tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])
+    name = tables["device"][name].get(of, name)
+    return name, tables["device"][name]
 
 
 def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:

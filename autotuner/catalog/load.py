@@ -23,6 +23,7 @@ __all__ = [
     "accelerator_facts",
     "accelerators",
     "is_as_catalogued",
+    "link_facts",
     "load_accelerator",
     "load_cluster",
     "load_link",
@@ -40,11 +41,16 @@ _KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_pe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One value of the catalog, where it was read and when (ISO date)."""
+    """One value of the catalog, where it was read and when (ISO date).
+
+    Attributes:
+        borrowed: Whose it is, where it was not read of this very thing; empty where it was.
+    """
 
     value: Any
     source: str
     date: str
+    borrowed: str = ""
 
 
 def accelerators() -> tuple[str, ...]:
@@ -139,6 +145,11 @@ def load_stack(name: str) -> Stack:
     if name not in tables:
         raise _not_found("stack", name, tables)
     return from_dict(Stack, {"name": name, **tables[name]})
+
+
+def link_facts(name: str) -> Mapping[str, Fact]:
+    """Everything the catalog knows of a link, by field name; nothing of one that it does not have."""
+    return _fact_tables("links.toml").get(name, {})
 
 
 def load_link(name: str) -> Link:
@@ -248,7 +259,8 @@ def _fact(entry: Any, sources: Mapping[str, Mapping[str, str]]) -> Fact:
     if not isinstance(entry, dict):
         return Fact(value=entry, source="", date="")
     source = sources[entry["source"]]
-    return Fact(value=entry["value"], source=source["title"], date=source["date"])
+    borrowed = source.get("borrowed", "")
+    return Fact(value=entry["value"], source=source["title"], date=source["date"], borrowed=borrowed)
 
 
 def _read(file_name: str) -> dict[str, Any]:

@@ -6,19 +6,26 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.compared import comparisons
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = ["caveats"]
 
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
-    """What was compared with measured runs and what never was, and what is known of the cluster; without full stops."""
+    """What was compared with measured runs, what is borrowed, what is known of the cluster; without full stops."""
     familiarity = Familiarity.of(job)
-    return (*_compared(familiarity), *_less_known(familiarity, layouts), *_calibrated(job))
+    return (
+        *_compared(familiarity),
+        *_less_known(familiarity, layouts),
+        *_borrowed(job, layouts),
+        *_calibrated(job),
+    )
 
 
 def _compared(familiarity: Familiarity) -> Iterator[str]:
@@ -45,6 +52,14 @@ def _less_known(familiarity: Familiarity, layouts: LayoutColumns) -> Iterator[st
     latent = [name for name in familiarity.never_of_job if name == LATENT]
     if never := [*latent, *(name for name, where in had if where == Where.NOWHERE)]:
         yield f"never compared with a measured run, on any stack or device: {', '.join(never)}"
+
+
+def _borrowed(job: Job, layouts: LayoutColumns) -> Iterator[str]:
+    """Constants that were not measured on this device or network."""
+    precisions = [precision for precision in Precision if (layouts.precision == precision).any()]
+    kernels = [kernel for kernel in AttentionKernel if (layouts.attention_kernel == kernel).any()]
+    if borrowed := borrowed_facts(job.cluster, precisions, kernels):
+        yield f"borrowed, not measured on {job.cluster.accelerator.name}: {', '.join(borrowed)}"
 
 
 def _calibrated(job: Job) -> Iterator[str]:
