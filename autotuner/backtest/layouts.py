@@ -55,7 +55,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     degrees = _degrees(row, source, cluster.world_size)
     level, shards = _sharding(row, source, cluster, degrees)
     stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
-    recomputation = _recomputation(row, source)
+    recomputation = _recomputation(row, source, cluster, model)
     precision = words.precision(text(row, "precision") or "bf16")
     attention = words.attention_kernel(text(row, "attention") or source.attention, source.flash)
     split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
@@ -88,18 +88,19 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     )
 
 
-def stack_of(row: Row, source: Source) -> Stack:
-    """The software, with what the row says that its selective recomputation drops.
+def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Stack:
+    """The software, with what the row or its recipe says that its selective recomputation drops.
 
     Raises:
         UnusableRow: The recomputation has no name that is known.
     """
-    stack, policies = load_stack(source.stack), _recomputation(row, source).policies
+    stack, policies = load_stack(source.stack), _recomputation(row, source, cluster, model).policies
     return replace(stack, selective_recompute=policies) if policies else stack
 
 
-def _recomputation(row: Row, source: Source) -> words.Recomputation:
-    word = text(row, "act_ckpt") or source.recompute
+def _recomputation(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> words.Recomputation:
+    usual = source.recompute_of(model.name, cluster.accelerator.name, text(row, "precision"))
+    word = text(row, "act_ckpt") or usual
     return words.recompute(f"{word} (mlpwo)" if word == "custom" and "mlpwo" in text(row, "notes") else word)
 
 
@@ -192,12 +193,17 @@ def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, 
 
     Who counts the embedding and the loss as layers gives both ends one less (Llama 3's 126 = 128 - 2, arXiv 2407.21783
     section 3.3.2; Megatron-LM's ``account_for_embedding_in_pipeline_split``). Stages of a rank that holds several have
-    to be equal; what is missing elsewhere is missing at the last.
+    to be equal; what is missing elsewhere is missing at the last, which may hold none, and then at the first: 61 layers
+    are 4 times 15 and 1, or 1, 2 times 30 and none (``set_deepseek_v3_pipeline_model_parallel_layout``,
+    Megatron-Bridge 067f987df).
     """
     missing = -num_layers % num_stages
-    if missing == 2 or (virtual > 1 and missing > 2):
-        return missing // 2, missing - missing // 2
-    return (0, missing) if virtual > 1 else (0, 0)
+    if missing == 2:
+        return 1, 1
+    if virtual == 1:
+        return 0, 0
+    last = min(missing, (num_layers + missing) // num_stages)
+    return missing - last, last
 
 
 def _interval(recomputation: words.Recomputation, model: TransformerSpec, num_stages: int) -> int:

@@ -58,7 +58,7 @@ def read_row(row: Row) -> Run:
             model=model,
             cluster=cluster,
             workload=workload,
-            stack=stack_of(row, source),
+            stack=stack_of(row, source, cluster, model),
             calibration=source.clusters.get(cluster.accelerator.name),
         )
     except InvalidInput as error:

@@ -14,7 +14,29 @@ from autotuner.backtest.cells import Row, text
 from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.wire import from_dict
 
-__all__ = ["Source", "software", "source_of", "sources"]
+__all__ = ["Recipe", "Source", "software", "source_of", "sources"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What software recomputes of certain models by its own recipes.
+
+    Attributes:
+        models: By their names in the catalog.
+        devices: Beginnings of the accelerators' names in the catalog; empty: all.
+        precision: A pattern of the table's word; empty: any.
+        recompute: In the table's words.
+    """
+
+    models: tuple[str, ...]
+    recompute: str
+    devices: tuple[str, ...] = ()
+    precision: str = ""
+
+    def is_for(self, model: str, device: str, precision: str) -> bool:
+        """Whether this recipe is the one of such a run."""
+        on_device = not self.devices or device.startswith(self.devices)
+        return model in self.models and on_device and bool(re.search(self.precision, precision.lower()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +50,8 @@ class Source:
         sharding: What a blank shard level is, in the table's words.
         attention: What a blank kernel is, in the table's words.
         flash: Which FlashAttention the bare word means.
-        recompute: What blank recomputation is, in the table's words.
+        recompute: What blank recomputation is, in the table's words, where no recipe says another.
+        recipes: What it is of certain models; the first that fits counts.
         fp8_recipe: What shares a scale in fp8 that the table does not describe, by our label.
         context_exchange: How ranks that split the sequence meet in attention, by our label.
         sequence_parallel: Whether a blank cell means that it is on.
@@ -54,6 +77,7 @@ class Source:
     attention: str = "flash"
     flash: str = "flash"
     recompute: str = "none"
+    recipes: tuple[Recipe, ...] = ()
     fp8_recipe: str = "tensorwise"
     context_exchange: str = "ring"
     sequence_parallel: bool = True
@@ -68,6 +92,11 @@ class Source:
     accelerators_per_node: int | None = None
     tflops: Literal["hardware", "model", "causal"] = "model"
     clusters: dict[str, Calibration] = field(default_factory=dict)
+
+    def recompute_of(self, model: str, device: str, precision: str) -> str:
+        """What blank recomputation of such a run is, in the table's words."""
+        fitting = (one.recompute for one in self.recipes if one.is_for(model, device, precision))
+        return next(fitting, self.recompute)
 
 
 def source_of(row: Row) -> Source:
@@ -113,6 +142,9 @@ def _software_named(row: Row) -> str | None:
 def _month(row: Row) -> str:
     """Year and month of the table, as ``2023-11``, where its source tells: by the number of a paper, or in words."""
     words = f"{text(row, 'date')} {text(row, 'source')}"
+    released = re.match(r"(\d\d)\.(\d\d)(?!\d)", text(row, "release"))  # NVIDIA's containers: 24.07
+    if released:
+        return f"20{released[1]}-{released[2]}"
     paper = re.search(r"arxiv:? ?(\d\d)(\d\d)\.\d", words.lower())
     if paper:
         return f"20{paper[1]}-{paper[2]}"

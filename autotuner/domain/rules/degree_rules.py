@@ -12,7 +12,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule, any_of, maximum
 
-__all__ = ["DEGREE_RULES"]
+__all__ = ["DEGREE_RULES", "smallest_end"]
 
 
 def _num_experts(job: Job) -> int:
@@ -53,7 +53,11 @@ _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank; zero_bubble runs with any number."""
 
 
-def _smallest_stage(x: Layout, job: Job) -> int:
+_ENDS = 2
+"""Stages that have other work than layers, the embedding or the loss, and may hold none."""
+
+
+def smallest_end(x: Layout, job: Job) -> int:
     """Layers of the smaller one of the two end stages, or of an even split's last stage."""
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)
@@ -154,8 +158,8 @@ DEGREE_RULES: tuple[Rule, ...] = (
     Rule(
         "layers-per-stage",
         "pipeline_parallel_degree",
-        lambda x, j: x.num_stages > j.model.num_layers,
-        lambda x, j: f"{x.num_stages} stages share {j.model.num_layers} layers: some would be empty",
+        lambda x, j: x.num_stages > j.model.num_layers + _ENDS,
+        lambda x, j: f"{x.num_stages} stages share {j.model.num_layers} layers: some between the ends would be empty",
         lambda x, j: max(1, j.model.num_layers // x.virtual_stages_per_rank),
     ),
     Rule(
@@ -186,14 +190,27 @@ DEGREE_RULES: tuple[Rule, ...] = (
         lambda x, j: 0,
     ),
     Rule(
-        "smaller-ends-keep-a-layer",
+        "stages-between-hold-a-layer",
         "last_stage_less_layers",
         lambda x, j: (
-            (x.pipeline_parallel_degree > 1) & (x.num_stages <= j.model.num_layers) & (_smallest_stage(x, j) < 1)
+            (x.pipeline_parallel_degree > 1)
+            & (x.num_stages <= j.model.num_layers + _ENDS)
+            & (layers_per_stage(x, j.model.num_layers) < 1)
         ),
         lambda x, j: (
-            f"{j.model.num_layers} layers over {x.num_stages} stages leave an end stage that gives away "
-            f"{max(x.first_stage_less_layers, x.last_stage_less_layers)} without a layer"
+            f"{j.model.num_layers} layers over {x.num_stages} stages leave some without one; the first and the last "
+            "have the embedding and the loss, and may hold none where they give theirs away"
+        ),
+    ),
+    Rule(
+        "smaller-ends-have-what-they-give",
+        "last_stage_less_layers",
+        lambda x, j: (
+            (x.pipeline_parallel_degree > 1) & (layers_per_stage(x, j.model.num_layers) > 0) & (smallest_end(x, j) < 0)
+        ),
+        lambda x, j: (
+            f"{j.model.num_layers} layers over {x.num_stages} stages are too few for an end stage to give away "
+            f"{max(x.first_stage_less_layers, x.last_stage_less_layers)}"
         ),
     ),
     Rule(

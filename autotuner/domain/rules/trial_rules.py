@@ -16,6 +16,7 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.degree_rules import smallest_end
 from autotuner.domain.rules.rule import Rule, any_of, job_rule, maximum
 
 __all__ = ["TRIAL_RULES"]
@@ -128,6 +129,15 @@ TRIAL_RULES: tuple[Rule, ...] = (
             "gradients is the same run as sharding parameters"
         ),
         lambda x, j: ShardLevel.PARAMETERS.label,
+    ),
+    Rule(
+        "trial-stages-hold-a-layer",
+        "last_stage_less_layers",
+        lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
+        lambda x, j: (
+            f"an end stage that gives away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers has none "
+            "left, and the trial job has not been tried so"
+        ),
     ),
     Rule(
         "trial-fills-zero-bubble-rounds",

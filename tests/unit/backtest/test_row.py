@@ -107,6 +107,25 @@ def test_a_v_has_two_stages_per_rank_whether_the_table_counts_them_or_not() -> N
     assert [read_row(row(schedule="zbv", vpp=v)).layout.virtual_stages_per_rank for v in ("", "2")] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "ends"),
+    [
+        ("126", "8", "8", (1, 1)),  # Llama 3.1 405B: the embedding and the loss count as layers
+        ("126", "16", "8", (1, 1)),  # then the ends hold no layer
+        ("61", "8", "4", (1, 2)),  # DeepSeek-V3: as the last can give away no more than it has
+        ("61", "4", "4", (0, 3)),
+        ("94", "8", "4", (1, 1)),
+        ("22", "8", "", (1, 1)),
+        ("60", "8", "", (0, 0)),  # the odd ones lie on the earliest stages
+        ("64", "8", "4", (0, 0)),
+    ],
+)
+def test_ends_are_smaller_where_layers_do_not_divide(layers: str, pp: str, vpp: str, ends: tuple[int, int]) -> None:
+    cells = {"layers": layers, "pp": pp, "vpp": vpp, "num_gpus": str(2 * int(pp)), "micro_batch": "1"}
+    layout = read_row(row(**cells)).layout
+    assert (layout.first_stage_less_layers, layout.last_stage_less_layers) == ends
+
+
 # ---------------------------------------------------------------- clusters
 @pytest.mark.parametrize(
     ("num_gpus", "gpus_per_node", "nodes", "per_node"),

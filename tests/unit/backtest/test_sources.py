@@ -9,7 +9,8 @@ import pytest
 
 from autotuner.backtest import words
 from autotuner.backtest.sources import Source, software, source_of, sources
-from autotuner.catalog.load import load_link, load_stack, stacks
+from autotuner.catalog.load import load_accelerator, load_link, load_stack, models, stacks
+from autotuner.catalog.spellings import model_called
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.choice import ContextExchange, Fp8Recipe
 
@@ -77,3 +78,35 @@ def test_software_of_a_time_has_the_defaults_of_that_time() -> None:
     old, new = (source_of({"source": f"arXiv:{month}.00001", "framework": "Megatron-LM"}) for month in ("2104", "2406"))
     assert (old.sharding, old.attention) == ("zero0", "fused_softmax")
     assert (new.sharding, new.attention) == ("distributed optimizer", "transformer engine")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "precision", "recompute"),
+    [
+        ("GPT OSS 120B", "B200", "bf16", "selective (layernorm + moe_act)"),
+        ("GPT OSS 120B", "B300", "bf16", "none"),
+        ("DeepSeek-V3", "H100", "fp8-cs", "selective (mla_up_proj + mlp)"),
+        ("DeepSeek-V3", "GB200", "mxfp8", "selective (mla_up_proj)"),
+        ("LLAMA3_8B", "H100", "fp8-cs", "full (5 layers)"),
+        ("LLAMA3_8B", "H100", "bf16", "none"),
+    ],
+)
+def test_blank_recomputation_is_what_the_software_s_recipe_of_that_model_says(
+    model: str, gpu: str, precision: str, recompute: str
+) -> None:
+    source = source_of({"framework": "Megatron-Bridge"})
+    known, device = model_called(model), load_accelerator(gpu.lower())
+    assert known is not None
+    assert source.recompute_of(known.name, device.name, precision) == recompute
+
+
+def test_every_recipe_is_of_models_in_the_catalog_and_says_what_is_recomputed() -> None:
+    for name in software():
+        for recipe in source_of({"framework": name, "date": "2024-09" if name == "nemo-2024" else ""}).recipes:
+            assert {*recipe.models} <= {*models()}
+            words.recompute(recipe.recompute)
+
+
+def test_nvidia_s_releases_tell_the_time_of_a_table() -> None:
+    old, new = (source_of({"framework": "nemo", "release": release}) for release in ("24.03.01.framework", "25.04"))
+    assert (old.attention, new.attention) == ("flash", "transformer engine")

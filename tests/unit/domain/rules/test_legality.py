@@ -120,7 +120,8 @@ CASES = (
     ),
     Case("smaller-ends-need-pipeline", on_gpus(1), Layout(first_stage_less_layers=1)),
     Case("smaller-last-stage-needs-pipeline", on_gpus(1), Layout(last_stage_less_layers=1)),
-    Case("smaller-ends-keep-a-layer", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=4)),
+    Case("stages-between-hold-a-layer", on_gpus(6), Layout(pipeline_parallel_degree=6)),
+    Case("smaller-ends-have-what-they-give", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=5)),
     Case("virtual-stages-fit-schedule", on_gpus(2), Layout(pipeline_parallel_degree=2, pipeline_schedule=INTERLEAVED)),
     Case("schedule-needs-pipeline", on_gpus(1), Layout(pipeline_schedule=PipelineSchedule.GPIPE)),
     Case("whole-micro-batches", on_gpus(1), Layout(micro_batch_size=3)),
@@ -224,6 +225,7 @@ TRIAL_CASES = (
         on_gpus(4),
         Layout(data_parallel_shard_degree=2, pipeline_parallel_degree=2, shard_level=ShardLevel.GRADIENTS),
     ),
+    Case("trial-stages-hold-a-layer", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=4)),
     Case(
         "trial-fills-zero-bubble-rounds",
         on_gpus(2, batch=5),
@@ -336,7 +338,9 @@ def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> Non
 UNREPAIRED = {
     "world-size",  # which of five degrees to change is the caller's wish
     "sequence-per-context-rank",
-    "smaller-ends-keep-a-layer",  # of either end, or of fewer stages
+    "stages-between-hold-a-layer",  # of both ends, or of fewer stages
+    "smaller-ends-have-what-they-give",  # of either end, or of fewer stages
+    "trial-stages-hold-a-layer",
     "expert-ranks-are-borrowed",
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
