@@ -50,7 +50,7 @@ def a100(sheet: Sheet) -> bool:
         ("dgxc_benchmarking", nemo_dense_on_h100, 81, 0.10),
         ("torchtitan", a100, 8, 0.135),
         # 0.9 % of few runs of one model; left out of the fit it was 4.8 %
-        ("zero_bubble_pp_a100", anywhere, 22, 0.05),
+        ("zero_bubble_pp_a100", anywhere, 25, 0.05),
     ],
 )
 def test_the_median_run_of_a_table_is_predicted(
