@@ -7,7 +7,7 @@ it in ``bench/data/cpu_profile_4.json``. Without either it prints what the kept 
 was kept: laws can be changed and judged without measuring.
 
 What disturbs a run only adds to it, so a layout counts as its fastest run, of those in which others used little of the
-machine. The noise floor is the same figure from two halves of its runs.
+machine, or only what was left to them. The noise floor is the same figure from two halves of its runs.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cores", type=int, default=4, help="ranks, each on a core of its own")
     parser.add_argument("--seconds", type=float, default=0.0, help="when no further run starts")
     parser.add_argument("--profile", action="store_true", help="take the profile of these cores first")
+    parser.add_argument(
+        "--first",
+        action="store_true",
+        help="the scheduler lets these runs go first, so others only use what they leave",
+    )
     given = parser.parse_args(arguments)
     end_s = time.monotonic() + given.seconds
     job = _job(given.cores)
@@ -81,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         taken = profile_of(job.cluster, name="local", measured_at=time.time())
         profile.write_text(dumps(taken) + "\n")
     if given.seconds:
-        _measure(job, kept, end_s)
+        _measure(job, kept, end_s, goes_first=given.first)
     _print(job, kept, profile)
 
 
@@ -95,7 +100,7 @@ def _layouts(job: Job) -> LayoutColumns:
 
 
 # ---------------------------------------------------------------- measuring
-def _measure(job: Job, kept: Path, end_s: float) -> None:
+def _measure(job: Job, kept: Path, end_s: float, *, goes_first: bool) -> None:
     document = json.loads(kept.read_text()) if kept.exists() else {"runs": []}
     counts = {text: len(runs) for text, runs in undisturbed(document["runs"]).items()}
     layouts = list(_rows(_layouts(job)))
@@ -107,11 +112,13 @@ def _measure(job: Job, kept: Path, end_s: float) -> None:
         while time.monotonic() < end_s:
             layout = min(layouts, key=lambda one: counts.get(str(one), 0) + (one.recompute != Recompute.NONE))
             counts[str(layout)] = counts.get(str(layout), 0) + 1
-            document |= _run(launcher, job, layout, document["runs"])
+            document |= _run(launcher, job, layout, document["runs"], goes_first=goes_first)
             _keep(document, kept)
 
 
-def _run(launcher: LocalLauncher, job: Job, layout: Layout, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(
+    launcher: LocalLauncher, job: Job, layout: Layout, runs: list[dict[str, Any]], *, goes_first: bool
+) -> dict[str, Any]:
     """One more run among the others, and what it ran on."""
     spec = TrialSpec(
         trial_id="cpu-sweep",
@@ -128,7 +135,7 @@ def _run(launcher: LocalLauncher, job: Job, layout: Layout, runs: list[dict[str,
         return {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     run = {"layout": str(layout), "at": now, "step_s": round(outcome.step_time_s, 5)}
-    runs.append(run | {"foreign": round(outcome.foreign_cpu_share, 3)})
+    runs.append(run | {"foreign": round(outcome.foreign_cpu_share, 3), "first": goes_first})
     facts = {name: outcome.environment[name] for name in ("device", "torch", "python") if name in outcome.environment}
     return {"environment": facts, "runs": runs}
 
@@ -193,10 +200,10 @@ def noise_floor(runs: Runs) -> Judgement | None:
 
 
 def undisturbed(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Step times by layout, of runs in which others used little of the machine."""
+    """Step times by layout, of runs that went first, or in which others used little of the machine."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        if run["foreign"] <= _UNDISTURBED:
+        if run.get("first") or run["foreign"] <= _UNDISTURBED:
             found.setdefault(run["layout"], []).append(run["step_s"])
     return found
 

@@ -2,6 +2,8 @@
 
 The decoder is the trial job's own, wrapped by the trial job's own code, so that what Python, DTensor, FSDP and
 checkpoints cost is in it. Two depths tell a layer from the two ends of the model.
+
+Tensor suffixes: B sequences, S tokens of each.
 """
 
 from __future__ import annotations
@@ -41,21 +43,24 @@ _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
-    """Width of a decoder, the tokens that pass it, and how many passes are timed together.
+    """Width of a decoder, the micro-batch that passes it, how many passes are timed together, and how much more often.
 
     A core's threads wait for one another now and then, so that single passes of a few milliseconds differ.
     """
 
     hidden_size: int
-    tokens: int
+    num_sequences: int
+    seq_len: int
     passes: int
+    more: int
 
 
-_TINY = _Size(hidden_size=64, tokens=16, passes=4)
+_TINY = _Size(hidden_size=64, num_sequences=1, seq_len=16, passes=4, more=1)
 """What it multiplies takes less than calling it."""
 
-_SMALL = _Size(hidden_size=256, tokens=512, passes=1)
-"""What lies between its products is most of what is left when these and the host are taken away."""
+_SMALL = _Size(hidden_size=256, num_sequences=4, seq_len=128, passes=1, more=2)
+"""What lies between its products is what is left when these and the host are taken away; sequences are short, so that
+attention is little."""
 
 
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:
@@ -65,7 +70,7 @@ def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> It
     for kind, degree, layout in _layouts(num_ranks):
         for size in (_TINY, _SMALL) if kind == "plain" else (_TINY,):
             for depth in _DEPTHS:
-                batches = list(_batches_s(_spec(layout, size, depth), device, size, num_batches))
+                batches = list(_batches_s(_spec(layout, size, depth), device, size, size.more * num_batches))
                 # ranks that wait for each other do so in training too; what one computes alone, others only disturb
                 typical = min if degree == 1 else median
                 forward_s, backward_s = (typical(times) for times in zip(*batches, strict=True))
@@ -74,7 +79,8 @@ def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> It
                     num_ranks=degree,
                     num_layers=depth,
                     hidden_size=size.hidden_size,
-                    tokens=size.tokens,
+                    num_sequences=size.num_sequences,
+                    seq_len=size.seq_len,
                     forward_s=forward_s,
                     backward_s=backward_s,
                 )
@@ -114,8 +120,8 @@ def _spec(layout: Layout, size: _Size, num_layers: int) -> TrialSpec:
             ffn_size=3 * size.hidden_size,
             vocab_size=8 * size.hidden_size,
         ),
-        workload=Workload(seq_len=size.tokens, global_batch_size=layout.data_parallel_degree),
-        layout=layout,
+        workload=Workload(seq_len=size.seq_len, global_batch_size=size.num_sequences * layout.data_parallel_degree),
+        layout=replace(layout, micro_batch_size=size.num_sequences),
         device="cpu",
     )
 
@@ -125,12 +131,12 @@ def _batches_s(spec: TrialSpec, device: torch.device, size: _Size, num_batches: 
     grid = Grid(spec.layout, device)
     (decoder,) = parallel_stages(spec, grid, device)
     loss_of_logits = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
-    tokens = torch.zeros(1, spec.workload.seq_len, dtype=torch.long)
+    tokens_BS = torch.zeros(spec.layout.micro_batch_size, spec.workload.seq_len, dtype=torch.long)
     with kernel_context(spec.layout), loss_context(spec.layout), _unsynchronised(decoder):
-        _mean_s(decoder, loss_of_logits, tokens, 1)  # plans and allocates
+        _mean_s(decoder, loss_of_logits, tokens_BS, 1)  # plans and allocates
         for _ in range(num_batches):
             barrier(device)
-            yield _mean_s(decoder, loss_of_logits, tokens, size.passes)
+            yield _mean_s(decoder, loss_of_logits, tokens_BS, size.passes)
 
 
 def _mean_s(decoder: nn.Module, loss_of_logits: Loss, tokens_BS: Tensor, num_passes: int) -> tuple[float, float]:

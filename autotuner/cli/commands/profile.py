@@ -17,15 +17,19 @@ def profile(
     ] = "local",
     show: Annotated[bool, typer.Option("--show", help="Print the stored profiles and measure nothing.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: tries the way, not the device.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Measure only where no profile of that name describes these devices yet.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine's products, attention, memory and collectives; predictions for it use that."""
+    """Measure this machine's products, attention, memory, collectives and, on cores, Python; predictions use that."""
     from autotuner.bootstrap import build
     from autotuner.cli.console import console, print_json
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.views.profile import profile_view
+    from autotuner.domain.jobs.profile import describes
     from autotuner.domain.wire import to_dict
-    from autotuner.launch.detect import detect_cluster
+    from autotuner.launch.detect import detect_cluster, host_hash
     from autotuner.launch.torch_jobs import profile_of
     from autotuner.settings import Settings
 
@@ -33,10 +37,13 @@ def profile(
     migrate_if_embedded(settings)
     application = build(settings)
     try:
+        profiles = list(application.store.list_profiles())
         if not show:
-            taken = profile_of(detect_cluster(), name=name, measured_at=application.clock.now(), quick=quick)
-            application.store.save_profile(taken)
-        profiles = [taken] if not show else list(application.store.list_profiles())
+            cluster, host = detect_cluster(), host_hash()
+            kept = [one for one in profiles if keep and one.name == name and describes(one, cluster, host=host)]
+            profiles = kept or [profile_of(cluster, name=name, measured_at=application.clock.now(), quick=quick)]
+            if not kept:
+                application.store.save_profile(profiles[0])
     finally:
         application.close()
     if as_json:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.domain.jobs.core_times import SplitTimes
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_rate, format_seconds
@@ -23,7 +24,7 @@ def profile_view(profiles: list[DeviceProfile]) -> RenderableType:
     table = plain_table("name", "device", "ranks", "measured", "fp32", "bf16", "memory", "launch", "link", "latency")
     for one in profiles:
         table.add_row(*_constants(one))
-    return Group(table, _kernels(profiles[-1]), _messages(profiles[-1]))
+    return Group(table, _kernels(profiles[-1]), _core(profiles[-1]), _messages(profiles[-1]))
 
 
 def _constants(one: DeviceProfile) -> tuple[str, ...]:
@@ -50,6 +51,23 @@ def _kernels(one: DeviceProfile) -> Table:
         shares = f"{percent(core.forward_share)} forward, {percent(core.backward_share)} backward"
         table.add_row(f"attention {core.kernel}", str(core.precision), shares)
     return table
+
+
+def _core(one: DeviceProfile) -> Table:
+    """What a core spends beside the work itself, for every micro-batch; empty for a GPU."""
+    table = plain_table("beside the work itself", "forward", "backward")
+    if one.core is None:
+        return table
+    rows = [("layer", one.core.layer), ("both ends of the model", one.core.ends)]
+    rows += [(f"more, {_split(part)}", part.layer) for part in one.core.split]
+    for name, times in rows:
+        table.add_row(name, format_seconds(times.forward_s), format_seconds(times.backward_s))
+    return table
+
+
+def _split(part: SplitTimes) -> str:
+    with_sequence = " with sequence parallelism" if part.sequence_parallel else ""
+    return f"layer on {part.num_ranks} tensor ranks{with_sequence}"
 
 
 def _messages(one: DeviceProfile) -> Table:

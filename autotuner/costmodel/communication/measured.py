@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.process_groups import Group
 from autotuner.domain.jobs.cluster import CollectiveKind
 
-__all__ = ["measured_s"]
+__all__ = ["measured_s", "without_starts"]
+
+
+def without_starts(group: Group) -> Group:
+    """The group whose collectives take no more than their bytes do, since what they start is counted elsewhere."""
+    link = group.intra_node_link
+    return replace(group, intra_node_link=replace(link, measured=tuple(replace(m, start_s=0.0) for m in link.measured)))
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:

@@ -6,8 +6,9 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s
-from autotuner.costmodel.communication.process_groups import tensor_group
+from autotuner.costmodel.communication.process_groups import Group, tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
 from autotuner.costmodel.narrow import sent_share
 from autotuner.costmodel.routing import width_split
@@ -24,7 +25,7 @@ def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     nothing to sum; where they share hidden states no longer than that, they gather the answers. Shared experts are
     split like a dense block.
     """
-    summed_bytes, group = hidden_bytes(x, job), tensor_group(x, job.cluster)
+    summed_bytes, group = hidden_bytes(x, job), _group(x, job)
     whole_s, gather_s = all_reduce_s(summed_bytes, group), all_gather_s(summed_bytes, group)
     split_s = reduce_scatter_s(summed_bytes, group) + all_gather_s(summed_bytes * sent_share(x, job), group)
     attention_s = np.where(x.sequence_parallel, split_s, whole_s)
@@ -53,10 +54,16 @@ def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats) -> 
 
 def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
     """The tensor ranks' sum of looked-up states where the model begins, or of their gradients where it ends."""
-    return all_reduce_s(hidden_bytes(x, job), tensor_group(x, job.cluster))
+    return all_reduce_s(hidden_bytes(x, job), _group(x, job))
 
 
 def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
     """All-gather of the logits over the tensor ranks, where the layout or the stack wants them whole."""
     logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
-    return all_gather_s(logits_bytes, tensor_group(x, job.cluster)) * (x.tensor_parallel_degree > 1)
+    return all_gather_s(logits_bytes, _group(x, job)) * (x.tensor_parallel_degree > 1)
+
+
+def _group(x: LayoutColumns, job: Job) -> Group:
+    """Tensor ranks; on cores the start of their collectives is part of what splitting a layer adds (``SplitTimes``)."""
+    group = tensor_group(x, job.cluster)
+    return without_starts(group) if job.cluster.accelerator.core else group

@@ -49,7 +49,7 @@ def fit_core(
 
     Args:
         measured: The points.
-        collectives: Their lines, which what is split or sharded waited for as well.
+        collectives: Their lines; what is split or sharded waited for some.
         fp32_flop_per_s: What products of that precision reach.
     """
     if not measured.passes:
@@ -119,19 +119,17 @@ def _splits(passes: _Passes, collectives: Sequence[MeasuredCollective]) -> Itera
 
 
 def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequence[MeasuredCollective]) -> SplitTimes:
-    """A pass has two all-reduces, or two gathers and two scatters with sequence parallelism; they are counted apart."""
-    point = passes.one(kind, num_ranks)
+    """A forward pass has two all-reduces, or two gathers and two scatters with sequence parallelism."""
+    point, layer = passes.one(kind, num_ranks), _further(passes.layer(kind, num_ranks), passes.layer("plain"))
     hidden_bytes = _ELEMENT_BYTES * point.tokens * point.hidden_size
     kinds = ("all_gather", "reduce_scatter") if kind == "sequence" else ("all_reduce",)
     waited_s = 2 * sum(_seconds(collectives, one, num_ranks, hidden_bytes) for one in kinds)
-    layer = _further(passes.layer(kind, num_ranks), passes.layer("plain"))
     return SplitTimes(
         num_ranks=num_ranks,
         sequence_parallel=kind == "sequence",
-        layer=PassTimes(
-            forward_s=max(0.0, layer.forward_s - waited_s), backward_s=max(0.0, layer.backward_s - waited_s)
-        ),
+        layer=layer,
         ends=_further(passes.ends(kind, num_ranks), passes.ends("plain")),
+        dispatch_s=max(0.0, layer.forward_s - waited_s),
     )
 
 
@@ -164,10 +162,10 @@ def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp
 
 
 def _attention_s(measured: Measurements, point: PassPoint) -> float:
-    """Both passes of causal flash attention over the sequence, by the median rate of what was measured."""
+    """Both passes of causal flash attention over the sequences, by the median rate of what was measured."""
     rates = [
         core.product_flop / (core.forward_s + core.backward_s)
         for core in measured.attention
         if (core.kernel, core.precision) == (AttentionKernel.FLASH, Precision.FP32)
     ]
-    return 2.0 * point.tokens**2 * point.hidden_size / median(rates) if rates else 0.0
+    return 2.0 * point.tokens * point.seq_len * point.hidden_size / median(rates) if rates else 0.0

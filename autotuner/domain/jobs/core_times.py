@@ -25,14 +25,16 @@ class SplitTimes:
 
     Attributes:
         num_ranks: Tensor ranks.
-        layer: Of one layer, without its collectives.
-        ends: Of embedding, last norm, output and loss together.
+        layer: Of one layer, with the start of its collectives and the wait for the other ranks, without their bytes.
+        ends: Of embedding, last norm, output and loss together, in the same way.
+        dispatch_s: What of the layer's forward pass is no waiting.
     """
 
     num_ranks: int
     sequence_parallel: bool
     layer: PassTimes
     ends: PassTimes
+    dispatch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

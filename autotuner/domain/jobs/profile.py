@@ -28,6 +28,7 @@ __all__ = [
     "PassPoint",
     "ProfileRequest",
     "TrafficPoint",
+    "describes",
     "profiled",
 ]
 
@@ -136,20 +137,27 @@ class CollectivePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPoint:
-    """One sequence forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
+    """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
 
     Attributes:
         num_ranks: Ranks that a layer is split over; 1 where it is not.
-        tokens: Tokens of the sequence.
+        num_sequences: Sequences of the micro-batch.
+        seq_len: Tokens of each.
     """
 
     kind: PassKind
     num_ranks: int
     num_layers: int
     hidden_size: int
-    tokens: int
+    num_sequences: int
+    seq_len: int
     forward_s: float
     backward_s: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch."""
+        return self.num_sequences * self.seq_len
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +208,12 @@ class DeviceProfile:
     link_latency_s: float | None = None
     core: CoreTimes | None = None
     collectives: tuple[MeasuredCollective, ...] = ()
+
+
+def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
+    """Whether a profile is of these very devices, all of them, and has all that one of its kind has today."""
+    is_whole = profile.core is not None or cluster.accelerator.kind != "cpu"
+    return profile.host == host and profile.num_ranks == cluster.world_size and is_whole
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:

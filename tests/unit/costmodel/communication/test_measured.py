@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
+from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.domain.jobs.cluster import MeasuredCollective
 from tests.builders import cpu_cluster
@@ -41,6 +42,13 @@ def test_a_larger_group_takes_more_steps_of_the_largest_that_was_timed() -> None
 
 def test_one_rank_waits_for_nobody() -> None:
     assert timed_s(1, 1e6, (2, 1e-3, 1e-9)) == 0.0
+
+
+def test_without_starts_a_collective_takes_what_its_bytes_take() -> None:
+    cluster = cpu_cluster()
+    link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
+    group = group_of(np.array([2]), np.array([1]), replace(cluster, intra_node_link=link))
+    assert float(all_reduce_s(np.array([1e6]), without_starts(group))[0]) == pytest.approx(1e-3)
 
 
 def test_a_kind_that_was_not_timed_follows_the_law_of_its_link() -> None:

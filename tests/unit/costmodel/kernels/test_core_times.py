@@ -70,6 +70,15 @@ def test_selective_recomputation_calls_every_operation_again_and_full_counts_it_
     assert recomputed(Recompute.FULL) == (0.125, 0.0625)
 
 
+def test_selective_recomputation_repeats_the_dispatch_of_tensor_ranks_and_not_their_waiting() -> None:
+    split = SplitTimes(
+        num_ranks=2, sequence_parallel=False, layer=both(10.0, 20.0), ends=both(0.0, 0.0), dispatch_s=7.0
+    )
+    layout = Layout(tensor_parallel_degree=2, recompute=Recompute.SELECTIVE)
+    _, backward_s = recompute_host_s(columns(layout), replace(CORE, split=(split,)))
+    assert backward_s[0] == 0.25 + 1.0 + 7.0
+
+
 def test_a_core_that_was_measured_takes_its_seconds_for_every_layer_and_micro_batch() -> None:
     job = tiny_job()
     core = replace(job.cluster.accelerator, core=CORE)

@@ -110,3 +110,25 @@ def test_gradients_summed_in_fp32_travel_twice_as_wide(shard_level: ShardLevel) 
     assert exposed_s(wide) > exposed_s(layout)
     sizes = predict(LayoutColumns.from_layouts([layout, wide]), small_job()).memory
     assert sizes.gradients_bytes[1] == 2 * sizes.gradients_bytes[0]
+
+
+def test_a_pipeline_reduces_sharded_gradients_once_and_gathers_again_only_where_it_reshards() -> None:
+    def seconds(*, pipeline: int, reshard: bool, global_batch_size: int) -> float:
+        job = small_job(overlaps_data_parallel=0.0)
+        job = replace(job, workload=replace(job.workload, global_batch_size=global_batch_size))
+        sharded = Layout(
+            data_parallel_shard_degree=8 // pipeline,
+            pipeline_parallel_degree=pipeline,
+            shard_level=ShardLevel.PARAMETERS,
+            reshard_after_forward=reshard,
+        )
+        return exposed_s(sharded, job)
+
+    def growth(*, pipeline: int, reshard: bool) -> float:
+        """With twice the micro-batches."""
+        once, twice = (seconds(pipeline=pipeline, reshard=reshard, global_batch_size=size) for size in (32, 64))
+        return twice / once
+
+    assert growth(pipeline=1, reshard=False) == pytest.approx(2.0)
+    assert growth(pipeline=2, reshard=False) == pytest.approx(1.0)
+    assert 1.5 < growth(pipeline=2, reshard=True) < 2.0  # all but one reduction

@@ -26,7 +26,8 @@ def decoder(kind: PassKind, layer: PassTimes, ends: PassTimes = ENDS, *, num_ran
             num_ranks=num_ranks,
             num_layers=depth,
             hidden_size=1,
-            tokens=1,
+            num_sequences=1,
+            seq_len=1,
             forward_s=ends.forward_s + depth * layer.forward_s,
             backward_s=ends.backward_s + depth * layer.backward_s,
         )
@@ -52,18 +53,20 @@ def test_two_depths_tell_a_layer_from_the_ends_of_the_model() -> None:
     assert (core.ends.forward_s, core.ends.backward_s) == pytest.approx((0.5e-3, 0.25e-3))
 
 
-def test_what_tensor_ranks_add_leaves_out_the_two_collectives_of_a_pass() -> None:
-    split = PassTimes(forward_s=1e-3 + 2 * START_S + 5e-3, backward_s=2e-3 + 2 * START_S + 7e-3)
+def test_what_tensor_ranks_add_is_dispatch_and_the_start_of_two_collectives_a_pass() -> None:
+    split = PassTimes(forward_s=1e-3 + 2 * START_S + 5e-3, backward_s=2e-3 + 9e-3)
     (found,) = fitted(*decoder("tensor", split, num_ranks=2)).split
     assert (found.num_ranks, found.sequence_parallel) == (2, False)
-    assert (found.layer.forward_s, found.layer.backward_s) == pytest.approx((5e-3, 7e-3))
+    assert (found.layer.forward_s, found.layer.backward_s) == pytest.approx((5e-3 + 2 * START_S, 9e-3))
+    assert found.dispatch_s == pytest.approx(5e-3)
     assert found.ends.forward_s == pytest.approx(0.0, abs=1e-12)  # rounding
 
 
-def test_sequence_parallelism_waits_for_four_collectives_a_pass() -> None:
-    split = PassTimes(forward_s=1e-3 + 4 * START_S + 5e-3, backward_s=2e-3 + 4 * START_S)
+def test_sequence_parallelism_starts_four_collectives_a_pass() -> None:
+    split = PassTimes(forward_s=1e-3 + 4 * START_S + 5e-3, backward_s=2e-3)
     (found,) = fitted(*decoder("sequence", split, num_ranks=2)).split
-    assert (found.layer.forward_s, found.layer.backward_s) == pytest.approx((5e-3, 0.0), abs=1e-12)  # rounding
+    assert found.sequence_parallel
+    assert found.dispatch_s == pytest.approx(5e-3)
 
 
 def test_sharding_gathers_forward_and_reduces_backward() -> None:
@@ -88,7 +91,8 @@ def test_a_wider_layer_tells_how_fast_memory_moves_between_products() -> None:
             num_ranks=1,
             num_layers=depth,
             hidden_size=width,
-            tokens=tokens,
+            num_sequences=1,
+            seq_len=tokens,
             forward_s=depth * (LAYER.forward_s + products_s / 3 + between_s / 3),
             backward_s=depth * (LAYER.backward_s + 2 * (products_s + between_s) / 3),
         )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from autotuner.domain.jobs.profile import DeviceProfile, profiled
+from dataclasses import replace
+
+from autotuner.domain.jobs.profile import DeviceProfile, describes, profiled
 from autotuner.domain.wire import dumps, loads
 from tests.builders import cpu_cluster, h100_cluster, profile
 
@@ -29,3 +31,16 @@ def test_the_links_between_nodes_are_not_what_was_measured() -> None:
 
 def test_a_profile_reads_back_from_json() -> None:
     assert loads(DeviceProfile, dumps(profile())) == profile()
+
+
+def test_a_profile_describes_the_devices_of_its_own_host_when_it_measured_all_of_them() -> None:
+    taken, here = profile(), "0123456789ab"
+    assert taken.num_ranks == 2
+    gpus = replace(h100_cluster(1), accelerators_per_node=2)
+    assert describes(taken, gpus, host=here)
+    assert not describes(taken, gpus, host="another host")
+    assert not describes(taken, h100_cluster(1), host=here)
+
+
+def test_a_profile_of_cores_without_their_own_times_is_out_of_date() -> None:
+    assert not describes(profile(), cpu_cluster(2), host="0123456789ab")
