@@ -11,6 +11,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from autotuner.catalog.cores import core_collectives, core_times
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
@@ -35,6 +36,7 @@ __all__ = [
     "stacks",
 ]
 
+_BETWEEN_CORES = "loopback"
 _ABOUT_A_MODEL = ("source", "date", "aliases")
 _KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
 
@@ -109,6 +111,7 @@ def load_accelerator(name: str) -> Accelerator:
         attention_kernels=tuple(AttentionKernel.from_label(k) for k in facts["attention_kernels"].value),
         fp4_flop_per_s=float(facts["fp4_flop_per_s"].value),
         fp8_recipes=tuple(Fp8Recipe.from_label(recipe) for recipe in facts["fp8_recipes"].value),
+        core=core_times() if facts["kind"].value == "cpu" else None,
     )
 
 
@@ -161,7 +164,8 @@ def load_link(name: str) -> Link:
     tables = _fact_tables("links.toml")
     if name not in tables:
         raise _not_found("link", name, tables)
-    return Link(name=name, **{field: fact.value for field, fact in tables[name].items()})
+    measured = core_collectives() if name == _BETWEEN_CORES else ()
+    return Link(name=name, measured=measured, **{field: fact.value for field, fact in tables[name].items()})
 
 
 def node_size(accelerator: Accelerator) -> int | None:

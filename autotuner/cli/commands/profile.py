@@ -48,5 +48,5 @@ def profile(
         application.close()
     if as_json:
         return print_json({"items": to_dict(profiles)})
-    console().print(profile_view(profiles))
+    console().print(profile_view(profiles, details=not keep))
     return None

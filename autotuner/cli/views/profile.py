@@ -17,13 +17,15 @@ from autotuner.units import format_bytes, format_rate, format_seconds
 __all__ = ["profile_view"]
 
 
-def profile_view(profiles: list[DeviceProfile]) -> RenderableType:
-    """The constants of each, and below them the points of the last."""
+def profile_view(profiles: list[DeviceProfile], *, details: bool = True) -> RenderableType:
+    """The constants of each, and below them, where details are wanted, what the last one found part by part."""
     if not profiles:
         return Text("no profile is stored; `autotuner profile` takes one of this machine")
     table = plain_table("name", "device", "ranks", "measured", "fp32", "bf16", "memory", "launch", "link", "latency")
     for one in profiles:
         table.add_row(*_constants(one))
+    if not details:
+        return table
     return Group(table, _kernels(profiles[-1]), _core(profiles[-1]), _messages(profiles[-1]))
 
 
