@@ -19,6 +19,7 @@ __all__ = [
     "lays_out_twice",
     "matrix_share",
     "narrow_bytes",
+    "parameter_bytes",
     "saved_share",
     "sent_share",
     "weight_bytes",
@@ -103,3 +104,10 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
     alone = gathers_parameters(x, job) & cached
     whole: Floats = np.where(alone, 0.0, x.element_bytes) + cached * copies
     return whole
+
+
+def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of an average weight of the model on a rank that holds it whole."""
+    share = matrix_share(job)
+    mean: Floats = share * weight_bytes(x, job) + (1 - share) * x.element_bytes
+    return mean

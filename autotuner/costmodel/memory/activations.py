@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.memory.rounded import with_rounded_inputs
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.routing import load_factor, own_tokens, width_split
@@ -53,7 +54,8 @@ class LayerBytes:
         A layer that recomputes in full keeps its input and rebuilds the rest; a selective one drops and keeps what the
         stack's policies say (``RecomputePolicy``), and rebuilds what it dropped.
         """
-        parts, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
+        plain, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
+        parts = with_rounded_inputs(plain, x, job, sparse=sparse)
         selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
         saved = layer_input + reduce(np.add, parts.values())
         kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved, 0.0)

@@ -19,6 +19,7 @@ from autotuner.costmodel.memory.activations import LayerBytes, kept_bytes, logit
 from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
@@ -126,7 +127,9 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharding.keeps_buckets * gradients_bytes
     beyond_backward = np.maximum(0.0, _stepping_bytes(x, job, owned) - gone)
     return MemoryColumns(
-        parameters_bytes=x.element_bytes * np.where(sharding.shards_parameters, owned, elements),
+        parameters_bytes=np.where(
+            sharding.shards_parameters, x.element_bytes * owned, parameter_bytes(x, job) * elements
+        ),
         gradients_bytes=gradients_bytes,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
         activations_bytes=activations,
