@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,15 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Figures of every sheet and of all together."""
+    """Figures of every sheet and of all together.
+
+    Attributes:
+        left_out_examples: A row that was left out, in words: by reason.
+    """
 
     all: Score
     sheets: tuple[Score, ...]
+    left_out_examples: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures for JSON: fractions, and null for a figure that has no meaning."""
@@ -90,7 +95,7 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Report
         judge(sheet, num_seeds=num_seeds, num_given=num_given, others=_others(sheet, table)) for sheet in table.sheets
     ]
     sheets = tuple(_sheet_score(judgement) for judgement in judgements)
-    return Report(all=_total(judgements, sheets, table.left_out), sheets=sheets)
+    return Report(all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples))
 
 
 def _others(sheet: Sheet, table: Table) -> list[Sheet]:

@@ -53,10 +53,12 @@ class Table:
 
     Attributes:
         left_out: Rows of no sheet, because none of that sheet's can be judged: reason to count.
+        examples: The first row that was left out, of any sheet, in words: by reason.
     """
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]
+    examples: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_table(path: Path) -> Table:
@@ -67,15 +69,23 @@ def read_table(path: Path) -> Table:
     """
     runs: dict[_Key, list[Run]] = {}
     left_out: dict[_Key, Counter[str]] = {}
-    for row in _rows(path):
+    examples: dict[str, str] = {}
+    for number, row in enumerate(_rows(path), 1):
         key = tuple((row.get(column) or "").strip() for column in _KEY_COLUMNS)
         found, reasons = runs.setdefault(key, []), left_out.setdefault(key, Counter())
         try:
             found.append(read_row(row))
-        except UnusableRow as reason:
-            reasons[reason.reason] += 1
+        except UnusableRow as why:
+            reasons[why.reason] += 1
+            examples.setdefault(why.reason, _example(number, row, why))
     lost: Counter[str] = sum((left_out[key] for key, found in runs.items() if not found), Counter())
-    return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost))
+    return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost), examples=examples)
+
+
+def _example(number: int, row: Mapping[str, str], why: UnusableRow) -> str:
+    """Which row it is, counted from the first below the header, and what is particular to it."""
+    run = f"row {number}: {row['model']}, {row['num_gpus']} x {row['gpu']}"
+    return f"{run}: {why.detail}" if why.detail else run
 
 
 _Key = tuple[str, ...]

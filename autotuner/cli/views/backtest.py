@@ -77,7 +77,12 @@ def backtest_view(report: Report) -> RenderableType:
     if len(report.sheets) > 1:
         table.add_row("worst sheet", *_worst(report.sheets))
     legend = [Text(f"[{number}] {source.removesuffix(': ')}") for number, source in enumerate(sources, 1) if source]
-    lines = [*legend, *hidden, *_left_out(report.all.rows_left_out), Text(_NOTES, style="dim")]
+    lines = [
+        *legend,
+        *hidden,
+        *_left_out(report.all.rows_left_out, report.left_out_examples),
+        Text(_NOTES, style="dim"),
+    ]
     return Constrain(Group(table, *lines), _WIDTH)
 
 
@@ -120,15 +125,25 @@ def _trials(count: TrialCount) -> str:
     return "-" if count.median is None or count.p90 is None else f"{_count(count.median)}/{_count(count.p90)}"
 
 
+def _shortened(example: str) -> str:
+    """As much of it as goes on a line behind its indentation."""
+    most = _WIDTH - 9
+    return example if len(example) <= most else f"{example[: most - 3]}..."
+
+
 def _count(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value.is_integer() else f"{value:.1f}"
 
 
-def _left_out(reasons: Mapping[str, int]) -> list[Text]:
+def _left_out(reasons: Mapping[str, int], examples: Mapping[str, str]) -> list[Text]:
     if not reasons:
         return [Text("no row was left out")]
     most = sorted(reasons.items(), key=lambda item: -item[1])
-    lines = [f"{sum(reasons.values())} rows were left out:", *(f"  {n:5d}  {why}" for why, n in most[:_NUM_REASONS])]
+    lines = [f"{sum(reasons.values())} rows were left out:"]
+    for why, count in most[:_NUM_REASONS]:
+        lines.append(f"  {count:5d}  {why}")
+        if example := examples.get(why):
+            lines.append(f"         {_shortened(example)}")
     if others := most[_NUM_REASONS:]:
         lines.append(f"  {sum(n for _, n in others):5d}  for {len(others)} other reasons, see --json")
     return [Text(line) for line in lines]

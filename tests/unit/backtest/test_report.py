@@ -37,7 +37,7 @@ def table(*sheets: Sheet, **left_out: int) -> Table:
 
 def test_the_json_has_the_public_keys_for_all_and_for_every_sheet() -> None:
     document = json.loads(json.dumps(backtest(table(sheet()), num_seeds=2).to_dict()))
-    assert list(document) == ["all", "sheets"]
+    assert list(document) == ["all", "sheets", "left_out_examples"]
     for score in (document["all"], *document["sheets"]):
         assert list(score)[: len(PUBLIC_KEYS)] == PUBLIC_KEYS
         assert list(score["trials_to_2pct"]) == ["ours", "tpe", "random"]

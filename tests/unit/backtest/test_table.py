@@ -90,6 +90,15 @@ def test_rows_left_out_are_counted_by_reason_in_their_sheet(path: Path) -> None:
     }
 
 
+def test_each_reason_comes_with_the_first_row_that_it_left_out(path: Path) -> None:
+    table = read(path, [row(), row(tp="3"), row(gpu="TPU"), row(tp="5"), row(act_ckpt="some")])
+    assert table.examples == {
+        "the degrees do not multiply to the accelerators": "row 2: small, 8 x A100-80GB",
+        "no accelerator 'TPU' in the catalog": "row 3: small, 8 x TPU",
+        "the recomputation has no name that is known": "row 5: small, 8 x A100-80GB: some",
+    }
+
+
 def test_rows_of_no_sheet_are_counted_in_the_table(path: Path) -> None:
     table = read(path, [row(), row(gpu="TPU"), row(gpu="NPU")])
     assert [sheet.left_out for sheet in table.sheets] == [{}]
