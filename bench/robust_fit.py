@@ -1,0 +1,184 @@
+"""Least squares over constants of different owners, which outliers bend little.
+
+Each sheet of measured runs knows a few owners: a device, a stack, the network of its cluster, and the cluster itself,
+whose efficiency no law explains. A constant moves the sheets of its owner alone, so one fit can hold all tables.
+Errors are those of log(predicted / measured), with a loss that grows like a logarithm, so that faults of a network bend
+nothing; constants are positive, and their logarithms have normal priors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from autotuner.backtest.table import Sheet
+from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.predict import predict
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
+
+__all__ = ["Constant", "Values", "fit", "log_errors", "with_values"]
+
+TOLERANCE = 0.05
+"""Relative error beyond which a row weighs less: about what the best-described tables scatter."""
+
+Owner = Literal["device", "stack", "network", "cluster"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A positive number to fit, from where and how freely.
+
+    Attributes:
+        owner: Whose it is. ``cluster`` has one constant, the factor on all of its step times.
+        name: The owner's name: an accelerator, a stack, or how the sheets' sources begin; a cluster's has its
+            accelerator behind a bar.
+        field: The field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``.
+        deviation: Standard deviation of the prior of its logarithm around ``start``.
+    """
+
+    owner: Owner
+    name: str
+    field: str
+    start: float
+    deviation: float = 1.0
+    most: float = np.inf
+
+    def concerns(self, sheet: Sheet) -> bool:
+        """Whether the sheet's predictions depend on it."""
+        device, source = sheet.job.cluster.accelerator.name, sheet.source
+        match self.owner:
+            case "device":
+                return self.name == device
+            case "stack":
+                return self.name == sheet.job.stack.name
+            case "network":
+                return source.startswith(self.name)
+            case "cluster":
+                begins, _, of_device = self.name.partition("|")
+                return source.startswith(begins) and of_device in ("", device)
+
+
+Values = Mapping[Constant, float]
+
+
+def with_values(sheet: Sheet, values: Values) -> Sheet:
+    """The sheet, its job with the constants replaced that concern it; the factor of its cluster is left to the caller."""
+    concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
+    return replace(sheet, job=_with(sheet.job, concerned))
+
+
+def log_errors(sheet: Sheet, values: Values) -> Floats:
+    """log(predicted / measured) of the measured rows."""
+    measured = ~sheet.out_of_memory
+    concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
+    predicted_s = predict(sheet.layouts.take(measured), _with(sheet.job, concerned)).step_time.total_s
+    factor = np.prod([value for constant, value in concerned.items() if constant.owner == "cluster"])
+    errors: Floats = np.log(predicted_s * factor / sheet.step_time_s[measured])
+    return errors
+
+
+def _with(job: Job, values: Values) -> Job:
+    named: dict[Owner, dict[str, float]] = {"device": {}, "stack": {}, "network": {}, "cluster": {}}
+    for constant, value in values.items():
+        named[constant.owner][constant.field] = min(float(value), constant.most)
+    accelerator, stack = replace(job.cluster.accelerator, **named["device"]), replace(job.stack, **_typed(named["stack"]))
+    return replace(job, cluster=_network(replace(job.cluster, accelerator=accelerator), named["network"]), stack=stack)
+
+
+def _typed(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: int(value) if name.endswith("_bytes") and value > 1e6 else value for name, value in values.items()}
+
+
+def _network(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
+    link = cluster.inter_node_link
+    of_link = {name: value for name, value in values.items() if name in {f.name for f in fields(link)}}
+    return replace(
+        cluster,
+        inter_node_link=replace(link, **of_link),
+        oversubscription=max(1.0, values.get("oversubscription", cluster.oversubscription)),
+    )
+
+
+# ---------------------------------------------------------------- Gauss-Newton, reweighted by a Cauchy loss
+def fit(
+    sheets: Sequence[Sheet], constants: Sequence[Constant], start: Values | None = None, rounds: int = 15
+) -> dict[Constant, float]:
+    """The constants that predict the sheets best."""
+    if not constants:
+        return {}
+    problem = _Problem(sheets, constants)
+    prior = np.log([constant.start for constant in constants])
+    point = prior.copy() if start is None else np.log([start.get(constant, constant.start) for constant in constants])
+    precision = 1 / np.array([constant.deviation for constant in constants]) ** 2
+    error, damping = problem.errors(point), 1e-3
+    best = problem.loss(error) + float((precision * (point - prior) ** 2).sum())
+    for _ in range(rounds):
+        slope = problem.slope(point, error)
+        weight = problem.weight / (1 + (error / TOLERANCE) ** 2) / TOLERANCE**2
+        curvature = slope.T @ (weight[:, None] * slope) + np.diag(precision)
+        gradient = slope.T @ (weight * error) + precision * (point - prior)
+        before = best
+        for _ in range(6):
+            step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient).clip(-1, 1)
+            tried = problem.errors(point + step)
+            loss = problem.loss(tried) + float((precision * (point + step - prior) ** 2).sum())
+            if loss < best:
+                point, error, best, damping = point + step, tried, loss, max(damping / 10, 1e-6)
+                break
+            damping *= 10
+        if before - best < 1e-3 * before:
+            break
+    return dict(zip(constants, np.exp(point).tolist(), strict=True))
+
+
+class _Problem:
+    """The errors of all sheets, and how each constant moves those of its owner's."""
+
+    def __init__(self, sheets: Sequence[Sheet], constants: Sequence[Constant]) -> None:
+        self._sheets, self._constants = sheets, constants
+        self._concerns = np.array([[constant.concerns(sheet) for constant in constants] for sheet in sheets])
+        ends = np.cumsum([int((~sheet.out_of_memory).sum()) for sheet in sheets]).tolist()
+        self._rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        self.weight = self._weights(ends[-1])
+
+    def _weights(self, num_rows: int) -> Floats:
+        """A source and model counts like the root of its rows: many rows of one job are not as many independent ones."""
+        kinds = [(sheet.source, sheet.job.model.name) for sheet in self._sheets]
+        counts: Counter[tuple[str, str]] = Counter()
+        for kind, rows in zip(kinds, self._rows, strict=True):
+            counts[kind] += rows.stop - rows.start
+        weight = np.empty(num_rows)
+        for kind, rows in zip(kinds, self._rows, strict=True):
+            weight[rows] = max(counts[kind], 1) ** -0.5
+        return weight
+
+    def errors(self, at: Floats, only: int | None = None, known: Floats | None = None) -> Floats:
+        """Of every measured row; if only one constant moved, the others' sheets are as ``known``."""
+        error = np.empty(len(self.weight)) if known is None else known.copy()
+        for number, (sheet, rows) in enumerate(zip(self._sheets, self._rows, strict=True)):
+            if only is None or self._concerns[number, only]:
+                moves = np.flatnonzero(self._concerns[number])
+                error[rows] = log_errors(sheet, {self._constants[i]: float(np.exp(at[i])) for i in moves})
+        return error
+
+    def slope(self, at: Floats, error: Floats) -> Floats:
+        columns = []
+        for number, constant in enumerate(self._constants):
+            if constant.owner == "cluster":
+                moved = np.zeros(len(error))
+                for sheet, rows in zip(range(len(self._sheets)), self._rows, strict=True):
+                    moved[rows] = self._concerns[sheet, number]
+                columns.append(moved)
+                continue
+            ahead = at.copy()
+            ahead[number] += 0.02
+            columns.append((self.errors(ahead, number, error) - error) / 0.02)
+        return np.stack(columns, axis=1)
+
+    def loss(self, error: Floats) -> float:
+        return float((self.weight * np.log1p((error / TOLERANCE) ** 2)).sum())
