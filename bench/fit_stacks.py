@@ -21,7 +21,7 @@ from autotuner.backtest.sources import source_of
 from autotuner.backtest.table import Sheet, read_table
 from bench.robust_fit import Constant, Values, fit, log_errors
 
-__all__ = ["FITS", "Fit", "constants_of", "fitted", "sheets_of", "source_name"]
+__all__ = ["FITS", "Fit", "cluster_of", "constants_of", "fitted", "sheets_of", "source_name"]
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
@@ -122,9 +122,7 @@ def constants_of(one: Fit, sheets: Sequence[Sheet]) -> tuple[Constant, ...]:
 def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
     for device in sorted({sheet.job.cluster.accelerator.name for sheet in sheets}):
         start, deviation = CLOCKS.get(device, 0.85), 0.05 if one.fits_clusters else 0.005
-        yield Constant(
-            owner="device", name=device, field="sustained_share", start=start, deviation=deviation, most=1.0
-        )
+        yield Constant(owner="device", name=device, field="sustained_share", start=start, deviation=deviation, most=1.0)
     for stack in sorted({sheet.job.stack.name for sheet in sheets}):
         for field in (*_OF_EVERY_STACK, *one.stack_fields):
             yield _constant("stack", stack, field, STACK_PRIORS[field])
@@ -133,14 +131,17 @@ def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
         for field in one.network_fields:
             yield _constant("network", source, field, NETWORK_PRIORS[field])
     if one.fits_clusters:
-        for name in sorted({f"{source_name(sheet)}|{sheet.job.cluster.accelerator.name}" for sheet in sheets}):
+        for name in sorted({cluster_of(sheet) for sheet in sheets}):
             yield Constant(owner="cluster", name=name, field="factor", start=1.0, deviation=CLUSTER_DEVIATION)
 
 
 def _constant(owner: str, name: str, field: str, prior: Prior) -> Constant:
-    return Constant(
-        owner=owner, name=name, field=field, start=prior.start, deviation=prior.deviation, most=prior.most
-    )
+    return Constant(owner=owner, name=name, field=field, start=prior.start, deviation=prior.deviation, most=prior.most)
+
+
+def cluster_of(sheet: Sheet) -> str:
+    """The sheet's source and device: whose accelerators these are."""
+    return f"{source_name(sheet)}|{sheet.job.cluster.accelerator.name}"
 
 
 def source_name(sheet: Sheet) -> str:

@@ -1,8 +1,9 @@
 """How far predictions of published runs are off, by kind of hardware, number format, software and model.
 
-``python -m bench.groups`` fits each table's constants without a model, and without a source, predicts what was left out,
-and prints for every group the median error, the share of measured runs refused for memory, and how many lie in their
-80 % interval. ``--catalog`` uses the constants of the catalog, which saw the tables.
+``python -m bench.groups`` fits each table's constants without a model, and without a source, predicts what was left
+out, and prints for every group the median error, the share of measured runs refused for memory, and how many lie in
+their 80 % interval. ``--fitted`` leaves nothing out, ``--catalog`` uses the constants of the catalog, ``--rows`` prints
+every run; a name of ``FITS`` keeps to its tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.predict import predict
 from autotuner.domain.layouts.choice import Precision
 from bench.fit_stacks import FITS, sheets_of
-from bench.held_out import HeldOut, held_out
+from bench.held_out import held_out, in_sample
 
 __all__ = ["GROUPS", "Figures", "Group", "figures", "rows_of"]
 
@@ -88,21 +89,21 @@ GROUPS = (
 )
 
 
-def rows_of(sheets: Sequence[HeldOut]) -> Iterator[Row]:
+def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
     """Every run that ended, predicted."""
-    for one in sheets:
-        ran = ~one.sheet.out_of_memory
-        layouts = one.sheet.layouts.take(ran)
-        predicted = predict(layouts, one.sheet.job)
-        for number, measured_s in enumerate(one.sheet.step_time_s[ran]):
+    for sheet in sheets:
+        ran = ~sheet.out_of_memory
+        layouts = sheet.layouts.take(ran)
+        predicted = predict(layouts, sheet.job)
+        for number, measured_s in enumerate(sheet.step_time_s[ran]):
             layout = layouts.row(number)
             yield Row(
-                table=one.table,
-                sheet=one.sheet,
+                table=table,
+                sheet=sheet,
                 layout=str(layout),
                 precision=layout.precision,
                 measured_s=float(measured_s),
-                predicted_s=float(predicted.step_time.total_s[number]) * one.factor,
+                predicted_s=float(predicted.step_time.total_s[number]),
                 relative_error=float(predicted.relative_error[number]),
                 fits=bool(predicted.fits[number]),
             )
@@ -147,21 +148,35 @@ def table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the groups, left out by model and by source."""
-    wanted = [one for one in FITS if not sys.argv[2:] or one.name in sys.argv[2:]]
+    """Print the groups: by the catalog's constants, fitted, left out by model and by source."""
+    wanted = [one for one in FITS if not _names() or one.name in _names()]
     if "--catalog" in sys.argv:
-        sheets = [HeldOut(table=t, sheet=s, factor=1.0) for one in wanted for t in one.tables for s in sheets_of(t)]
-        _print("constants of the catalog", sheets)
-        return
+        return _print("constants of the catalog", [{t: list(sheets_of(t)) for t in one.tables} for one in wanted])
+    if "--fitted" in sys.argv:
+        return _print("nothing left out", [in_sample(one) for one in wanted])
     for by in ("model", "source"):
-        _print(f"left out: a {by}", [sheet for one in wanted for sheet in held_out(one, by, processes=2)])
+        _print(f"left out: a {by}", [held_out(one, by, processes=2) for one in wanted])
+    return None
 
 
-def _print(title: str, sheets: Sequence[HeldOut]) -> None:
-    rows = list(rows_of(sheets))
+def _names() -> list[str]:
+    return [word for word in sys.argv[1:] if not word.startswith("--")]
+
+
+def _print(title: str, found: Sequence[Mapping[str, Sequence[Sheet]]]) -> None:
+    rows = [row for tables in found for name, sheets in tables.items() for row in rows_of(name, sheets)]
     groups = {group.name: [row for row in rows if group.keep(row)] for group in GROUPS}
     tables = {f"`{name}`": [row for row in rows if row.table == name] for name in sorted({row.table for row in rows})}
-    print(f"## {title}", *table(groups | tables), "", sep="\n")  # noqa: T201
+    print(f"## {title}", *table(groups | tables), "", sep="\n", flush=True)  # noqa: T201
+    if "--rows" in sys.argv:
+        print(*map(_line, rows), sep="\n")  # noqa: T201
+
+
+def _line(row: Row) -> str:
+    job = row.sheet.job
+    words = f"{job.model.name[:20]} {job.cluster.world_size} x {_device(row)} s{job.workload.seq_len}"
+    batch = f"B{job.workload.global_batch_size} {row.layout} {job.stack.name}"
+    return f"{row.predicted_s / row.measured_s:.3f} {'fits' if row.fits else 'OOM'} {words} {batch} {row.table[:12]}"
 
 
 if __name__ == "__main__":

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Literal
 
 from autotuner.backtest.table import Sheet
-from bench.fit_stacks import Fit, constants_of, fitted, sheets_of, source_name
+from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
+from autotuner.domain.jobs.calibration import Calibration
+from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, sheets_of, source_name
 from bench.robust_fit import Values, fit, with_values
 
-__all__ = ["HeldOut", "LeftOut", "held_out"]
+__all__ = ["LeftOut", "held_out", "in_sample"]
 
 LeftOut = Literal["sheet", "model", "source"]
 """What is left out together: of a source all sheets, so that neither its cluster nor its habits are known."""
@@ -25,54 +27,68 @@ _KEY: dict[LeftOut, Callable[[Sheet], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
-    """A sheet whose job has constants that were fitted without it.
+def held_out(one: Fit, by: LeftOut, processes: int = 1) -> dict[str, list[Sheet]]:
+    """Every sheet of the fit's tables, by table, left out with all that are alike.
 
-    Attributes:
-        factor: On its step times, for what its cluster does otherwise; 1 where nothing of the cluster was seen.
+    A sheet whose cluster others of its fit tell of is calibrated by them; of a left-out source nothing is known.
     """
-
-    table: str
-    sheet: Sheet
-    factor: float
-
-
-def held_out(one: Fit, by: LeftOut, processes: int = 1) -> list[HeldOut]:
-    """Every sheet of the fit's tables, left out with all that are alike."""
     everything = fitted(one)
-    folds: dict[tuple[str, ...], list[Sheet]] = defaultdict(list)
+    folds: dict[tuple[str, ...], list[tuple[str, Sheet]]] = defaultdict(list)
     for table in one.tables:
         for sheet in sheets_of(table):
-            folds[_KEY[by](sheet)].append(sheet)
-    names = {sheet.name for sheet in (s for fold in folds.values() for s in fold)}
-    assert len(names) == sum(map(len, folds.values())), "sheets of one fit have names of their own"
+            folds[_KEY[by](sheet)].append((table, sheet))
+    found: dict[str, list[Sheet]] = {table: [] for table in one.tables}
     with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-        jobs = [pool.submit(_left_out, one, fold, everything) for fold in folds.values()]
-        return [sheet for job in jobs for sheet in job.result()]
+        jobs = [(fold, pool.submit(_left_out, one, [s for _, s in fold], everything)) for fold in folds.values()]
+        for fold, job in jobs:
+            for (table, _), sheet in zip(fold, job.result(), strict=True):
+                found[table].append(sheet)
+    return found
 
 
-def _left_out(one: Fit, fold: Sequence[Sheet], everything: Values) -> list[HeldOut]:
-    values = refitted(one, fold, everything)
-    tables = {sheet.name: table for table in one.tables for sheet in sheets_of(table)}
-    return [
-        HeldOut(table=tables[sheet.name], sheet=with_values(sheet, values), factor=_factor(sheet, values))
-        for sheet in fold
-    ]
+def in_sample(one: Fit) -> dict[str, list[Sheet]]:
+    """Every sheet by table, with the constants fitted to all of them."""
+    values = fitted(one)
+    every = [sheet for table in one.tables for sheet in sheets_of(table)]
+    return {table: [_calibrated(s, values, every) for s in sheets_of(table)] for table in one.tables}
 
 
-def refitted(one: Fit, without: Sequence[Sheet], everything: Values) -> Values:
+def _left_out(one: Fit, fold: Sequence[Sheet], everything: Values) -> list[Sheet]:
+    kept = _without(one, fold)
+    values = _refitted(one, fold, kept, everything)
+    return [_calibrated(sheet, values, kept) for sheet in fold]
+
+
+def _without(one: Fit, fold: Sequence[Sheet]) -> list[Sheet]:
+    names = {sheet.name for sheet in fold}
+    return [sheet for table in one.tables for sheet in sheets_of(table) if sheet.name not in names]
+
+
+def _refitted(one: Fit, fold: Sequence[Sheet], kept: Sequence[Sheet], everything: Values) -> Values:
     """The constants that the left-out sheets have, fitted anew without these; all others stay as they are."""
-    names = {sheet.name for sheet in without}
-    kept = [sheet for table in one.tables for sheet in sheets_of(table) if sheet.name not in names]
-    constants = [c for c in constants_of(one, [*kept, *without]) if any(c.concerns(sheet) for sheet in without)]
+    constants = [c for c in constants_of(one, [*kept, *fold]) if any(c.concerns(sheet) for sheet in fold)]
     fixed = {constant: value for constant, value in everything.items() if constant not in constants}
-    touched = [with_values(sheet, fixed) for sheet in kept if any(c.concerns(sheet) for c in constants)]
-    unseen = {c: c.start for c in constants if not any(c.concerns(sheet) for sheet in touched)}
-    seen = [constant for constant in constants if constant not in unseen]
-    factors = {sheet.name: _factor(sheet, fixed) for sheet in touched}
-    corrected = [replace(s, step_time_s=s.step_time_s / factors[s.name]) for s in touched]
-    return {**unseen, **(fit(corrected, seen, everything, rounds=3) if corrected else {})}
+    touched = [sheet for sheet in kept if any(c.concerns(sheet) for c in constants)]
+    seen = [c for c in constants if any(c.concerns(sheet) for sheet in touched)]
+    unseen = {constant: constant.start for constant in constants if constant not in seen}
+    corrected = [_corrected(sheet, fixed) for sheet in touched]
+    return {**unseen, **fit(corrected, seen, everything, rounds=3)}
+
+
+def _corrected(sheet: Sheet, fixed: Values) -> Sheet:
+    """The sheet with constants that stay as they are, its times freed of what its cluster is known to do."""
+    seconds = sheet.step_time_s / _factor(sheet, fixed)
+    return replace(with_values(sheet, fixed), step_time_s=seconds)
+
+
+def _calibrated(sheet: Sheet, values: Values, others: Sequence[Sheet]) -> Sheet:
+    known = with_values(sheet, values)
+    num_runs = sum(int((~s.out_of_memory).sum()) for s in others if cluster_of(s) == cluster_of(sheet))
+    if not num_runs:
+        return known
+    deviation = (CLUSTER**-2 + num_runs * RESIDUAL**-2) ** -0.5
+    calibration = Calibration(factor=_factor(sheet, values), deviation=deviation, num_runs=num_runs)
+    return replace(known, job=replace(known.job, calibration=calibration))
 
 
 def _factor(sheet: Sheet, values: Values) -> float:
@@ -81,8 +97,3 @@ def _factor(sheet: Sheet, values: Values) -> float:
         if constant.owner == "cluster" and constant.concerns(sheet):
             factor *= value
     return factor
-
-
-def measured(sheets: Sequence[HeldOut]) -> Iterator[HeldOut]:
-    """Those that have a run which ended."""
-    return (one for one in sheets if not one.sheet.out_of_memory.all())

@@ -67,7 +67,7 @@ Values = Mapping[Constant, float]
 
 
 def with_values(sheet: Sheet, values: Values) -> Sheet:
-    """The sheet, its job with the constants replaced that concern it; the factor of its cluster is left to the caller."""
+    """The sheet, its job with the constants replaced that concern it, but for its cluster's factor."""
     concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
     return replace(sheet, job=_with(sheet.job, concerned))
 
@@ -86,7 +86,10 @@ def _with(job: Job, values: Values) -> Job:
     named: dict[Owner, dict[str, float]] = {"device": {}, "stack": {}, "network": {}, "cluster": {}}
     for constant, value in values.items():
         named[constant.owner][constant.field] = min(float(value), constant.most)
-    accelerator, stack = replace(job.cluster.accelerator, **named["device"]), replace(job.stack, **_typed(named["stack"]))
+    accelerator, stack = (
+        replace(job.cluster.accelerator, **named["device"]),
+        replace(job.stack, **_typed(named["stack"])),
+    )
     return replace(job, cluster=_network(replace(job.cluster, accelerator=accelerator), named["network"]), stack=stack)
 
 
@@ -147,7 +150,7 @@ class _Problem:
         self.weight = self._weights(ends[-1])
 
     def _weights(self, num_rows: int) -> Floats:
-        """A source and model counts like the root of its rows: many rows of one job are not as many independent ones."""
+        """A source's model counts like the root of its rows: many rows of one job are not as many that differ."""
         kinds = [(sheet.source, sheet.job.model.name) for sheet in self._sheets]
         counts: Counter[tuple[str, str]] = Counter()
         for kind, rows in zip(kinds, self._rows, strict=True):
