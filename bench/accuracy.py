@@ -20,13 +20,17 @@ from autotuner.backtest.table import Sheet, Table
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
 from bench.fit_memory import fitted_memory, with_memory
-from bench.fit_stacks import FITS, Fit, fitted, sheets_of, with_values
+from bench.fit_stacks import FITS, sheets_of
+from bench.groups import group_table, grouped, rows_of
+from bench.held_out import LeftOut, held_out
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
 
-_BY_SHEET = ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep")
-"""Tables whose sheets are left out one by one; of the others, all sheets of a model at once, which is harder."""
+PROCESSES = 2
+
+_BY_SHEET = ("aleph-alpha", "nanotron")
+"""Fits whose sheets are left out one by one; of the others, all sheets of a model at once, which is harder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +56,13 @@ def held_out_tables(*, quick: bool) -> dict[str, Table]:
     """Every table, its sheets' jobs with constants that were fitted without them."""
     tables: dict[str, list[Sheet]] = defaultdict(list)
     for one in FITS:
-        everything = None if quick else fitted(one)
-        for table in one.tables:
-            for fold in _folds(table):
-                if everything is None:
-                    tables[table] += fold
-                    continue
-                values = fitted(one, fold, start=everything, rounds=3)
-                tables[table] += [_with_constants(sheet, one, values) for sheet in fold]
+        by: LeftOut = "sheet" if one.name in _BY_SHEET else "model"
+        found = {name: list(sheets_of(name)) for name in one.tables} if quick else held_out(one, by, PROCESSES)
+        for name, sheets in found.items():
+            tables[name] += sheets
     if not quick:
         tables["aleph_alpha_layouts_sweep"] = _with_memory_held_out(tables["aleph_alpha_layouts_sweep"])
     return {name: Table(sheets=tuple(sheets), left_out={}) for name, sheets in tables.items()}
-
-
-def _folds(table: str) -> Iterator[list[Sheet]]:
-    folds: dict[str, list[Sheet]] = defaultdict(list)
-    for sheet in sheets_of(table):
-        folds[sheet.name if table in _BY_SHEET else sheet.job.model.name].append(sheet)
-    yield from folds.values()
-
-
-def _with_constants(sheet: Sheet, one: Fit, values: np.ndarray) -> Sheet:
-    return replace(sheet, job=with_values(sheet.job, one.constants, values))
 
 
 def _with_memory_held_out(sheets: Sequence[Sheet]) -> list[Sheet]:
@@ -109,6 +98,19 @@ def _error_table(reports: Mapping[str, Report], tables: Mapping[str, Table]) -> 
         yield _error_row(name, score, f"{target.at_least:.0%}", f"{target.aim:.1%}")
     for table in sorted(set(reports) - {target.table for target in TARGETS if target.table != "vtrain_validation"}):
         yield _error_row(f"`{table}`", reports[table].all, "", "")
+
+
+def _groups(tables: Mapping[str, Table]) -> Iterator[str]:
+    """The figures of each group of rows."""
+    rows = [row for name, table in tables.items() for row in rows_of(name, table.sheets)]
+    yield from group_table(grouped(rows))
+
+
+def _without_sources() -> dict[str, Table]:
+    """Every table with constants that saw nothing of its source."""
+    found = [held_out(one, "source", PROCESSES) for one in FITS]
+    every = {name: sheets for tables in found for name, sheets in tables.items()}
+    return {name: Table(sheets=tuple(sheets), left_out={}) for name, sheets in every.items()}
 
 
 def _coverage_line(tables: Mapping[str, Table]) -> str:
@@ -187,6 +189,9 @@ def main() -> None:
     tables = held_out_tables(quick=quick)
     reports = {name: backtest(table, num_seeds=20) for name, table in tables.items()}
     lines = ["## Step times", "", *_error_table(reports, tables), ""]
+    lines += ["## By hardware, format, software and model", "", *_groups(tables), ""]
+    if not quick:
+        lines += ["The same with whole sources left out:", "", *_groups(_without_sources()), ""]
     lines += [_coverage_line(tables), "", *_memory_table(reports["aleph_alpha_layouts_sweep"].all), ""]
     lines += ["## The search", "", *_search_table(reports)]
     for name in ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep", "vtrain_validation"):

@@ -21,7 +21,7 @@ from autotuner.domain.layouts.choice import Precision
 from bench.fit_stacks import FITS, sheets_of
 from bench.held_out import held_out, in_sample
 
-__all__ = ["GROUPS", "Figures", "Group", "figures", "rows_of"]
+__all__ = ["GROUPS", "Figures", "Group", "Row", "figures", "group_table", "grouped", "rows_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,19 @@ def figures(rows: Sequence[Row]) -> Figures:
     )
 
 
-def table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each group, by its name and what it must reach."""
+    return {_title(group): [row for row in rows if group.keep(row)] for group in GROUPS}
+
+
+def _title(group: Group) -> str:
+    if group.at_least is None:
+        return group.name
+    error, refused = group.at_least
+    return f"{group.name} (at least {error:.0%}" + (f", refused {refused:.0%})" if refused < 1 else ")")
+
+
+def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """The figures of named groups as a table of Markdown."""
     yield "| rows | number | median error | bias | p90 | refused | in 80 % interval |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
@@ -165,9 +177,9 @@ def _names() -> list[str]:
 
 def _print(title: str, found: Sequence[Mapping[str, Sequence[Sheet]]]) -> None:
     rows = [row for tables in found for name, sheets in tables.items() for row in rows_of(name, sheets)]
-    groups = {group.name: [row for row in rows if group.keep(row)] for group in GROUPS}
+    groups = grouped(rows)
     tables = {f"`{name}`": [row for row in rows if row.table == name] for name in sorted({row.table for row in rows})}
-    print(f"## {title}", *table(groups | tables), "", sep="\n", flush=True)  # noqa: T201
+    print(f"## {title}", *group_table(groups | tables), "", sep="\n", flush=True)  # noqa: T201
     if "--rows" in sys.argv:
         print(*map(_line, rows), sep="\n")  # noqa: T201
 
