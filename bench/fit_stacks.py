@@ -9,6 +9,7 @@ their predictions are off.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtest.sources import source_of
 from autotuner.backtest.table import Sheet, read_table
 from bench.robust_fit import Constant, Values, fit, log_errors
 
@@ -100,7 +100,14 @@ FITS = (
     Fit(name="llm-foundry", tables=("llm_foundry_mpt",), network_fields=("oversubscription",)),
     Fit(
         name="today",
-        tables=("dgxc_benchmarking", "torchtitan"),
+        tables=(
+            "dgxc_benchmarking",
+            "nemo_megatron_bridge_perf",
+            "torchtitan",
+            "gh200_alps_megatron",
+            "simumax_b200",
+            "repo_reports_misc",
+        ),
         stack_fields=("send_wait_s",),
         fits_clusters=True,
     ),
@@ -145,9 +152,9 @@ def cluster_of(sheet: Sheet) -> str:
 
 
 def source_name(sheet: Sheet) -> str:
-    """How the texts of the sheet's source begin, whatever the release."""
-    begins = (begin for begin in source_of(sheet.source).match if sheet.source.startswith(begin))
-    return next(begins, sheet.source)
+    """The repository or paper that the sheet is from, whatever file and release."""
+    named = re.match(r"github \S+|arXiv:[\d.]+|docs\.nvidia\.com", sheet.source)
+    return named[0] if named else sheet.source
 
 
 def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None, rounds: int = 15) -> Values:
