@@ -19,6 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
+from autotuner.catalog.load import load_accelerator
+from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.layouts.choice import Precision
 from bench.robust_fit import Constant, Values, fit, log_errors
 
 __all__ = ["FITS", "Fit", "cluster_of", "constants_of", "fitted", "sheets_of", "source_name"]
@@ -55,12 +58,14 @@ class Prior:
 STACK_PRIORS = {
     "matrix_slowdown": Prior(start=1.0, deviation=0.1),
     "pointwise_traffic": Prior(start=1.5, deviation=0.5),
-    "kernel_launch_s": Prior(start=4e-5, deviation=1.0),
+    "kernel_launch_s": Prior(start=4e-5, deviation=0.5),
     "step_overhead_s": Prior(start=0.03, deviation=1.0),
     "overlaps_data_parallel": Prior(start=0.3, deviation=1.0, most=1.0),
     "unfused_norm_traffic": Prior(start=8.0, deviation=1.0),
     "send_wait_s": Prior(start=3e-4, deviation=1.0),
     "tensor_wait_s": Prior(start=3e-4, deviation=1.0),
+    "overlaps_tensor_forward": Prior(start=0.05, deviation=1.0, most=1.0),
+    "overlaps_tensor_backward": Prior(start=0.5, deviation=1.0, most=1.0),
 }
 """Every stack has the first five."""
 
@@ -73,9 +78,6 @@ NETWORK_PRIORS = {
 
 CLUSTER_DEVIATION = 0.05
 """Deviation of the factor between clusters of one device, stack and size."""
-
-CLOCKS = {"a100-40gb": 0.90, "a100-80gb": 0.90}
-"""What a device sustains of a short benchmark's clock, to start with; 0.85 where none is named."""
 
 FITS = (
     Fit(
@@ -108,7 +110,7 @@ FITS = (
             "simumax_b200",
             "repo_reports_misc",
         ),
-        stack_fields=("send_wait_s",),
+        stack_fields=("send_wait_s", "overlaps_tensor_forward", "overlaps_tensor_backward"),
         fits_clusters=True,
     ),
 )
@@ -128,8 +130,7 @@ def constants_of(one: Fit, sheets: Sequence[Sheet]) -> tuple[Constant, ...]:
 
 def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
     for device in sorted({sheet.job.cluster.accelerator.name for sheet in sheets}):
-        start, deviation = CLOCKS.get(device, 0.85), 0.05 if one.fits_clusters else 0.005
-        yield Constant(owner="device", name=device, field="sustained_share", start=start, deviation=deviation, most=1.0)
+        yield from _clocks(load_accelerator(device), deviation=0.1 if one.fits_clusters else 0.005)
     for stack in sorted({sheet.job.stack.name for sheet in sheets}):
         for field in (*_OF_EVERY_STACK, *one.stack_fields):
             yield _constant("stack", stack, field, STACK_PRIORS[field])
@@ -140,6 +141,15 @@ def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
     if one.fits_clusters:
         for name in sorted({cluster_of(sheet) for sheet in sheets}):
             yield Constant(owner="cluster", name=name, field="factor", start=1.0, deviation=CLUSTER_DEVIATION)
+
+
+def _clocks(accelerator: Accelerator, deviation: float) -> Iterator[Constant]:
+    """What the device sustains of a short benchmark's clock, in 16 bits and, where it multiplies them, in 8."""
+    shares = {"sustained_share": accelerator.sustained_share}
+    if accelerator.fp8_flop_per_s:
+        shares["fp8_sustained_share"] = accelerator.sustained_share_in(Precision.FP8)
+    for field, start in shares.items():
+        yield Constant(owner="device", name=accelerator.name, field=field, start=start, deviation=deviation, most=1.0)
 
 
 def _constant(owner: str, name: str, field: str, prior: Prior) -> Constant:

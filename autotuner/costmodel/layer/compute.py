@@ -70,10 +70,10 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
         watching_s, replaying_s = recompute_host_s(x, job.cluster.accelerator.core)
         host, again_s = host + watching_s, again_s + replaying_s
     forward_s = computed_s + host
-    tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s)
-    tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s)
-    if job.stack.hides_tensor_backward:
-        tensor_backward_s = np.maximum(tensor_backward_s - products.weight_gradient_s, 0.0)
+    tensor_forward_s = exposed_tensor_s(x, tensor_s, products.forward_s, job.stack.overlaps_tensor_forward)
+    tensor_backward_s = exposed_tensor_s(x, tensor_s, products.input_gradient_s, 0.0)
+    hidden_s = np.minimum(tensor_backward_s, job.stack.overlaps_tensor_backward * products.weight_gradient_s)
+    tensor_backward_s = tensor_backward_s - hidden_s
     exchange = exchange_times(x, job, attention, attention_backward)
     sent_s = dispatch_s(x, job) if sparse else np.zeros(len(x))
     core_again = repeats_core(x, job)

@@ -39,7 +39,10 @@ class Stack:
         balances_stages: Layers are dealt so that the stage with the output projection has fewer; else evenly.
         keeps_receive_buffers: A pipeline rank holds a receive buffer for every micro-batch all through the step.
         blocks_sends: A pipeline rank computes nothing while it sends; else sends overlap.
-        hides_tensor_backward: Tensor collectives of the backward run under the products of weight gradients.
+        overlaps_tensor_forward: Share of a forward pass's products under which tensor collectives make progress, 0..1:
+            of a layout without ``async_tensor_parallel``, which says it by itself.
+        overlaps_tensor_backward: Share of the products of weight gradients under which tensor collectives of the
+            backward pass make progress, 0..1.
         gathers_logits: Every tensor rank gets all logits for the loss; else each keeps its part of the vocabulary.
         selective_recompute: What selective recomputation drops, in words that hold together.
         fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
@@ -87,7 +90,8 @@ class Stack:
     balances_stages: bool = False
     keeps_receive_buffers: bool = True
     blocks_sends: bool = False
-    hides_tensor_backward: bool = False
+    overlaps_tensor_forward: float = 0.0
+    overlaps_tensor_backward: float = 0.0
     gathers_logits: bool = False
     selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
     fills_buckets: bool = True
@@ -123,6 +127,7 @@ class Stack:
     def __post_init__(self) -> None:
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+        check.fraction(self, "overlaps_tensor_forward", "overlaps_tensor_backward")
         check.fraction(self, "overlaps_data_parallel", "hides_dispatch")
         check.one_of("dispatch", self.dispatch, get_args(Dispatch))
         if self.expert_imbalance < 1:
