@@ -197,9 +197,11 @@ def main() -> None:
     for name in ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep", "vtrain_validation"):
         lines += ["", f"## Sheets of `{name}`", "", *_sheet_table(reports[name])]
     page = NOTES.read_text(encoding="utf-8").rstrip() + "\n\n" + "\n".join(lines) + "\n"
-    for one in FITS:
-        sheets = [sheet for table in one.tables for sheet in tables[table].sheets]
-        print(f"{one.stack}: scatter = {fitted_scatter(sheets):.3f}")  # noqa: T201
+    by_stack: dict[str, list[Sheet]] = defaultdict(list)
+    for sheet in (sheet for table in tables.values() for sheet in table.sheets):
+        by_stack[sheet.job.stack.name].append(sheet)
+    for stack, sheets in by_stack.items():
+        print(f"{stack}: scatter = {fitted_scatter(sheets):.3f}")  # noqa: T201
     if not quick:
         PAGE.write_text(page, encoding="utf-8")
     print("\n".join(lines))  # noqa: T201

@@ -22,7 +22,7 @@ from autotuner.backtest.table import Sheet, read_table
 from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.layouts.choice import Precision
-from bench.robust_fit import Constant, Values, fit, log_errors
+from bench.robust_fit import Constant, Owner, Values, fit, log_errors
 
 __all__ = ["FITS", "Fit", "cluster_of", "constants_of", "fitted", "sheets_of", "source_name"]
 
@@ -152,7 +152,7 @@ def _clocks(accelerator: Accelerator, deviation: float) -> Iterator[Constant]:
         yield Constant(owner="device", name=accelerator.name, field=field, start=start, deviation=deviation, most=1.0)
 
 
-def _constant(owner: str, name: str, field: str, prior: Prior) -> Constant:
+def _constant(owner: Owner, name: str, field: str, prior: Prior) -> Constant:
     return Constant(owner=owner, name=name, field=field, start=prior.start, deviation=prior.deviation, most=prior.most)
 
 

@@ -21,9 +21,9 @@ from autotuner.costmodel.predict import predict
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["Constant", "Values", "fit", "log_errors", "with_values"]
+__all__ = ["Constant", "Owner", "Values", "fit", "log_errors", "with_values"]
 
-TOLERANCE = 0.05
+TOLERANCE = 0.07
 """Relative error beyond which a row weighs less: about what the best-described tables scatter."""
 
 Owner = Literal["device", "stack", "network", "cluster"]
@@ -83,7 +83,7 @@ def log_errors(sheet: Sheet, values: Values) -> Floats:
 
 
 def _with(job: Job, values: Values) -> Job:
-    named: dict[Owner, dict[str, float]] = {"device": {}, "stack": {}, "network": {}, "cluster": {}}
+    named: dict[Owner, dict[str, Any]] = {"device": {}, "stack": {}, "network": {}, "cluster": {}}
     for constant, value in values.items():
         named[constant.owner][constant.field] = min(float(value), constant.most)
     accelerator, stack = (
@@ -97,7 +97,7 @@ def _typed(values: Mapping[str, float]) -> dict[str, Any]:
     return {name: int(value) if name.endswith("_bytes") and value > 1e6 else value for name, value in values.items()}
 
 
-def _network(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
+def _network(cluster: Cluster, values: Mapping[str, Any]) -> Cluster:
     link = cluster.inter_node_link
     of_link = {name: value for name, value in values.items() if name in {f.name for f in fields(link)}}
     return replace(
@@ -139,6 +139,10 @@ def fit(
     return dict(zip(constants, np.exp(point).tolist(), strict=True))
 
 
+_USUAL_ROWS = 10
+"""Rows of a model in a source beyond which each counts for less, and before which for more."""
+
+
 class _Problem:
     """The errors of all sheets, and how each constant moves those of its owner's."""
 
@@ -157,7 +161,7 @@ class _Problem:
             counts[kind] += rows.stop - rows.start
         weight = np.empty(num_rows)
         for kind, rows in zip(kinds, self._rows, strict=True):
-            weight[rows] = max(counts[kind], 1) ** -0.5
+            weight[rows] = (counts[kind] / _USUAL_ROWS) ** -0.5
         return weight
 
     def errors(self, at: Floats, only: int | None = None, known: Floats | None = None) -> Floats:
@@ -165,7 +169,7 @@ class _Problem:
         error = np.empty(len(self.weight)) if known is None else known.copy()
         for number, (sheet, rows) in enumerate(zip(self._sheets, self._rows, strict=True)):
             if only is None or self._concerns[number, only]:
-                moves = np.flatnonzero(self._concerns[number])
+                moves = np.flatnonzero(self._concerns[number]).tolist()
                 error[rows] = log_errors(sheet, {self._constants[i]: float(np.exp(at[i])) for i in moves})
         return error
 
