@@ -45,6 +45,7 @@ class Source:
 
     Attributes:
         match: Beginnings of the ``source`` column; of software: patterns of its name.
+        where: Patterns that other columns must hold too, by the column's name; of software alone.
         until: Year and month of the last tables that it is about; None: up to today.
         stack: Software, by its name in the catalog.
         sharding: What a blank shard level is, in the table's words.
@@ -71,6 +72,7 @@ class Source:
     """
 
     match: tuple[str, ...] = ()
+    where: dict[str, str] = field(default_factory=dict)
     until: str | None = None
     stack: str = "typical"
     sharding: str = "zero1"
@@ -134,7 +136,8 @@ def _software_named(row: Row) -> str | None:
     for words in (text(row, "framework", "software", "trainer"), text(row, "source"), text(row, "notes")):
         for name, entry in _document()["software"].items():
             in_time = month <= entry.get("until", "9999") if month else "until" not in entry
-            if in_time and any(re.search(pattern, words.lower()) for pattern in entry["match"]):
+            there = all(re.search(pattern, text(row, name).lower()) for name, pattern in entry.get("where", {}).items())
+            if in_time and there and any(re.search(pattern, words.lower()) for pattern in entry["match"]):
                 return str(name)
     return None
 

@@ -39,7 +39,25 @@ def test_every_word_of_a_description_means_something(row: dict[str, str]) -> Non
 def test_every_stack_of_the_catalog_is_some_software_s_or_a_source_s_or_a_default() -> None:
     described = {source_of({"source": beginning}).stack for beginning in sources()}
     named = {source_of({"framework": name, "date": "2022" * name.endswith("-lm")}).stack for name in software()}
-    assert described | named | {Stack().name, Source().stack} == set(stacks())
+    newest = {source_of({"framework": name, **NEWEST}).stack for name in software()}
+    assert described | named | newest | {Stack().name, Source().stack} == set(stacks())
+
+
+NEWEST = {"release": "26.08", "precision": "mxfp8", "gpu": "GB200"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stack"),
+    [
+        ({}, "megatron-bridge-graphs"),
+        ({"release": "26.04.01"}, "megatron-bridge"),
+        ({"precision": "bf16"}, "megatron-bridge"),
+        ({"gpu": "H100-80GB-SXM"}, "megatron-bridge"),
+        ({"release": ""}, "megatron-bridge"),
+    ],
+)
+def test_a_release_of_software_is_told_by_what_its_rows_hold(changes: dict[str, str], stack: str) -> None:
+    assert source_of({"framework": "Megatron-Bridge", **NEWEST, **changes}).stack == stack
 
 
 def test_every_published_run_is_of_software_or_a_source_that_is_described() -> None:
