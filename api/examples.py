@@ -18,6 +18,7 @@ from api.schemas import (
     RankingPage,
     Readiness,
     StackList,
+    StackProfileList,
     SweepDetail,
     SweepPage,
     SweepRules,
@@ -27,7 +28,9 @@ from api.schemas import (
     TrialPage,
     TrialView,
 )
+from autotuner.catalog.compared import Compared
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
+from autotuner.catalog.stack_profiles import StackProfile
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
@@ -158,6 +161,20 @@ def _prediction_table() -> PredictionTable:
 def _stack_list() -> StackList:
     """A list of training software."""
     return StackList(items=(load_stack("torch"),))
+
+
+def _stack_profile_list() -> StackProfileList:
+    """Training software with the runs that it was fitted to."""
+    runs = Compared(stack="nemo", device="h100-sxm", model="dense models", runs=126, tables=("dgxc_benchmarking",))
+    profile = StackProfile(
+        name="nemo",
+        framework="NVIDIA NeMo",
+        versions="24.11 to 25.05",
+        date="2025-05",
+        left_out_error=0.05,
+        compared=(runs,),
+    )
+    return StackProfileList(items=(profile,))
 
 
 def explanation() -> LayoutExplanation:
@@ -399,6 +416,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "read_accelerator": _accelerator_detail,
     "list_catalog_models": _model_list,
     "list_stacks": _stack_list,
+    "list_stack_profiles": _stack_profile_list,
     "health": Health,
     "ready": lambda: Readiness(schema_revision="0002"),
 }

@@ -23,19 +23,22 @@ _HEAD = """\
 """
 
 
-def counted(sheets: Iterable[Sheet]) -> Iterator[Compared]:
-    """One entry for each stack, accelerator and kind of model, in the order of the sheets."""
+def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
+    """One entry for each stack, accelerator and kind of model, in the order of the sheets, which name their table."""
+    tables: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     runs: Counter[tuple[str, str, str]] = Counter()
     options: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for sheet in sheets:
+    for table, sheet in sheets:
         key = sheet.job.stack.name, sheet.job.cluster.accelerator.name, model_kind(sheet.job.model)
         measured = sheet.layouts.take(~sheet.out_of_memory)
+        tables[key][table] = None
         runs[key] += len(measured)
         options[key].update({subject.name: int(subject.of(measured).sum()) for subject in SUBJECTS})
         options[key][LATENT] += len(measured) * (sheet.job.model.latent_attention is not None)
     for (stack, device, model), num_runs in runs.items():
         had = {name: count for name, count in options[stack, device, model].items() if count}
-        yield Compared(stack=stack, device=device, model=model, runs=num_runs, options=had)
+        names = tuple(tables[stack, device, model])
+        yield Compared(stack=stack, device=device, model=model, runs=num_runs, tables=names, options=had)
 
 
 def as_toml(entries: Iterable[Compared]) -> str:
@@ -43,7 +46,8 @@ def as_toml(entries: Iterable[Compared]) -> str:
     blocks = [_HEAD]
     for entry in entries:
         lines = [f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model")]
-        lines += [f"runs = {entry.runs}", "[compared.options]"]
+        tables = ", ".join(f'"{table}"' for table in entry.tables)
+        lines += [f"runs = {entry.runs}", f"tables = [{tables}]", "[compared.options]"]
         lines += [f'"{name}" = {count}' for name, count in entry.options.items()]
         blocks.append("[[compared]]\n" + "\n".join(lines) + "\n")
     return "\n".join(blocks)
@@ -51,7 +55,7 @@ def as_toml(entries: Iterable[Compared]) -> str:
 
 def main() -> None:
     """Write the table."""
-    sheets = [sheet for one in FITS for table in one.tables for sheet in sheets_of(table)]
+    sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
     TABLE.write_text(as_toml(counted(sheets)), encoding="utf-8")
 
 

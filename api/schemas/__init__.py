@@ -12,6 +12,7 @@ from api.schemas.descriptions import (
     ModelList,
     Readiness,
     StackList,
+    StackProfileList,
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
 from api.schemas.predictions import (
@@ -49,6 +50,7 @@ __all__ = [
     "Remedy",
     "Shortfall",
     "StackList",
+    "StackProfileList",
     "SweepCreate",
     "SweepDetail",
     "SweepPage",

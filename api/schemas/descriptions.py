@@ -6,11 +6,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotuner.catalog.load import Fact
+from autotuner.catalog.stack_profiles import StackProfile
 from autotuner.domain.jobs.cluster import Accelerator, Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 
-__all__ = ["AcceleratorDetail", "AcceleratorList", "ClusterList", "Health", "ModelList", "Readiness", "StackList"]
+__all__ = [
+    "AcceleratorDetail",
+    "AcceleratorList",
+    "ClusterList",
+    "Health",
+    "ModelList",
+    "Readiness",
+    "StackList",
+    "StackProfileList",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,13 @@ class StackList:
     """Training software of the catalog, by name."""
 
     items: tuple[Stack, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackProfileList:
+    """Training software with its versions and the runs that it was fitted to."""
+
+    items: tuple[StackProfile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

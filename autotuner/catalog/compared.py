@@ -26,6 +26,7 @@ class Compared:
         device: Name of the accelerator in the catalog.
         model: Kind of the model.
         runs: How many there were.
+        tables: Published tables that they stand in.
         options: How many of them had something that a layout may have, by its name; what none had is missing.
     """
 
@@ -33,6 +34,7 @@ class Compared:
     device: str
     model: str
     runs: int
+    tables: tuple[str, ...] = ()
     options: dict[str, int] = field(default_factory=dict)
 
 

@@ -33,10 +33,12 @@ __all__ = [
     "model_aliases",
     "models",
     "node_size",
+    "stack_origin",
     "stacks",
 ]
 
 _BETWEEN_CORES = "loopback"
+_ORIGIN = "origin"
 _ABOUT_A_MODEL = ("source", "date", "aliases")
 _KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
 
@@ -147,7 +149,13 @@ def load_stack(name: str) -> Stack:
     tables = _stack_tables()
     if name not in tables:
         raise _not_found("stack", name, tables)
-    return from_dict(Stack, {"name": name, **tables[name]})
+    return from_dict(Stack, {"name": name, **{key: v for key, v in tables[name].items() if key != _ORIGIN}})
+
+
+def stack_origin(name: str) -> Mapping[str, Any]:
+    """Framework, versions and date of the stack of that name, and its left-out error where it has one."""
+    origin: Mapping[str, Any] = _stack_tables()[name][_ORIGIN]
+    return origin
 
 
 def link_facts(name: str) -> Mapping[str, Fact]:

@@ -19,6 +19,7 @@ from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.serve import migrate, serve, worker
+from autotuner.cli.commands.stacks import stacks
 from autotuner.cli.commands.sweep import cancel, show, sweep
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
@@ -37,7 +38,7 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Look at sweeps": (show, cancel, rules),
-    "Judge and calibrate predictions": (backtest, profile, catalog),
+    "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate),
 }
 
