@@ -10,6 +10,7 @@ import pytest
 from alembic.script import ScriptDirectory
 
 import migrations
+from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import StopReason, SweepState
@@ -101,6 +102,16 @@ def test_loss_gates_and_stopped_trials_are_read_where_the_revision_had_them(
     assert (gated.gate.outcome, gated.gate.accelerator_hours) == (GateOutcome.PASSED, 0.25)
     assert stopped.stopped == Stopped(reason="budget", detail="2 of 2 accelerator-hours are spent")
     assert store.ranking("sw-gated00000") == ([gated, plain], 2)
+
+
+def test_what_a_saved_stack_keeps_and_hides_is_read_in_todays_words(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.id < "0004":
+        return  # no saved request of that time names a stack
+    stack = store.get_sweep("sw-gated00000").request.job.stack
+    assert stack.selective_recompute == (RecomputePolicy.ALL_BUT_PRODUCTS,)
+    assert stack.overlaps_tensor_backward == 0.0
 
 
 def test_a_saved_key_still_finds_its_sweep(store: Store) -> None:
