@@ -18,7 +18,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.space import legal_chunks
 from autotuner.search.text.caveats import caveats
 
-__all__ = ["PredictedLayout", "PredictionTable", "best_predicted", "expected_mfu"]
+__all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +78,6 @@ def best_predicted(
         unchanged=_first(unchanged.predicted(job)) if all(row.layout.changes_mathematics for row in rows) else None,
         nearest=None if num_fitting else _first(nearest.predicted(job)),
     )
-
-
-def expected_mfu(one: Prediction) -> float:
-    """What a run reaches on average: its MFU if it fits, nothing if it does not."""
-    return one.mfu * (float(one.fits) if one.fit_probability is None else one.fit_probability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

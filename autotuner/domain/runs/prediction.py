@@ -104,3 +104,8 @@ class Prediction:
     validated: bool = False
     never_compared: tuple[str, ...] = ()
     precision_utilization: float | None = None
+
+    @property
+    def expected_mfu(self) -> float:
+        """What a run reaches on average: its MFU if it fits, nothing if it does not."""
+        return self.mfu * (float(self.fits) if self.fit_probability is None else self.fit_probability)

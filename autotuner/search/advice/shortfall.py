@@ -10,7 +10,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.search.ranking import PredictedLayout, best_predicted, expected_mfu
+from autotuner.search.ranking import PredictedLayout, best_predicted
 
 __all__ = ["LargerCluster", "Remedy", "Shortfall", "shortfall"]
 
@@ -145,7 +145,7 @@ def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy |
 def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
     for cluster in _growing(job.cluster):
         table = best_predicted(replace(job, cluster=cluster), space, limit=1)
-        if table.rows and expected_mfu(table.rows[0].prediction) > _SURE * table.rows[0].prediction.mfu:
+        if table.rows and table.rows[0].prediction.expected_mfu > _SURE * table.rows[0].prediction.mfu:
             num_nodes, per_node = cluster.num_nodes, cluster.accelerators_per_node
             return LargerCluster(num_nodes=num_nodes, accelerators_per_node=per_node, best=table.rows[0])
     return None

@@ -13,7 +13,7 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.ranking import PredictedLayout, expected_mfu
+from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words
 
 __all__ = ["Unsearched", "unsearched"]
@@ -59,7 +59,7 @@ def unsearched(best: PredictedLayout, job: Job, space: SearchSpace) -> tuple[Uns
             prediction=prediction,
         )
         for layout, prediction in after
-        if prediction.fits and expected_mfu(prediction) > expected_mfu(best.prediction)
+        if prediction.fits and prediction.expected_mfu > best.prediction.expected_mfu
     ]
     return tuple(sorted((one for one in paying if one.saved_share >= _WORTHWHILE), key=lambda one: -one.saved_share))
 

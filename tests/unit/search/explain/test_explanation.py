@@ -60,12 +60,22 @@ def test_every_change_is_predicted_as_it_would_be_alone() -> None:
         assert change.prediction == predict_one(change.layout, big_job())
 
 
-def test_helpful_changes_fit_save_one_percent_or_more_and_come_fastest_first() -> None:
-    helpful = explain(LAYOUT, big_job()).helpful
-    saved = [change.saved_share for change in helpful]
-    assert saved == sorted(saved, reverse=True)
-    assert min(saved) >= 0.01
-    assert all(change.prediction.fits and change.excess_bytes == 0 for change in helpful)
+def test_helpful_changes_fit_raise_the_expected_mfu_by_one_percent_or_more_and_the_most_comes_first() -> None:
+    explained = explain(LAYOUT, big_job())
+    values = [change.prediction.expected_mfu for change in explained.helpful]
+    assert values == sorted(values, reverse=True)
+    assert min(values) >= 1.01 * explained.prediction.expected_mfu
+    assert all(change.prediction.fits and change.excess_bytes == 0 for change in explained.helpful)
+
+
+def test_a_change_that_makes_a_layout_fit_more_surely_is_helpful_though_it_saves_nothing() -> None:
+    layout = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL)
+    job = big_job()
+    peak_bytes = predict_one(layout, job).memory.total_bytes
+    accelerator = replace(job.cluster.accelerator, memory_bytes=int(1.01 * peak_bytes))
+    tight = replace(job, cluster=replace(job.cluster, accelerator=accelerator))
+    (change,) = [c for c in explain(layout, tight).helpful if c.change == "reshard after forward off → on"]
+    assert change.saved_share < 0.01
 
 
 def test_a_helpful_change_says_what_it_changes_which_part_shrinks_and_both_step_times_with_the_error() -> None:
