@@ -95,7 +95,17 @@ def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec)
         UnusableRow: The recomputation has no name that is known.
     """
     stack, policies = load_stack(source.stack), _recomputation(row, source, cluster, model).policies
-    return replace(stack, selective_recompute=policies) if policies else stack
+    return replace(
+        stack,
+        selective_recompute=policies or stack.selective_recompute,
+        splits_experts=stack.splits_experts and _may_split_experts(row, source, cluster),
+    )
+
+
+def _may_split_experts(row: Row, source: Source, cluster: Cluster) -> bool:
+    """Whether tensor ranks can split the experts: not where the row's ``etp`` is 1, or the expert ranks need them."""
+    degrees, stated = _degrees(row, source, cluster.world_size), maybe_count(row, "etp")
+    return stated == degrees.tensor if stated else degrees.data * degrees.context % degrees.expert == 0
 
 
 def _recomputation(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> words.Recomputation:

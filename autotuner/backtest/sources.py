@@ -152,7 +152,13 @@ def _month(row: Row) -> str:
     if paper:
         return f"20{paper[1]}-{paper[2]}"
     written = re.search(r"(?<!\d)(20[12]\d)(?:-(\d\d))?(?!\d)", words)
-    return f"{written[1]}-{written[2] or 12}" if written else ""
+    if written:
+        return f"{written[1]}-{written[2] or 12}"
+    return _UNDATED_FP16 if "fp16" in text(row, "precision").lower() and "a100" in text(row, "gpu").lower() else ""
+
+
+_UNDATED_FP16 = "2022-06"
+"""Who trained in fp16 on an A100 did so before bf16 was usual: OPT, BLOOM's successors and Llama are in bf16."""
 
 
 @cache
