@@ -16,7 +16,7 @@ __all__ = ["OTHER_RUNS", "left_out", "tables_of_runs"]
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
-OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "hidden is not given")
+OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "no shapes, and")
 """Beginnings of reasons that no reader can mend: not training of a transformer, or not ended.
 
 Tables without shapes are of hybrid models, which their notes say.

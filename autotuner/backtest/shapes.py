@@ -112,6 +112,8 @@ def _num_layers(row: Row) -> int | None:
 
 # ---------------------------------------------------------------- by stated shapes
 def _stated(row: Row, vocab: int | None) -> TransformerSpec:
+    if maybe_count(row, "hidden") is None:
+        raise UnusableRow("no shapes, and the catalog knows no such transformer", text(row, "model"))
     hidden, heads = count(row, "hidden"), count(row, "heads")
     num_layers = _num_layers(row)
     if num_layers is None:
