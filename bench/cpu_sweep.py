@@ -1,7 +1,7 @@
 """Every legal layout of the demonstration's job on this machine's cores: measured again and again, and predicted.
 
 ``python -m bench.cpu_sweep --cores 4 --seconds 240`` goes on measuring where an earlier call stopped, the layouts with
-the fewest undisturbed runs first, in an order that is shuffled once, those that recompute one round later. Each run is
+the fewest undisturbed runs first, in an order that is shuffled once, those that recompute two rounds later. Each run is
 kept in ``bench/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the profile first and keeps
 it in ``bench/data/cpu_profile_4.json``. Without either it prints what the kept profile and the catalog predict of what
 was kept: laws can be changed and judged without measuring.
@@ -54,7 +54,7 @@ _SETTINGS = TrialSettings(
     warmup_steps=1,
     max_warmup_steps=1,
     measured_steps=3,
-    max_measured_steps=5,
+    max_measured_steps=3,
     measuring_budget_s=0.8,
     profiled_steps=0,
     max_repeats=0,
@@ -110,7 +110,7 @@ def _measure(job: Job, kept: Path, end_s: float, *, goes_first: bool) -> None:
         closing(LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())) as launcher,
     ):
         while time.monotonic() < end_s:
-            layout = min(layouts, key=lambda one: counts.get(str(one), 0) + (one.recompute != Recompute.NONE))
+            layout = min(layouts, key=lambda one: counts.get(str(one), 0) + 2 * (one.recompute != Recompute.NONE))
             counts[str(layout)] = counts.get(str(layout), 0) + 1
             document |= _run(launcher, job, layout, document["runs"], goes_first=goes_first)
             _keep(document, kept)

@@ -12,7 +12,7 @@ say() { printf '\n== %s\n' "$*"; }
 say "database $AUTOTUNER_DATABASE_URL"
 "$BIN/autotuner" migrate
 
-say "profile: what this machine's devices reach, about 20 s; taken once and kept in the database"
+say "profile: what this machine's devices reach, about 25 s; taken once and kept in the database"
 "$BIN/autotuner" profile --keep
 
 say "service on $url"

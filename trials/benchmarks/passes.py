@@ -34,7 +34,7 @@ from trials.runtime.rank import barrier
 
 __all__ = ["pass_points"]
 
-_DEPTHS = (1, 3)
+_DEPTHS = (1, 4)
 _NUM_HEADS = 8
 """Enough for every tensor degree that is measured."""
 

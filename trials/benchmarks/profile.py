@@ -36,7 +36,7 @@ from trials.runtime.stdio import serve_one
 __all__ = ["measure"]
 
 _TIMEOUT_S = 120.0
-_BUDGET_S = 0.1
+_BUDGET_S = 0.05
 """Time for one point: enough for dozens of calls of what takes a millisecond."""
 _QUICK_BUDGET_S = 0.005
 _NUM_BATCHES = 3

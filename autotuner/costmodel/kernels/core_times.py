@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.domain.jobs.core_times import CoreTimes, SplitTimes
 from autotuner.domain.layouts.choice import Recompute
 
-__all__ = ["ends_host_s", "layer_host_s", "recompute_host_s"]
+__all__ = ["ends_host_s", "layer_host_s", "recompute_host_s", "shard_host_s"]
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
@@ -37,6 +37,14 @@ def recompute_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]
     calling_s = core.layer.forward_s + _split_s(x, core, lambda split: split.dispatch_s)
     watching_s = core.selective.forward_s * selective + core.full.forward_s * full
     return watching_s, (core.selective.backward_s + calling_s) * selective + core.full.backward_s * full
+
+
+def shard_host_s(num_ranks: Integers, core: CoreTimes) -> tuple[Floats, Floats]:
+    """What FSDP adds to gathering a layer and to reducing its gradients, by steps of a ring over so many shards."""
+    if core.sharded is None:
+        return np.zeros(len(num_ranks)), np.zeros(len(num_ranks))
+    steps = (num_ranks - 1) / (core.sharded.num_ranks - 1)
+    return steps * core.sharded.gather_s, steps * core.sharded.reduce_s
 
 
 def _split_s(x: LayoutColumns, core: CoreTimes, seconds: Callable[[SplitTimes], float]) -> Floats:

@@ -6,6 +6,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
 from autotuner.costmodel.communication.process_groups import (
     Group,
@@ -13,6 +14,7 @@ from autotuner.costmodel.communication.process_groups import (
     replicate_group,
     shard_group,
 )
+from autotuner.costmodel.kernels.core_times import shard_host_s
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.narrow import gathers_parameters, matrix_share
@@ -107,9 +109,10 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
     scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
     replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
-    core = job.cluster.accelerator.core
-    if core is not None:  # FSDP's own work with each layer, which no other thread does meanwhile
-        units = x.shard_level >= ShardLevel.GRADIENTS
-        gather_s, scatter_s = gather_s + core.gather_s * units, scatter_s + core.reduce_s * units
+    if job.cluster.accelerator.core is not None:
+        by_layer, silent = x.shard_level >= ShardLevel.GRADIENTS, without_starts(shard)
+        own_gather_s, own_reduce_s = shard_host_s(shard.num_ranks, job.cluster.accelerator.core)
+        gather_s = np.where(by_layer, own_gather_s + all_gather_s(unit_bytes, silent), gather_s)
+        scatter_s = np.where(by_layer, own_reduce_s + reduce_scatter_s(summed_bytes, silent), scatter_s)
     reduce_s: Floats = collectives * (scatter_s + replicas_s)
     return gather_s * collectives, reduce_s

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from autotuner.domain.jobs.cluster import MeasuredCollective
-from autotuner.domain.jobs.core_times import CoreTimes, PassTimes, SplitTimes
+from autotuner.domain.jobs.core_times import CoreTimes, PassTimes, ShardTimes, SplitTimes
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements, PassKind, PassPoint
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
@@ -57,14 +57,12 @@ def fit_core(
     widths = sorted({point.hidden_size for point in measured.passes})
     tiny, wide = (_Passes([p for p in measured.passes if p.hidden_size == w]) for w in (widths[0], widths[-1]))
     layer = tiny.layer("plain")
-    gather_s, reduce_s = _sharded_s(tiny, layer, collectives)
     return CoreTimes(
         layer=layer,
         ends=tiny.ends("plain"),
         selective=_further(tiny.layer("recompute_selective"), layer, again_s=layer.forward_s),
         full=_further(tiny.layer("recompute_full"), layer, again_s=layer.forward_s),
-        gather_s=gather_s,
-        reduce_s=reduce_s,
+        sharded=_sharded(tiny, layer, collectives),
         split=tuple(_splits(tiny, collectives)),
         pointwise_bytes_per_s=_pointwise_rate(wide, layer, measured, fp32_flop_per_s),
     )
@@ -133,16 +131,22 @@ def _split(passes: _Passes, kind: PassKind, num_ranks: int, collectives: Sequenc
     )
 
 
-def _sharded_s(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
-    """Beside the collectives: gathering a layer's parameters, and reducing its gradients."""
+def _sharded(passes: _Passes, plain: PassTimes, collectives: Sequence[MeasuredCollective]) -> ShardTimes | None:
+    """Gathering a layer's parameters and reducing its gradients, less what their bytes take."""
     ranks = passes.ranks("sharded")
     if not ranks:
-        return 0.0, 0.0
+        return None
     further, point = _further(passes.layer("sharded"), plain), passes.one("sharded")
-    layer_bytes = int(_ELEMENT_BYTES * _MATRIX_ELEMENTS * point.hidden_size**2)
-    gather_s = _seconds(collectives, "all_gather", ranks[-1], layer_bytes)
-    reduce_s = _seconds(collectives, "reduce_scatter", ranks[-1], layer_bytes)
-    return max(0.0, further.forward_s - gather_s), max(0.0, further.backward_s - reduce_s)
+    layer_bytes = _ELEMENT_BYTES * _MATRIX_ELEMENTS * point.hidden_size**2
+    gather_s, reduce_s = (
+        _seconds(collectives, kind, ranks[-1], layer_bytes) - _seconds(collectives, kind, ranks[-1], 0)
+        for kind in ("all_gather", "reduce_scatter")
+    )
+    return ShardTimes(
+        num_ranks=ranks[-1],
+        gather_s=max(0.0, further.forward_s - gather_s),
+        reduce_s=max(0.0, further.backward_s - reduce_s),
+    )
 
 
 def _seconds(collectives: Sequence[MeasuredCollective], kind: str, num_ranks: int, num_bytes: int) -> float:

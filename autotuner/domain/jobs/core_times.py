@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CoreTimes", "PassTimes", "SplitTimes"]
+__all__ = ["CoreTimes", "PassTimes", "ShardTimes", "SplitTimes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,21 @@ class SplitTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardTimes:
+    """What sharding a layer's parameters adds to each use of them, with the start of collectives, without their bytes.
+
+    Attributes:
+        num_ranks: Shards; with others it grows with the steps of a ring.
+        gather_s: Before use.
+        reduce_s: Of gradients, after it.
+    """
+
+    num_ranks: int
+    gather_s: float
+    reduce_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTimes:
     """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
 
@@ -46,8 +61,7 @@ class CoreTimes:
         ends: Embedding, last norm, output and loss together.
         selective: A layer that recomputes what products do not need, each operation of which is watched.
         full: A layer that recomputes all.
-        gather_s: A layer's sharded parameters before use, without the collective.
-        reduce_s: Its sharded gradients after use, without the collective.
+        sharded: A layer whose parameters are sharded; None where there was one rank.
         split: Layers on tensor ranks, by their number, with and without sequence parallelism.
         pointwise_bytes_per_s: At which what lies between products seems to move its operands once.
     """
@@ -56,7 +70,6 @@ class CoreTimes:
     ends: PassTimes
     selective: PassTimes
     full: PassTimes
-    gather_s: float
-    reduce_s: float
+    sharded: ShardTimes | None
     split: tuple[SplitTimes, ...]
     pointwise_bytes_per_s: float

@@ -19,8 +19,7 @@ def test_a_core_shows_what_it_does_beside_the_work() -> None:
         ends=TIMES,
         selective=TIMES,
         full=TIMES,
-        gather_s=0.0,
-        reduce_s=0.0,
+        sharded=None,
         split=(split,),
         pointwise_bytes_per_s=1e9,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s
+from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s, shard_host_s
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.core_times import CoreTimes, PassTimes, SplitTimes
+from autotuner.domain.jobs.core_times import CoreTimes, PassTimes, ShardTimes, SplitTimes
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_job
@@ -24,8 +25,7 @@ CORE = CoreTimes(
     ends=both(3.0, 4.0),
     selective=both(0.5, 0.25),
     full=both(0.125, 0.0625),
-    gather_s=10.0,
-    reduce_s=20.0,
+    sharded=ShardTimes(num_ranks=4, gather_s=30.0, reduce_s=60.0),
     split=(
         SplitTimes(num_ranks=2, sequence_parallel=False, layer=both(10.0, 20.0), ends=both(30.0, 40.0)),
         SplitTimes(num_ranks=4, sequence_parallel=False, layer=both(20.0, 30.0), ends=both(50.0, 60.0)),
@@ -77,6 +77,12 @@ def test_selective_recomputation_repeats_the_dispatch_of_tensor_ranks_and_not_th
     layout = Layout(tensor_parallel_degree=2, recompute=Recompute.SELECTIVE)
     _, backward_s = recompute_host_s(columns(layout), replace(CORE, split=(split,)))
     assert backward_s[0] == 0.25 + 1.0 + 7.0
+
+
+def test_sharding_adds_to_every_gather_and_reduction_by_the_steps_of_a_ring() -> None:
+    gather_s, reduce_s = shard_host_s(np.array([1, 2, 4]), CORE)
+    assert gather_s.tolist() == [0.0, 10.0, 30.0]
+    assert reduce_s.tolist() == [0.0, 20.0, 60.0]
 
 
 def test_a_core_that_was_measured_takes_its_seconds_for_every_layer_and_micro_batch() -> None:

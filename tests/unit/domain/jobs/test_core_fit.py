@@ -70,9 +70,9 @@ def test_sequence_parallelism_starts_four_collectives_a_pass() -> None:
 
 
 def test_sharding_gathers_forward_and_reduces_backward() -> None:
-    sharded = PassTimes(forward_s=1e-3 + START_S + 3e-3, backward_s=2e-3 + START_S + 4e-3)
-    core = fitted(*decoder("sharded", sharded, num_ranks=2))
-    assert (core.gather_s, core.reduce_s) == pytest.approx((3e-3, 4e-3))
+    sharded = fitted(*decoder("sharded", PassTimes(forward_s=4e-3, backward_s=6e-3), num_ranks=2)).sharded
+    assert sharded is not None
+    assert (sharded.num_ranks, sharded.gather_s, sharded.reduce_s) == (2, pytest.approx(3e-3), pytest.approx(4e-3))
 
 
 def test_recomputing_adds_what_is_beyond_a_second_forward_pass() -> None:
