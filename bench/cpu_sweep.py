@@ -44,7 +44,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.search.space import legal_layouts
 
-__all__ = ["Judgement", "judged", "main", "noise_floor"]
+__all__ = ["Judgement", "judged", "judgements", "main", "noise_floor", "undisturbed"]
 
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)
@@ -87,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         profile.write_text(dumps(taken) + "\n")
     if given.seconds:
         _measure(job, kept, end_s, goes_first=given.first)
-    _print(job, kept, profile)
+    for name, judgement in judgements(given.cores):
+        _say(f"{name}: {judgement}")
 
 
 def _job(num_cores: int) -> Job:
@@ -213,14 +214,16 @@ def _spearman(one: Floats, other: Floats) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def _print(job: Job, kept: Path, profile: Path) -> None:
-    runs = undisturbed(json.loads(kept.read_text())["runs"])
+def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
+    """The noise floor of the kept runs, and how the catalog's cores and those of the kept profile predict them."""
+    kept, profile = (_DATA / f"cpu_{kind}_{num_cores}.json" for kind in ("sweep", "profile"))
+    runs, job = undisturbed(json.loads(kept.read_text())["runs"]), _job(num_cores)
     layouts = _layouts(job)
     rows = np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs])
     measured = np.array([min(runs[str(layouts.row(int(number)))]) for number in rows])
-    _say(f"noise floor: {noise_floor(runs)}")
+    yield "noise floor", noise_floor(runs)
     for name, one in _jobs(job, profile):
-        _say(f"{name}: {judged(predict(layouts.take(rows), one).step_time.total_s, measured)}")
+        yield name, judged(predict(layouts.take(rows), one).step_time.total_s, measured)
 
 
 def _jobs(job: Job, profile: Path) -> Iterator[tuple[str, Job]]:

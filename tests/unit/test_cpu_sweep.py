@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.cpu_sweep import judged, noise_floor, undisturbed
+from bench.cpu_sweep import judged, judgements, noise_floor, undisturbed
 
 
 def test_predictions_are_judged_by_their_errors_their_order_and_their_first_choice() -> None:
@@ -31,3 +31,11 @@ def test_layouts_that_ran_once_tell_no_noise() -> None:
 def test_runs_in_which_others_used_the_machine_do_not_count() -> None:
     runs = [{"layout": "a", "step_s": 1.0, "foreign": 0.01}, {"layout": "a", "step_s": 2.0, "foreign": 0.2}]
     assert undisturbed(runs) == {"a": [1.0]}
+
+
+@pytest.mark.parametrize("num_cores", [2, 4])
+def test_the_kept_profile_ranks_the_kept_runs(num_cores: int) -> None:
+    """Laws may change and constants be measured anew; what is kept must go on being predicted by what is kept."""
+    found = dict(judgements(num_cores))
+    assert found["profile"].spearman > 0.85  # equal runs on this machine agree to 0.9
+    assert found["profile"].median_error < 0.2  # and differ by 10 % in the median
