@@ -72,7 +72,8 @@ def test_sequence_parallelism_starts_four_collectives_a_pass() -> None:
 def test_sharding_gathers_forward_and_reduces_backward() -> None:
     sharded = fitted(*decoder("sharded", PassTimes(forward_s=4e-3, backward_s=6e-3), num_ranks=2)).sharded
     assert sharded is not None
-    assert (sharded.num_ranks, sharded.gather_s, sharded.reduce_s) == (2, pytest.approx(3e-3), pytest.approx(4e-3))
+    assert sharded.num_ranks == 2
+    assert (sharded.gather_s, sharded.reduce_s) == pytest.approx((3e-3, 4e-3))
 
 
 def test_recomputing_adds_what_is_beyond_a_second_forward_pass() -> None:
