@@ -34,7 +34,7 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
     num_dense = model.num_layers - model.num_sparse_layers
     all_sparse = model.num_active_layer_matrix_parameters - num_dense * dense_parameters
     layers = 2.0 * (dense * dense_parameters + sparse / max(1, model.num_sparse_layers) * all_sparse) + attention
-    shares = [product_share(job, sparse=kind) for kind in (False, True)]
+    shares = [product_share(x, job, sparse=kind) for kind in (False, True)]
     products = dense * shares[0] * dense_parameters
     products = products + sparse * shares[1] * all_sparse / max(1, model.num_sparse_layers)
     selective = 2.0 * products + attention * repeats_core(x, job)

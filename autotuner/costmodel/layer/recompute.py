@@ -10,6 +10,7 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import pointwise_shares
 from autotuner.costmodel.memory.activations import has_scores
+from autotuner.costmodel.narrow import is_narrow
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
@@ -47,7 +48,7 @@ def recompute_s(
     if not selective.any():
         return np.where(full, forward_s, 0.0)
     repeats = recomputed(job.stack.selective_recompute).repeats
-    again = product_share(job, sparse=sparse) * products_s + attention_s * repeats_core(x, job)
+    again = product_share(x, job, sparse=sparse) * products_s + attention_s * repeats_core(x, job)
     shares = pointwise_shares(x, job, sparse=sparse)
     again = again + pointwise_s * reduce(np.add, (shares[part] for part in shares if part in repeats), np.zeros(len(x)))
     return np.where(full, forward_s, np.where(selective, again, 0.0))
@@ -82,11 +83,12 @@ def collectives_again(x: LayoutColumns, job: Job) -> Floats:
     return np.where(x.recompute == Recompute.FULL, 1.0, selective)
 
 
-def product_share(job: Job, *, sparse: bool) -> float:
+def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """Share of a layer's products, by FLOP, that selective recomputation repeats."""
     parts = _product_parts(job.model, sparse=sparse)
     repeats = recomputed(job.stack.selective_recompute).repeats
-    return sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())
+    named = sum(size for part, size in parts.items() if part in repeats) / sum(parts.values())
+    return np.where(is_narrow(x) & x.compiled & job.stack.repeats_fp8_products, 1.0, named)
 
 
 def _product_parts(model: TransformerSpec, *, sparse: bool) -> Mapping[LayerPart, float]:

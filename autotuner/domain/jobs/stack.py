@@ -50,6 +50,8 @@ class Stack:
         fp8_implementation: Who rounds to 8 bits or fewer; torchao's operations are fused where the layout is compiled.
         gathers_fp8_activations: Tensor ranks gather hidden states that are rounded already, where a scale allows it.
         gathers_fp8_parameters: Data-parallel ranks gather weights that are rounded already, where a scale allows it.
+        repeats_fp8_products: Selective recomputation names products by their operation in 16 bits, and so computes
+            those in 8 bits again once they are compiled to another.
         widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
         splits_experts: Tensor ranks split each expert even where expert ranks hold them (Megatron-LM's expert tensor
             parallel degree equals the tensor degree); else expert ranks hold whole experts.
@@ -98,6 +100,7 @@ class Stack:
     fp8_implementation: Literal["torchao", "transformer_engine"] = "torchao"
     gathers_fp8_activations: bool = False
     gathers_fp8_parameters: bool = False
+    repeats_fp8_products: bool = False
     widens_context_gradients: bool = True
     splits_experts: bool = False
     groups_experts: bool = False
