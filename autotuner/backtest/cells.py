@@ -87,6 +87,9 @@ def positive(row: Row, name: str) -> float:
 
 def _number(name: str, cell: str) -> float:
     plain = re.sub(r"(?<=\d)[, _](?=\d{3})", "", cell).lstrip("~")  # 1,024 and ~704 are numbers too
+    thousands = re.fullmatch(r"(\d{1,6})k", plain) if name == "seq_len" else None
+    if thousands:  # 8k tokens are 8,192
+        return 1024.0 * int(thousands[1])
     try:
         value = float(plain)
     except ValueError as error:

@@ -18,6 +18,7 @@ from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
+    AttentionKernel,
     ContextExchange,
     Fp8Recipe,
     PipelineSchedule,
@@ -57,7 +58,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
     recomputation = _recomputation(row, source, cluster, model)
     precision = words.precision(text(row, "precision") or "bf16")
-    attention = words.attention_kernel(text(row, "attention") or source.attention, source.flash)
+    attention = _attention(row, source)
     split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
     compiled = is_true(text(row, "torch_compile", "compile", "compiled"), source.compiled)
     return Layout(
@@ -83,6 +84,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
         fp8_recipe=_fp8_recipe(row, source) if precision in FP8_PRECISIONS else Fp8Recipe.TENSORWISE,
         fused_norm="rms" in text(row, "attention").lower() or not source.names_fused_norm,
         context_exchange=_context_exchange(row, source, degrees),
+        offload_activations=words.offloads(text(row, "act_ckpt")),
         compiled=compiled,
         async_tensor_parallel=compiled and split_sequence and "async tp" in text(row, "notes").lower(),
     )
@@ -227,6 +229,14 @@ def _interval(recomputation: words.Recomputation, model: TransformerSpec, num_st
 
 
 # ---------------------------------------------------------------- other choices
+def _attention(row: Row, source: Source) -> AttentionKernel | None:
+    """What the row names; a word that nobody knows is the software's own kernel, for which there is no word either."""
+    try:
+        return words.attention_kernel(text(row, "attention") or source.attention, source.flash)
+    except UnusableRow:
+        return words.attention_kernel(source.attention, source.flash)
+
+
 def _fp8_recipe(row: Row, source: Source) -> Fp8Recipe:
     return words.fp8_recipe(f"{text(row, 'precision')} {text(row, 'fp8_recipe')}", source.fp8_recipe)
 

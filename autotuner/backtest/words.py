@@ -28,6 +28,7 @@ __all__ = [
     "fp8_recipe",
     "is_interleaved",
     "kernel_on",
+    "offloads",
     "precision",
     "recompute",
     "schedule",
@@ -74,7 +75,11 @@ _SHARD_LEVELS = {
     "hybridshard": ShardLevel.PARAMETERS,
     "fullshard": ShardLevel.PARAMETERS,
     "fullysharded": ShardLevel.PARAMETERS,
+    "sharded": ShardLevel.PARAMETERS,
+    "gemini": ShardLevel.PARAMETERS,  # Colossal-AI's ZeRO-3 by chunks
+    "mics": ShardLevel.PARAMETERS,  # ZeRO-3 within groups, arXiv 2205.00119
     "optim": ShardLevel.OPTIMIZER,
+    "zero": ShardLevel.OPTIMIZER,
     "ddp": ShardLevel.NONE,
     "replicated": ShardLevel.NONE,
 }
@@ -98,7 +103,8 @@ def shard_level(text: str) -> Sharding:
         if known in plain:
             size = _NUM_SHARDS.search(word.rstrip(") ")) if "zero" not in plain else None
             num_ranks = int(size[1][:9]) if size else 0
-            return Sharding(level, not num_ranks and ("hsdp" in plain or "hybrid" in plain), num_ranks or None)
+            in_node = not num_ranks and any(word in plain for word in ("hsdp", "hybrid", "mics"))
+            return Sharding(level, in_node, num_ranks or None)
     raise UnusableRow("the shard level has no name that is known", text)
 
 
@@ -221,16 +227,25 @@ _LAYER_INTERVAL = re.compile(r"select\w*[- ]*layer\D*(\d*)|select\D*(\d+)$|every
 _INTERVALS = {"": 2, "other": 2, "second": 2, "third": 3}  # torchtitan's selective_ac_option is "2" where it is layers
 
 
+_OFFLOAD = re.compile(r"[ +,&]*(?:with |and |cpu |activation )*\boff-?load(?:ing|ed)?\b(?: \([^)]*\))?")
+
+
+def offloads(text: str) -> bool:
+    """Whether activations wait in the host's memory."""
+    return bool(_OFFLOAD.search(text.lower()))
+
+
 def recompute(text: str) -> Recomputation:
-    """Which activations are computed again."""
-    word = text.lower().strip()
+    """Which activations are computed again; what it says of offloading is left to ``offloads``."""
+    word = _OFFLOAD.sub("", text.lower()).strip()
     head, _, inside = word.partition("(")
     plain = _plain(head) or _plain(word)
-    if plain in _KEEPS_ALL:
+    if not plain or plain in _KEEPS_ALL:
         return Recomputation(Recompute.NONE)
     some = re.search(r"(\d+) *(?:of|/|layers?)", inside)
     if plain in _DROPS_ALL or plain.startswith(("full", "block", "uniform")):
-        return Recomputation(Recompute.FULL, num_layers=int(some[1][:9]) or None if some else None)
+        of_each_stage = int(some[1][:9]) if some and "uniform" not in word else 0  # uniform: layers of one checkpoint
+        return Recomputation(Recompute.FULL, num_layers=of_each_stage or None)
     interval = _LAYER_INTERVAL.search(word.rstrip(") "))
     if interval:
         found = next((group for group in interval.groups() if group), "")
@@ -258,7 +273,7 @@ _KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
     (r"fused", AttentionKernel.FUSED_SOFTMAX),
     (r"flex", AttentionKernel.FLEX),
     (r"xformers|efficient", AttentionKernel.EFFICIENT),
-    (r"tilelang|triton|pallas|splash|sdpa|\bck\b|aiter", AttentionKernel.FLASH),
+    (r"tilelang|triton|pallas|splash|sdpa|pytorch|\bck\b|aiter", AttentionKernel.FLASH),
 )
 """By a pattern; the first that occurs counts. FlashAttention-4 is told as 3; TileLang's, Triton's and ROCm's as 2."""
 

@@ -126,6 +126,21 @@ def test_ends_are_smaller_where_layers_do_not_divide(layers: str, pp: str, vpp: 
     assert (layout.first_stage_less_layers, layout.last_stage_less_layers) == ends
 
 
+def test_an_attention_kernel_of_no_known_name_is_the_software_s_own() -> None:
+    named, blank = (read_row(row(attention=word, framework="Megatron-LM")).layout for word in ("lightning", ""))
+    assert named == blank
+
+
+def test_sequences_are_counted_in_tokens_or_in_units_of_1024() -> None:
+    assert read_row(row(seq_len="8k")).job.workload.seq_len == 8192
+
+
+def test_activations_that_wait_in_the_host_s_memory_are_told_with_recomputation() -> None:
+    layouts = [read_row(row(act_ckpt=text)).layout for text in ("full + offload", "cpu offloading", "full")]
+    assert [layout.offload_activations for layout in layouts] == [True, True, False]
+    assert [layout.recompute for layout in layouts] == [Recompute.FULL, Recompute.NONE, Recompute.FULL]
+
+
 # ---------------------------------------------------------------- clusters
 @pytest.mark.parametrize(
     ("num_gpus", "gpus_per_node", "nodes", "per_node"),
@@ -327,7 +342,6 @@ def reason(**cells: str) -> str:
         ({"zero_or_fsdp": "half"}, "the shard level has no name that is known: half"),
         ({"schedule": "chimera"}, "the schedule is none of the layout's: chimera with 1 stage(s) per rank"),
         ({"act_ckpt": "some"}, "the recomputation has no name that is known: some"),
-        ({"attention": "mamba"}, "the attention kernel has no name that is known: mamba"),
         ({"task": "LoRA"}, "fine-tuning by LoRA"),
         ({"suspect": "clock throttled"}, "the table itself suspects the time: clock throttled"),
     ],

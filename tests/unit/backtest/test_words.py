@@ -69,6 +69,8 @@ def test_a_number_behind_fsdp_says_how_many_ranks_share_but_for_its_version(text
         ("torch FSDP2 as ZeRO-3", ShardLevel.PARAMETERS),
         ("optim_grads_params", ShardLevel.PARAMETERS),
         ("2", ShardLevel.GRADIENTS),
+        ("Gemini", ShardLevel.PARAMETERS),
+        ("ZeRO", ShardLevel.OPTIMIZER),
     ],
 )
 def test_a_level_of_zero_stands_above_the_name_of_its_implementation(text: str, level: ShardLevel) -> None:
@@ -192,6 +194,9 @@ def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
         ("selective-3", (Recompute.FULL, 3, (), None)),
         ("full (5 layers)", (Recompute.FULL, 1, (), 5)),
         ("block", (Recompute.FULL, 1, (), None)),
+        ("full (block, 10 layers)", (Recompute.FULL, 1, (), 10)),
+        ("full (uniform, 1 layer)", (Recompute.FULL, 1, (), None)),
+        ("minimal_offloaded", (Recompute.SELECTIVE, 1, (RecomputePolicy.MINIMAL,), None)),
         ("nothing", (Recompute.NONE, 1, (), None)),
     ],
 )
