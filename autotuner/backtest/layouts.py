@@ -56,7 +56,8 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     degrees = _degrees(row, source, cluster.world_size)
     level, shards = _sharding(row, source, cluster, degrees)
     stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
-    recomputation = _recomputation(row, source, cluster, model)
+    recompute_word = _recompute_word(row, source, cluster, model)
+    recomputation = words.recompute(recompute_word)
     precision = words.precision(text(row, "precision") or "bf16")
     attention = _attention(row, source)
     split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
@@ -84,7 +85,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
         fp8_recipe=_fp8_recipe(row, source) if precision in FP8_PRECISIONS else Fp8Recipe.TENSORWISE,
         fused_norm="rms" in text(row, "attention").lower() or not source.names_fused_norm,
         context_exchange=_context_exchange(row, source, degrees),
-        offload_activations=words.offloads(text(row, "act_ckpt")),
+        offload_activations=words.offloads(recompute_word),
         compiled=compiled,
         async_tensor_parallel=compiled and split_sequence and "async tp" in text(row, "notes").lower(),
     )
@@ -96,7 +97,7 @@ def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec)
     Raises:
         UnusableRow: The recomputation has no name that is known.
     """
-    stack, policies = load_stack(source.stack), _recomputation(row, source, cluster, model).policies
+    stack, policies = load_stack(source.stack), words.recompute(_recompute_word(row, source, cluster, model)).policies
     return replace(
         stack,
         selective_recompute=policies or stack.selective_recompute,
@@ -110,10 +111,10 @@ def _may_split_experts(row: Row, source: Source, cluster: Cluster) -> bool:
     return stated == degrees.tensor if stated else degrees.data * degrees.context % degrees.expert == 0
 
 
-def _recomputation(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> words.Recomputation:
-    usual = source.recompute_of(model.name, cluster.accelerator.name, text(row, "precision"))
-    word = text(row, "act_ckpt") or usual
-    return words.recompute(f"{word} (mlpwo)" if word == "custom" and "mlpwo" in text(row, "notes") else word)
+def _recompute_word(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> str:
+    """The table's word, or that of the software's recipe."""
+    word = text(row, "act_ckpt") or source.recompute_of(model.name, cluster.accelerator.name, row)
+    return f"{word} (mlpwo)" if word == "custom" and "mlpwo" in text(row, "notes") else word
 
 
 # ---------------------------------------------------------------- degrees

@@ -25,6 +25,7 @@ class Recipe:
         models: By their names in the catalog.
         devices: Beginnings of the accelerators' names in the catalog; empty: all.
         precision: A pattern of the table's word; empty: any.
+        sharding: Likewise, of the shard level.
         recompute: In the table's words.
     """
 
@@ -32,11 +33,14 @@ class Recipe:
     recompute: str
     devices: tuple[str, ...] = ()
     precision: str = ""
+    sharding: str = ""
 
-    def is_for(self, model: str, device: str, precision: str) -> bool:
+    def is_for(self, model: str, device: str, row: Row) -> bool:
         """Whether this recipe is the one of such a run."""
         on_device = not self.devices or device.startswith(self.devices)
-        return model in self.models and on_device and bool(re.search(self.precision, precision.lower()))
+        in_format = re.search(self.precision, text(row, "precision").lower())
+        sharded = re.search(self.sharding, text(row, "zero_or_fsdp").lower())
+        return model in self.models and on_device and in_format is not None and sharded is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +99,9 @@ class Source:
     tflops: Literal["hardware", "model", "causal"] = "model"
     clusters: dict[str, Calibration] = field(default_factory=dict)
 
-    def recompute_of(self, model: str, device: str, precision: str) -> str:
+    def recompute_of(self, model: str, device: str, row: Row) -> str:
         """What blank recomputation of such a run is, in the table's words."""
-        fitting = (one.recompute for one in self.recipes if one.is_for(model, device, precision))
+        fitting = (one.recompute for one in self.recipes if one.is_for(model, device, row))
         return next(fitting, self.recompute)
 
 

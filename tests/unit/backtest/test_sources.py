@@ -99,23 +99,25 @@ def test_software_of_a_time_has_the_defaults_of_that_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "precision", "recompute"),
+    ("model", "gpu", "precision", "sharding", "recompute"),
     [
-        ("GPT OSS 120B", "B200", "bf16", "selective (layernorm + moe_act)"),
-        ("GPT OSS 120B", "B300", "bf16", "none"),
-        ("DeepSeek-V3", "H100", "fp8-cs", "selective (mla_up_proj + mlp)"),
-        ("DeepSeek-V3", "GB200", "mxfp8", "selective (mla_up_proj)"),
-        ("LLAMA3_8B", "H100", "fp8-cs", "full (5 layers)"),
-        ("LLAMA3_8B", "H100", "bf16", "none"),
+        ("GPT OSS 120B", "B200", "bf16", "", "selective (layernorm + moe_act)"),
+        ("GPT OSS 120B", "B300", "bf16", "", "none"),
+        ("DeepSeek-V3", "H100", "fp8-cs", "", "selective (mla_up_proj + mlp)"),
+        ("DeepSeek-V3", "GB200", "mxfp8", "", "selective (mla_up_proj)"),
+        ("LLAMA3_8B", "H100", "fp8-cs", "", "full (5 layers)"),
+        ("LLAMA3_8B", "H100", "bf16", "", "none"),
+        ("LLAMA3_70B", "GB200", "bf16", "FSDP", "none + offload"),
+        ("LLAMA3_70B", "GB200", "mxfp8", "", "none"),
     ],
 )
 def test_blank_recomputation_is_what_the_software_s_recipe_of_that_model_says(
-    model: str, gpu: str, precision: str, recompute: str
+    model: str, gpu: str, precision: str, sharding: str, recompute: str
 ) -> None:
     source = source_of({"framework": "Megatron-Bridge"})
     known, device = model_called(model), load_accelerator(gpu.lower())
     assert known is not None
-    assert source.recompute_of(known.name, device.name, precision) == recompute
+    assert source.recompute_of(known.name, device.name, {"precision": precision, "zero_or_fsdp": sharding}) == recompute
 
 
 def test_every_recipe_is_of_models_in_the_catalog_and_says_what_is_recomputed() -> None:
