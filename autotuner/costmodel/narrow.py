@@ -14,6 +14,7 @@ from autotuner.domain.layouts.choice import Fp8Recipe, Precision
 __all__ = [
     "BLOCK_RECIPES",
     "TENSOR_RECIPES",
+    "gathered_share",
     "gathers_parameters",
     "is_narrow",
     "lays_out_twice",
@@ -91,6 +92,13 @@ def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
     return rounded
 
 
+def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
+    """Bytes of weights gathered from data-parallel ranks, over those in 16 bits."""
+    if not job.stack.gathers_fp8_parameters:
+        return 1.0
+    return 1.0 - gathers_parameters(x, job) * matrix_share(job) / 2
+
+
 def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Bytes of a layer's weight on a rank that holds it whole: the 16-bit one and rounded copies, or these alone.
 
@@ -108,6 +116,8 @@ def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Bytes of an average weight of the model on a rank that holds it whole."""
+    if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
+        return x.element_bytes
     share = matrix_share(job)
     mean: Floats = share * weight_bytes(x, job) + (1 - share) * x.element_bytes
     return mean

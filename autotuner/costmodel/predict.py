@@ -10,15 +10,13 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import ComparedColumns, Familiarity
-from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.sharding import owned_elements
-from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.costmodel.step.data_parallel import data_communication_s
-from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
@@ -121,7 +119,7 @@ def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
         step.step_time.before_data_s.take(which),
         _cluster_factor(job) * data_communication_s(x, job, window),
         step.step_time.bubble_s.take(which),
-        _cluster_factor(job) * _update_s(x, job, window.held),
+        _cluster_factor(job) * _update_s(x, job, window),
     )
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
@@ -177,13 +175,13 @@ def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
     return replace(
         rank.step_time,
         data_communication_s=factor * data_communication_s(x, job, rank.window),
-        optimizer_s=factor * _update_s(x, job, rank.window.held),
+        optimizer_s=factor * _update_s(x, job, rank.window),
     )
 
 
-def _update_s(x: LayoutColumns, job: Job, held: Weights) -> Floats:
+def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """The optimizer's step, and rounding the new weights where that is done once."""
-    return optimizer_s(x, job, owned_elements(x, job, held)) + weight_casts_s(x, job, held.dense + held.expert)
+    return optimizer_s(x, job, owned_elements(x, job, window.held)) + window.weight_casts_s
 
 
 def _cluster_factor(job: Job) -> float:

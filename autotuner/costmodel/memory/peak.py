@@ -19,7 +19,6 @@ from autotuner.costmodel.memory.activations import LayerBytes, kept_bytes, logit
 from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
@@ -128,7 +127,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     beyond_backward = np.maximum(0.0, _stepping_bytes(x, job, owned) - gone)
     return MemoryColumns(
         parameters_bytes=np.where(
-            sharding.shards_parameters, x.element_bytes * owned, parameter_bytes(x, job) * elements
+            sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
         ),
         gradients_bytes=gradients_bytes,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,

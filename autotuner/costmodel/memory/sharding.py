@@ -8,6 +8,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.memory.weights import Weights, expert_split
+from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ShardLevel
@@ -23,6 +24,7 @@ class Sharding:
         dense_ranks: Ranks that share one copy of what the optimizer has of the dense weights.
         expert_ranks: Ranks that share one copy of what the optimizer has of the experts.
         shards_parameters: Weights are gathered for use.
+        parameter_bytes: Of a weight on a rank that holds it whole.
         whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
         keeps_buckets: Gradients stay through the optimizer's step.
     """
@@ -30,6 +32,7 @@ class Sharding:
     dense_ranks: Floats
     expert_ranks: Floats
     shards_parameters: Booleans
+    parameter_bytes: Floats
     whole_gradients: Booleans
     keeps_buckets: Booleans
 
@@ -42,6 +45,7 @@ class Sharding:
             dense_ranks=dense_ranks,
             expert_ranks=expert_ranks,
             shards_parameters=x.shard_level == ShardLevel.PARAMETERS,
+            parameter_bytes=parameter_bytes(x, job),
             whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
             keeps_buckets=_keeps_buckets(x),
         )

@@ -17,7 +17,7 @@ from autotuner.costmodel.communication.process_groups import (
 from autotuner.costmodel.kernels.core_times import shard_host_s
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights
-from autotuner.costmodel.narrow import gathers_parameters, matrix_share
+from autotuner.costmodel.narrow import gathered_share
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.rank_step import RankWindow
 from autotuner.domain.jobs.job import Job
@@ -104,8 +104,7 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
     """The same for units of so many elements, which the ranks of one kind of group shard."""
     unit_bytes, replicate = x.element_bytes * unit, replicate_group(x, job.cluster)
     sharded = x.shard_level != ShardLevel.NONE
-    in_8_bits = np.where(gathers_parameters(x, job), matrix_share(job) / 2, 0.0)
-    gather_s = np.where(sharded, all_gather_s(unit_bytes * (1 - in_8_bits), shard), 0.0)
+    gather_s = np.where(sharded, all_gather_s(unit_bytes * gathered_share(x, job), shard), 0.0)
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
     scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
     replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)

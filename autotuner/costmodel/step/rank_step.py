@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.memory.sharding import gradient_bytes
@@ -34,12 +35,14 @@ class RankWindow:
         backward_s: Computation of one micro-batch's backward; reductions hide under it.
         held: Its weights.
         num_layers: Its layers.
+        weight_casts_s: Rounding its weights, where that is done once a step.
     """
 
     forward_s: Floats
     backward_s: Floats
     held: Weights
     num_layers: Integers
+    weight_casts_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,7 @@ class RankStep:
             backward_s=work.backward_s,
             held=held,
             num_layers=slowest.load.num_layers,
+            weight_casts_s=weight_casts_s(x, job, held.dense + held.expert),
         )
         return cls(step_time=step_time, window=window)
 
