@@ -253,5 +253,5 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
         bandwidth_bytes_per_s=profile.link_bandwidth_bytes_per_s,
         latency_s=profile.link_latency_s,
         efficiency=1.0,  # what was measured is what long messages get
-        measured=profile.collectives,
+        measured=profile.collectives or link.measured,  # an older profile has none
     )

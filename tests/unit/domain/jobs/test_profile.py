@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.domain.jobs.cluster import MeasuredCollective
 from autotuner.domain.jobs.profile import DeviceProfile, describes, profiled
 from autotuner.domain.wire import dumps, loads
 from tests.builders import cpu_cluster, h100_cluster, profile
@@ -44,3 +45,10 @@ def test_a_profile_describes_the_devices_of_its_own_host_when_it_measured_all_of
 
 def test_a_profile_of_cores_without_their_own_times_is_out_of_date() -> None:
     assert not describes(profile(), cpu_cluster(2), host="0123456789ab")
+
+
+def test_a_profile_without_timed_collectives_leaves_those_of_the_link() -> None:
+    line = MeasuredCollective(kind="send", num_ranks=2, start_s=1e-3, s_per_byte=1e-9)
+    before = cpu_cluster()
+    before = replace(before, intra_node_link=replace(before.intra_node_link, measured=(line,)))
+    assert profiled(before, profile()).intra_node_link.measured == (line,)
