@@ -1,7 +1,7 @@
 """Counts which predictions were compared with measured runs, for ``autotuner/catalog/compared.toml``.
 
 ``python -m bench.compared`` writes that table from the runs that ``bench.fit_stacks`` fits to and ``bench.accuracy``
-leaves out in turn.
+leaves out in turn, and from those on cores that ``bench.cpu_sweep`` keeps, whose constants come from a profile.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from autotuner.backtest.table import Sheet
 from autotuner.catalog.compared import Compared, model_kind
 from autotuner.costmodel.comparison import LATENT, SUBJECTS
+from bench.cpu_sweep import KEPT_CORES, kept_layouts
 from bench.fit_stacks import FITS, sheets_of
 
 TABLE = Path(__file__).resolve().parent.parent / "autotuner" / "catalog" / "compared.toml"
@@ -41,6 +42,24 @@ def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
         yield Compared(stack=stack, device=device, model=model, runs=num_runs, tables=names, options=had)
 
 
+def of_cores() -> Compared:
+    """The runs on cores that ``bench.cpu_sweep`` keeps, with the software that measured them."""
+    table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
+    job = next(job for job, _ in table.values())
+    return Compared(
+        stack=job.stack.name,
+        device=job.cluster.accelerator.name,
+        model=model_kind(job.model),
+        runs=sum(len(layouts) for _, layouts in table.values()),
+        tables=tuple(table),
+        options={
+            subject.name: count
+            for subject in SUBJECTS
+            if (count := sum(int(subject.of(layouts).sum()) for _, layouts in table.values()))
+        },
+    )
+
+
 def as_toml(entries: Iterable[Compared]) -> str:
     """The table as text."""
     blocks = [_HEAD]
@@ -56,7 +75,7 @@ def as_toml(entries: Iterable[Compared]) -> str:
 def main() -> None:
     """Write the table."""
     sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
-    TABLE.write_text(as_toml(counted(sheets)), encoding="utf-8")
+    TABLE.write_text(as_toml([*counted(sheets), of_cores()]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.search.space import legal_layouts
 
-__all__ = ["Judgement", "judged", "judgements", "main", "noise_floor", "undisturbed"]
+__all__ = ["KEPT_CORES", "Judgement", "judged", "judgements", "kept_layouts", "main", "noise_floor", "undisturbed"]
 
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)
@@ -60,6 +60,9 @@ _SETTINGS = TrialSettings(
     max_repeats=0,
     timeout_s=60.0,
 )
+
+KEPT_CORES = (2, 4)
+"""Numbers of cores whose runs are kept in ``bench/data``."""
 
 Runs = Mapping[str, Sequence[float]]
 """Step times of each layout's undisturbed runs, by its text."""
@@ -214,16 +217,25 @@ def _spearman(one: Floats, other: Floats) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
+def kept_layouts(num_cores: int) -> tuple[Job, LayoutColumns]:
+    """The layouts that ran on so many cores, and the job of all of them."""
+    job, runs = _job(num_cores), _kept_runs(num_cores)
+    layouts = _layouts(job)
+    return job, layouts.take(np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs]))
+
+
 def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
     """The noise floor of the kept runs, and how the catalog's cores and those of the kept profile predict them."""
-    kept, profile = (_DATA / f"cpu_{kind}_{num_cores}.json" for kind in ("sweep", "profile"))
-    runs, job = undisturbed(json.loads(kept.read_text())["runs"]), _job(num_cores)
-    layouts = _layouts(job)
-    rows = np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs])
-    measured = np.array([min(runs[str(layouts.row(int(number)))]) for number in rows])
+    runs = _kept_runs(num_cores)
+    job, layouts = kept_layouts(num_cores)
+    measured = np.array([min(runs[str(row)]) for row in _rows(layouts)])
     yield "noise floor", noise_floor(runs)
-    for name, one in _jobs(job, profile):
-        yield name, judged(predict(layouts.take(rows), one).step_time.total_s, measured)
+    for name, one in _jobs(job, _DATA / f"cpu_profile_{num_cores}.json"):
+        yield name, judged(predict(layouts, one).step_time.total_s, measured)
+
+
+def _kept_runs(num_cores: int) -> dict[str, list[float]]:
+    return undisturbed(json.loads((_DATA / f"cpu_sweep_{num_cores}.json").read_text())["runs"])
 
 
 def _jobs(job: Job, profile: Path) -> Iterator[tuple[str, Job]]:

@@ -10,8 +10,10 @@ from functools import cache, cached_property
 import numpy as np
 
 from autotuner.catalog.compared import Compared, comparisons, model_kind
+from autotuner.catalog.cores import core_times
 from autotuner.catalog.load import is_as_catalogued
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
+from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.option import Kind, Option
@@ -168,7 +170,7 @@ class Familiarity:
     def of(cls, job: Job) -> Familiarity:
         """For the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
-        device = accelerator.name if is_as_catalogued(accelerator) else ""
+        device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         is_latent = job.model.latent_attention is not None
         return _familiarity(job.stack.name, device, model_kind(job.model), is_latent)
 
@@ -237,6 +239,11 @@ class Familiarity:
             first += where == Where.NOWHERE
         assert first < 64, "more subjects than bits"
         return ComparedColumns(validated=validated, never=self.never, bits=bits)
+
+
+def _is_profiled_core(accelerator: Accelerator) -> bool:
+    """Whether a profile of the very machine measured its cores: they have no data sheet, so what they take is known."""
+    return accelerator.kind == "cpu" and accelerator.core not in (None, core_times())
 
 
 @cache

@@ -51,6 +51,18 @@ def test_a_device_that_a_user_describes_was_compared_by_nobody_whatever_it_is_ca
     assert Familiarity.of(job).base == Where.NOWHERE
 
 
+def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work() -> None:
+    core = load_accelerator("cpu")
+    assert core.core is not None
+    described = replace(core, fp32_flop_per_s=2e11)
+    profiled = replace(described, core=replace(core.core, pointwise_bytes_per_s=1e9))
+    bases = [
+        Familiarity.of(replace(big_job(), cluster=replace(big_job().cluster, accelerator=one))).base
+        for one in (core, described, profiled)
+    ]
+    assert bases == [Where.HERE, Where.NOWHERE, Where.HERE]
+
+
 def test_the_most_known_place_counts() -> None:
     familiarity = Familiarity.of(FITTED)
     assert familiarity.of_option("tensor parallelism") == Where.HERE
