@@ -85,7 +85,7 @@ FITS = (
         link="efa400",
         intra_node_link="nvlink4",
         keep=lambda r: r["source"] == "ultrascale-playbook" and r["nodes"] != "1",
-        constants=("latency_s", "congestion"),
+        constants=("latency_s",),
     ),
 )
 

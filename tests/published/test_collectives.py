@@ -9,7 +9,9 @@ The algorithm is empty where the library chose it; ``no_nvls`` is NVLink SHARP s
 * galvatron: PKU-DAIR/Hetu-Galvatron @cea12ff, hardware_configs; GPU not named, consistent with A100;
 * ml-engineering, ml-engineering-bench: stas00/ml-engineering @744d01e, network/ (CC BY-SA 4.0); the latter's hardware
   is not stated, taken for nodes of A100 with eight ports of 100 Gbit/s;
-* ultrascale-playbook: nanotron's Ultra-Scale Playbook (Apache-2.0), means over runs at 256 MB, taken for bus bandwidth.
+* ultrascale-playbook: nanotron's Ultra-Scale Playbook (Apache-2.0), 256 MB, taken for bus bandwidth: means over runs on
+  one node; on several the upper edge of the band over runs, since means there are of healthy and of broken networks
+  (bands reach down to a seventh of their upper edge).
 """
 
 from __future__ import annotations
@@ -69,9 +71,9 @@ def test_large_all_reduces_of_four_nodes_reach_the_rate_of_all_ports(link: str) 
     assert np.median(errors(link, at_least_bytes=1e9)) < 0.10
 
 
-def test_one_exponent_describes_how_a_shared_network_slows_down_from_2_to_64_nodes() -> None:
-    # bandwidths fall by a factor of 11 to 17; the means' own bands are wider than this
-    assert np.median(errors("efa400")) < 0.15
+def test_latency_describes_how_collectives_slow_down_from_2_to_64_nodes() -> None:
+    # 5 % now; gathers fall to a fifth of their bandwidth, all-reduces by trees hardly
+    assert np.median(errors("efa400")) < 0.08
 
 
 @pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.link)

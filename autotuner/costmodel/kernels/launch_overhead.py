@@ -61,9 +61,11 @@ def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -
     if sparse:
         collectives_per_pass = collectives_per_pass + 2 * (x.expert_parallel_degree > 1)
     seconds: Floats = (kernels + LAUNCHES_PER_COLLECTIVE * collectives_per_pass) * job.stack.kernel_launch_s
-    if sends_cross:  # two all-reduces, each twice around the ring
-        seconds = seconds + 2 * 2 * (x.tensor_parallel_degree - 1) * job.stack.tensor_wait_s
-    return seconds
+    # two all-reduces, each twice around the ring: beside sends that cross every step waits, else those that cross too
+    crossing = np.ceil(x.tensor_parallel_degree / job.cluster.accelerators_per_domain) - 1
+    steps = x.tensor_parallel_degree - 1 if sends_cross else crossing
+    waits: Floats = seconds + 2 * 2 * steps * job.stack.tensor_wait_s
+    return waits
 
 
 def dispatch_wait_s(x: LayoutColumns, job: Job) -> Floats:

@@ -71,7 +71,8 @@ class Stack:
         cast_traffic: Memory traffic of rounding to 8 bits or fewer, over what is counted.
         unfused_norm_traffic: Further traffic of a norm composed of elementary operations, in passes over its input.
         kernel_launch_s: What the host needs to launch one kernel from the framework's own code.
-        tensor_wait_s: What each step of a tensor group's ring holds the host up while pipeline sends cross nodes.
+        tensor_wait_s: What each step of a tensor group's ring holds the host up while pipeline sends cross nodes; where
+            none do, each step that crosses nodes itself.
         send_wait_s: Rendezvous of the two ends of every pipeline send, beyond the wire.
         step_overhead_s: Once a step on every rank: logging, clipping, zeroing, synchronising.
         unfused_norm_bytes: What a norm of elementary operations keeps beyond a fused one, per element of its input.

@@ -90,3 +90,10 @@ def test_a_compiled_layer_launches_fewer_kernels() -> None:
     )
     # 1e-3: the device's own microseconds
     assert eager - compiled == pytest.approx(2 * (KERNELS_PER_LAYER - COMPILED_KERNELS_PER_LAYER), rel=1e-3)
+
+
+def test_steps_of_a_tensor_group_that_cross_nodes_hold_the_host_up() -> None:
+    job = small_job(kernel_launch_s=0.0, tensor_wait_s=1.0)
+    waits = [first(layer(replace(TENSOR, tensor_parallel_degree=tensor), job).host_s) for tensor in (8, 16, 32)]
+    # forward and backward, two all-reduces each, twice around a ring of 1, 2 and 4 nodes; 1e-3: the device's own time
+    assert waits == pytest.approx([0.0, 2 * 4 * 1, 2 * 4 * 3], rel=1e-3, abs=1e-6)
