@@ -64,8 +64,8 @@ class LayoutExplanation:
         memory: Parts that take memory, largest first.
         limit_bytes: What a rank may allocate.
         margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
-        helpful: Changes that fit and raise MFU x probability to fit by 1 % or more, the most first; where the layout
-            itself does not fit, those that do.
+        helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
+            the most first; where the layout itself does not fit, those that do.
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that break a rule.
         caveats: What a reader should know, as of a table of predictions.

@@ -69,20 +69,10 @@ def _outside(best: Layout, job: Job, space: SearchSpace) -> Iterator[Layout]:
     for layout in neighbours(best, job):
         changed = [name for name in LAYOUT_FIELDS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
         is_outside = any(not _is_named(layout, name, space) for name in changed)
-        if is_outside and _is_offered(layout, job) and not reasons(layout, job):
+        if is_outside and not reasons(layout, job):
             yield layout
 
 
 def _is_named(layout: Layout, name: str, space: SearchSpace) -> bool:
     values = space.values(name)
     return values is None or getattr(layout, name) in values
-
-
-def _is_offered(layout: Layout, job: Job) -> bool:
-    """Whether the software has it; what the device lacks is no neighbour."""
-    stack = job.stack
-    return (
-        layout.attention_kernel in stack.attention_kernels
-        and layout.pipeline_schedule in stack.pipeline_schedules
-        and (stack.compiles or not layout.compiled)
-    )

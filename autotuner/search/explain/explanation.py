@@ -98,8 +98,8 @@ class Explanation:
         memory: Parts that take memory, largest first.
         limit_bytes: What a rank has.
         margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
-        helpful: Changes that fit and raise MFU x probability to fit by 1 % or more, the most first; where the layout
-            itself does not fit, those that do.
+        helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
+            the most first; where the layout itself does not fit, those that do.
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that no cluster of this shape or model can run.
         caveats: What a reader should know: sentences without full stops.
@@ -179,9 +179,11 @@ def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, li
 
 
 def _helpful(changes: Sequence[Change], own: Prediction) -> tuple[Change, ...]:
-    """Those that raise the expected MFU, the most first: a step that is shorter, or surer to fit at all."""
-    least = (1 + _WORTHWHILE) * own.expected_mfu if own.fits else 0.0
-    found = [c for c in changes if c.prediction.fits and c.prediction.expected_mfu >= least]
+    """Those that raise the expected MFU, the most first: a shorter step, or one about as long that fits more surely."""
+    least_mfu = (1 + _WORTHWHILE) * own.expected_mfu if own.fits else 0.0
+    least_saved = -_WORTHWHILE if own.fits else float("-inf")
+    found = [c for c in changes if c.prediction.fits and c.saved_share >= least_saved]
+    found = [c for c in found if c.prediction.expected_mfu >= least_mfu]
     return tuple(sorted(found, key=lambda c: -c.prediction.expected_mfu)[:_NUM_CHANGES])
 
 

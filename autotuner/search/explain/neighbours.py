@@ -30,12 +30,23 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
     """Every layout one step away, legal or not, each once.
 
     A step that would say nothing is left out: schedules of one pipeline rank, sequence parallelism over one tensor
-    rank, kernels that the accelerator lacks. Number formats stay, those of products, their scales and the sums of
-    gradients: they change the mathematics.
+    rank, what the accelerator or the software lacks. Number formats stay, those of products, their scales and the sums
+    of gradients: they change the mathematics.
     """
     steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
     steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
-    return tuple(step for step in dict.fromkeys(steps) if step != layout)
+    return tuple(step for step in dict.fromkeys(steps) if step != layout and _is_offered(step, layout, job))
+
+
+def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
+    """Whether the software has what changes."""
+    stack = job.stack
+    return (
+        step.attention_kernel in (layout.attention_kernel, *stack.attention_kernels)
+        and step.pipeline_schedule
+        in (layout.pipeline_schedule, PipelineSchedule.ONE_F_ONE_B, *stack.pipeline_schedules)
+        and (stack.compiles or step.compiled <= layout.compiled)
+    )
 
 
 def _batches(layout: Layout) -> Iterator[Layout]:

@@ -7,6 +7,7 @@ its old number.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, S
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.pruner import LosingPruner
 from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
+from autotuner.units import format_bytes
 
 __all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
 
@@ -75,8 +77,10 @@ class SweepPlan:
         self._job = request.trial_job
         layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
         self._num_layouts = len(layouts)
+        predictions = predict(layouts, self._job)
+        self._least_bytes = float(predictions.memory.total_bytes.min(initial=math.inf))
         self._sampler = LayoutSampler(
-            layouts, predict(layouts, self._job), job=self._job, objective=request.objective, seed=request.seed
+            layouts, predictions, job=self._job, objective=request.objective, seed=request.seed
         )
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._gates: dict[int, float] = {}  # when the gates that run were started, by their trial's number
@@ -235,7 +239,7 @@ class SweepPlan:
     def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
         """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
         tried, min_gain = f"{num_ended} of {self._num_layouts} legal layouts were tried", self._request.budget.min_gain
-        rest = "" if num_ended >= self._num_layouts else "; no other is likely to fit in memory"
+        rest = "" if num_ended >= self._num_layouts else f"; {self._does_not_fit(num_ended)}"
         proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
         if proposal is None:
             return StopReason.SPACE_EXHAUSTED, f"{tried}{rest}"
@@ -244,6 +248,13 @@ class SweepPlan:
         gain = f"{percent(proposal.expected_gain)} of it, less than the {percent(min_gain)} asked for"
         noun = self._request.objective.noun
         return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the best {noun} by {gain}"
+
+    def _does_not_fit(self, num_ended: int) -> str:
+        """Why nothing more is proposed, with what is missing where nothing at all was tried."""
+        missing_bytes = self._least_bytes - self._job.cluster.accelerator.memory_bytes
+        if num_ended or missing_bytes <= 0:
+            return "no other is likely to fit in memory"
+        return f"none is likely to fit in memory, and the nearest lacks {format_bytes(missing_bytes)}"
 
     def _spent(self, now: float) -> tuple[StopReason, str] | None:
         hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())

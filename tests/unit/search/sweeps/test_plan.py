@@ -143,6 +143,16 @@ def test_a_space_of_one_layout_is_tried_once() -> None:
     assert finish.detail == "1 of 1 legal layouts were tried"
 
 
+def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_much_is_missing() -> None:
+    request = sweep_request()
+    plan = plan_for(replace(request, trial=replace(request.trial, memory_budget_bytes=1_000)))
+    order = plan.next(0.0)
+    assert isinstance(order, Finish)
+    assert order.reason == StopReason.SPACE_EXHAUSTED
+    said = "0 of 64 legal layouts were tried; none is likely to fit in memory, and the nearest lacks "
+    assert order.detail.startswith(said)
+
+
 def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out_of_memory() -> None:
     request = sweep_request(budget=Budget(num_trials=1000))
     least_bytes = ordered(plan_for(replace(request, space=ONE_LAYOUT))).prediction.memory.total_bytes
