@@ -107,6 +107,7 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
         promoted_share=recipes.get("promoted_share", 1.0),
         rowwise_share=recipes.get("rowwise_share", 1.0),
         blockwise_share=recipes.get("blockwise_share", 1.0),
+        mxfp8_share=recipes.get("mxfp8_share", 1.0),
     )
 
 

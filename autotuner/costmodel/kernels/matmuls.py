@@ -121,6 +121,7 @@ def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
     shares[:] = (1.0, law.promoted_share, law.promoted_share)
     shares[Fp8Recipe.ROWWISE] = law.rowwise_share
     shares[Fp8Recipe.BLOCKWISE] = law.blockwise_share
+    shares[Fp8Recipe.MXFP8] = law.mxfp8_share
     by_row: Floats = shares[recipes].T
     return by_row
 

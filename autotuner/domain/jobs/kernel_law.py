@@ -37,6 +37,7 @@ class GemmLaw:
         promoted_share: What is left of the rate where sums are promoted to fp32 registers as they go, for accuracy.
         rowwise_share: What is left with a scale for each row of either factor.
         blockwise_share: What is left with a scale for each block, applied outside of the tensor cores.
+        mxfp8_share: What is left where tensor cores apply the scales.
     """
 
     peak_flop_per_s: float
@@ -56,13 +57,14 @@ class GemmLaw:
     promoted_share: float = 1.0
     rowwise_share: float = 1.0
     blockwise_share: float = 1.0
+    mxfp8_share: float = 1.0
 
     def __post_init__(self) -> None:
         check.positive(self, "peak_flop_per_s", "peak_share", "memory_bandwidth_bytes_per_s", "num_multiprocessors")
         check.positive(self, "sustained_share")
         check.fraction(self, "peak_share", "wave_loss", "small_tile_share")
-        check.positive(self, "promoted_share", "rowwise_share", "blockwise_share")
-        check.fraction(self, "promoted_share", "rowwise_share", "blockwise_share")
+        check.positive(self, "promoted_share", "rowwise_share", "blockwise_share", "mxfp8_share")
+        check.fraction(self, "promoted_share", "rowwise_share", "blockwise_share", "mxfp8_share")
         check.non_negative(self, "prologue", "latency_s")
 
     def rate_share(self, tile: tuple[int, int]) -> float:
