@@ -158,7 +158,7 @@ def _sharding(row: Row, source: Source, cluster: Cluster, degrees: _Degrees) -> 
         wanted = num_ranks
     if wanted * degrees.context * degrees.tensor % degrees.expert:
         wanted = degrees.data
-    if wanted == 1:
+    if wanted * degrees.context == 1 or (wanted == 1 and level == ShardLevel.NONE):
         return ShardLevel.NONE, 1
     return (level if level != ShardLevel.NONE else ShardLevel.OPTIMIZER), wanted
 

@@ -17,6 +17,7 @@ from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.expert import routed_plan
 from trials.distributed.loss import splits_logits
 from trials.distributed.mesh import Grid
+from trials.distributed.split_table import SplitTable
 from trials.model.decoder import Decoder
 from trials.model.experts import SparseFeedForward
 
@@ -94,8 +95,8 @@ def _ends_plan(spec: TrialSpec) -> _Plan:
     between = Shard(1) if spec.layout.sequence_parallel else Replicate()
     logits = Shard(-1) if splits_logits(spec.layout) else Replicate()
     plan: _Plan = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-        "positions": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+        "embedding": SplitTable(between),
+        "positions": SplitTable(between),
         "output": ColwiseParallel(input_layouts=between, output_layouts=logits),
     }
     if spec.layout.sequence_parallel:

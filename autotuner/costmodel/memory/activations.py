@@ -19,9 +19,9 @@ from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.routing import load_factor, own_tokens, width_split
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute
+from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
 
-__all__ = ["LayerBytes", "has_scores", "kept_bytes", "logits_bytes", "working_bytes"]
+__all__ = ["KeptBytes", "LayerBytes", "LogitsBytes", "has_scores", "kept_bytes", "logits_bytes"]
 
 GATHERED_COPIES = 2.0
 """Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.
@@ -91,8 +91,7 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
     """
     model, tensor, one = job.model, x.tensor_parallel_degree, x.element_bytes * tokens_per_pass(x, job)
     hidden = one * model.hidden_size / hidden_split(x)
-    unfused_bytes = np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_bytes)
-    norm = hidden * (1 + unfused_bytes / x.element_bytes)
+    norm = ~x.compiled * _block_input(x, job, hidden) + hidden * _norm_copies_bytes(x, job) / x.element_bytes
     gathers = x.context_exchange == ContextExchange.ALL_GATHER
     key_values = one * model.key_value_size * np.where(gathers, x.context_parallel_degree, 1) / tensor
     statistics = 4 * tokens_per_pass(x, job) * model.num_heads / tensor  # log-sum-exp of each row, fp32
@@ -101,10 +100,35 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
         **_heads(x, job, one, key_values),
         LayerPart.SCORES: one * has_scores(x) * model.num_heads * float(job.workload.seq_len) / tensor,
         LayerPart.CORE: one * model.attention_output_size / tensor + statistics,
+        LayerPart.ROTATION: _rotation_tables(x, job, one),
         LayerPart.RESIDUAL: hidden,
         LayerPart.MLP_NORM: norm,
     }
     return parts | (_expert_parts(x, job, one) if sparse and model.experts else _mlp_parts(x, job, one))
+
+
+def _block_input(x: LayoutColumns, job: Job, hidden: Floats) -> Floats:
+    """What the first products of a block multiply, for the gradients of their weights; gathered where it is kept so."""
+    gathered = x.sequence_parallel & (not job.stack.gathers_again)
+    return np.where(gathered, hidden * x.tensor_parallel_degree, hidden)
+
+
+def _norm_copies_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """What a norm keeps beyond its input and its result, per element.
+
+    PyTorch composes RMSNorm on a CPU (``rms_norm_composite``, torch 2.13): its input in fp32 and the normed value.
+    """
+    composed = np.zeros(len(x))
+    if job.cluster.accelerator.kind == "cpu" and job.model.norm == "rmsnorm":
+        composed = np.where(x.precision == Precision.FP32, 4.0, 8.0)
+    return np.where(x.fused_norm | x.compiled, composed, job.stack.unfused_norm_bytes)
+
+
+def _rotation_tables(x: LayoutColumns, job: Job, one: Floats) -> Floats:
+    """Cosines and sines in the format of queries and keys, which a rotation by single operations keeps for each."""
+    has_table = job.model.num_learned_positions == 0 and not job.stack.fuses_gate
+    copied = np.where(x.precision == Precision.FP32, 0.0, 2.0)  # in fp32 all layers read one table
+    return one * copied * np.where(x.compiled, 0.0, has_table * job.model.head_dim / x.micro_batch_size)
 
 
 def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[LayerPart, Floats]:
@@ -119,8 +143,9 @@ def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[
 def _mlp_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
     each = one * job.model.ffn_size / x.tensor_parallel_degree
     if not job.model.gated_mlp:
-        return {LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: each}
-    return {LayerPart.MLP_GATE: each, LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: 2 * each}
+        return {LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: ~x.compiled * each}
+    results = np.where(x.compiled, 0.0, 1.0 if job.stack.fuses_gate else 2.0)
+    return {LayerPart.MLP_GATE: each, LayerPart.MLP_UP: each, LayerPart.MLP_ACTIVATION: results * each}
 
 
 def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Floats]:
@@ -161,16 +186,33 @@ def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
     }
 
 
-def kept_bytes(x: LayoutColumns, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> Floats:
-    """Saved for the backward passes of all micro-batches in flight, and the layer that is computed again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBytes:
+    """What a rank holds of activations, by moment of the step.
+
+    Attributes:
+        waiting: Saved for backward passes when most micro-batches are in flight.
+        passing: Beyond that, in the backward pass of a layer.
+        ending: In the last layer's backward pass of the first micro-batch to get there, when gradients of all weights
+            are there.
+    """
+
+    waiting: Floats
+    passing: Floats
+    ending: Floats
+
+
+def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> KeptBytes:
+    """What a rank holds of activations.
 
     Args:
         x: Layouts.
+        job: The job.
         load: The rank's layers.
         layers: What a dense layer leaves behind, and a sparse one.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
-    rebuilt, passing = np.zeros(len(x)), np.zeros(len(x))
+    rebuilt, one_layer = np.zeros(len(x)), np.zeros(len(x))
     for sparse, layer in layers.items():
         num_layers = load.num_sparse_layers if sparse else load.num_dense_layers
         num_not_recomputed = load.num_sparse_not_recomputed if sparse else load.num_dense_not_recomputed
@@ -178,44 +220,85 @@ def kept_bytes(x: LayoutColumns, load: RankLoad, layers: Mapping[bool, LayerByte
         kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
         moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers
         rebuilt = np.maximum(rebuilt, layer.rebuilt * (num_layers > 0))
-        passing = np.maximum(
-            passing, np.where(num_not_recomputed > 0, layer.not_recomputed, layer.moved) * (num_layers > 0)
-        )
-    kept, moved = kept * load.micro_batches_in_flight, moved * load.micro_batches_in_flight
-    # on their way there are those of the layer that computes and of the one that computed last
-    on_device = np.where(x.offload_activations, kept - moved + np.minimum(moved, 2 * passing), kept)
-    return on_device + rebuilt  # recomputation rebuilds one layer at a time
+        saved = np.where(num_not_recomputed > 0, layer.not_recomputed, layer.moved)
+        one_layer = np.maximum(one_layer, saved * (num_layers > 0))
+    in_flight = load.micro_batches_in_flight
+    passing = rebuilt + _working_bytes(x, job)  # recomputation rebuilds one layer at a time
+    # of offloaded ones, those of the layer that computes and of the one that computed last are on their way
+    on_device = np.where(x.offload_activations, kept - moved, kept) + _ends_bytes(x, job, load)
+    on_its_way = np.where(x.offload_activations, np.minimum(moved * in_flight, 2 * one_layer), 0.0)
+    later = np.maximum(in_flight - 1, 0.0) * on_device
+    return KeptBytes(
+        waiting=in_flight * on_device + on_its_way,
+        passing=passing,
+        ending=later + np.minimum(one_layer, kept) + on_its_way + passing,
+    )
 
 
-def working_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Gradients alive inside any layer's backward: of the hidden states, and of the widest inner activations."""
-    model = job.model
+def _ends_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
+    """Input and result of the norm before the output projection."""
+    hidden = hidden_bytes(x, job) / hidden_split(x)
+    return load.has_output * (hidden + _block_input(x, job, hidden))
+
+
+def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """What the backward pass of a layer's feed-forward block works with, or that of unfused attention.
+
+    The gradient of the residual stream, gathered where it is split; and of the inner activations: that of the last
+    matrix's input, with the matrix's own gradient or that of the gate beside it.
+    """
+    model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
     width: Floats | int = model.ffn_size
     if model.experts:
         routed = model.experts.experts_per_token * load_factor(x, job, model.experts)
         active = (routed + model.experts.num_shared_experts) * model.experts.expert_ffn_size
         width = np.maximum(width if model.experts.num_dense_layers else 0, active)
-    inner = (3 if model.gated_mlp else 2) * width / x.tensor_parallel_degree
+    beside = np.maximum(tokens * model.gated_mlp, 0 if model.experts else model.hidden_size)
     scores = has_scores(x) * job.stack.scores_alive * model.num_heads * float(job.workload.seq_len)
-    per_token = 2 * model.hidden_size + inner + scores / x.tensor_parallel_degree
-    gradients: Floats = x.element_bytes * tokens_per_pass(x, job) * per_token
-    return gradients
+    hidden = model.hidden_size * (1 / hidden_split(x) + x.sequence_parallel)
+    working = tokens * (hidden + scores / tensor) + (tokens + beside) * width / tensor
+    alive: Floats = x.element_bytes * working
+    return alive
 
 
-def logits_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Logits as the projection wrote them and their log-softmax in fp32, and the gradients behind and before it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitsBytes:
+    """What the loss holds.
+
+    Attributes:
+        passing: When it holds most.
+        waiting: While the layers' backward passes follow.
+    """
+
+    passing: Floats
+    waiting: Floats
+
+
+def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
+    """Logits as the projection wrote them, their log-softmax in fp32, and the gradients behind and before it.
 
     What PyTorch's cross-entropy holds at its fullest, in the backward; split over the tensor ranks. The gradients are
     those of one micro-batch. The rest is saved for each whose backward is to come: for all of them under GPipe, for
-    one in the other schedules, whose last stage runs each backward right after the forward.
+    one in the other schedules, whose last stage runs each backward right after the forward. A pipeline holds what its
+    stages return, so the logits as well; else they are gone where nobody reads them.
     """
+    stack, in_pipeline = job.stack, x.pipeline_parallel_degree > 1
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
-    in_flight = np.where(x.pipeline_schedule == PipelineSchedule.GPIPE, num_micro_batches(x, job), 1)
-    in_flight = np.where(x.pipeline_parallel_degree > 1, in_flight, 1)
-    copies_bytes = 4.0 * (job.stack.logits_copies + gathers_logits(x, job) * GATHERED_COPIES)
-    in_steps = in_flight * (x.element_bytes + 4) + copies_bytes
-    logits: Floats = elements * ((in_flight + 1) * x.element_bytes if job.stack.fuses_loss else in_steps)
-    return logits
+    in_flight = np.where(in_pipeline & (x.pipeline_schedule == PipelineSchedule.GPIPE), num_micro_batches(x, job), 1)
+    split = (x.tensor_parallel_degree > 1) & ~gathers_logits(x, job)
+    copies = stack.logits_copies + split * stack.split_logits_copies + _gathered_copies(x, job)
+    if stack.fuses_loss:
+        each, gradient = x.element_bytes, x.element_bytes
+    else:
+        each, gradient = 4.0 + x.element_bytes * (in_pipeline | stack.keeps_logits), 4.0 * copies
+    returned = x.element_bytes * in_pipeline
+    return LogitsBytes(
+        passing=elements * (in_flight * each + gradient), waiting=elements * ((in_flight - 1) * each + returned)
+    )
+
+
+def _gathered_copies(x: LayoutColumns, job: Job) -> Floats:
+    return np.where(gathers_logits(x, job) & job.stack.gathers_logits, GATHERED_COPIES, 0.0)
 
 
 def has_scores(x: LayoutColumns) -> Booleans:

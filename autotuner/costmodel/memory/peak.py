@@ -2,20 +2,23 @@
 
 Bytes per element of a weight, AdamW in mixed precision (arXiv 1710.03740, section 3.1): a 16-bit weight and its 16-bit
 gradient (2 + 2), and in the optimizer an fp32 master (4) and two moments (4 or 2 each). In fp32 the weight is its own
-master: 4 + 4 and the moments. The peak comes in a backward pass or in the optimizer's step, when activations are gone
-but the 16-bit gradients of all that the rank owns are widened to fp32.
+master: 4 + 4 and the moments.
+
+The peak comes at one of four moments: in the loss, when all logits are there; in the backward pass of the layer after
+it; at the end of the first micro-batch's backward pass, if no gradients were there before; or in the optimizer's step,
+when activations are gone but the 16-bit gradients of all that the rank owns are widened to fp32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.costmodel.memory.activations import LayerBytes, kept_bytes, logits_bytes, working_bytes
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
@@ -30,7 +33,8 @@ __all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes"
 class MemoryColumns:
     """``Memory`` for many layouts: bytes by part, on the fullest stage of each.
 
-    The parts are those of the fullest backward pass. What the optimizer's step needs beyond it is in ``buffers_bytes``.
+    The parts are those of the fullest moment of the passes. What the optimizer's step needs beyond it is in
+    ``buffers_bytes``.
     """
 
     parameters_bytes: Floats
@@ -56,18 +60,32 @@ class RankMemory:
     Attributes:
         rank: Its number in the pipeline, from 0.
         held: Its weights.
-        activations_bytes: Saved for its backward passes, and what the current layer works with.
-        logits_bytes: What the loss holds.
+        kept: Activations, by moment.
+        logits: What the loss holds, by moment.
         received_bytes: Receive buffers of the pipeline.
-        joined_bytes: Hidden states gathered from the tensor ranks.
+        is_fresh: When most micro-batches are in flight, none has begun its backward pass.
     """
 
     rank: Integers
     held: Weights
-    activations_bytes: Floats
-    logits_bytes: Floats
+    kept: KeptBytes
+    logits: LogitsBytes
     received_bytes: Floats
-    joined_bytes: Floats
+    is_fresh: Booleans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What is held at one moment of the passes, beside what is held all through."""
+
+    gradients: Floats
+    activations: Floats
+    logits: Floats
+    moving: Floats
+
+    def total_bytes(self, beyond_counted: float) -> Floats:
+        """All of it, with a share of activations that the formulas do not count."""
+        return self.gradients + (1 + beyond_counted) * self.activations + self.logits + self.moving
 
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
@@ -79,16 +97,15 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
     """What the pipeline ranks hold among which the fullest is found; all depends on ``STEP_FIELDS`` alone."""
     kinds = (False, True) if job.model.num_sparse_layers else (False,)
     layers = {sparse: LayerBytes.of(x, job, sparse=sparse) for sparse in kinds}
-    working, logits, received = working_bytes(x, job), logits_bytes(x, job), _received_bytes(x, job)
-    joined = _joined_bytes(x, job)
+    logits, received, m = logits_bytes(x, job), _received_bytes(x, job), num_micro_batches(x, job)
     return [
         RankMemory(
             rank=load.rank,
             held=weights(x, job, load),
-            activations_bytes=kept_bytes(x, load, layers) + working,
-            logits_bytes=logits * load.has_output,
+            kept=kept_bytes(x, job, load, layers),
+            logits=LogitsBytes(passing=logits.passing * load.has_output, waiting=logits.waiting * load.has_output),
             received_bytes=received * (2 * x.virtual_stages_per_rank - load.has_input - load.has_output),
-            joined_bytes=joined,
+            is_fresh=m <= np.ceil(load.micro_batches_in_flight),
         )
         for load in loads
     ]
@@ -116,27 +133,49 @@ def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Float
 
 
 def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -> MemoryColumns:
-    held = rank.held
+    held, beyond_counted = rank.held, _beyond_counted(job)
     elements, owned = held.dense + held.expert, held.dense / sharding.dense_ranks + held.expert / sharding.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    gradients_bytes = gradient_bytes(x, job) * np.where(sharding.whole_gradients, elements, owned)
-    activations, beyond_counted = rank.activations_bytes, _beyond_counted(job)
-    moving = _moving_bytes(x, held) + rank.joined_bytes
-    gone = activations * (1 + beyond_counted) + rank.logits_bytes + moving + ~sharding.keeps_buckets * gradients_bytes
-    beyond_backward = np.maximum(0.0, _stepping_bytes(x, job, owned) - gone)
+    gradients = gradient_bytes(x, job) * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
+    fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
+    stepping = _stepping_bytes(x, job, owned) + np.where(sharding.keeps_buckets, gradient_bytes(x, job) * elements, 0.0)
     return MemoryColumns(
         parameters_bytes=np.where(
             sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
         ),
-        gradients_bytes=gradients_bytes,
+        gradients_bytes=fullest.gradients,
         optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
-        activations_bytes=activations,
-        logits_bytes=rank.logits_bytes,
-        buffers_bytes=moving + rank.received_bytes + beyond_backward,
-        allowance_bytes=_allowance_bytes(job) + beyond_counted * activations,
+        activations_bytes=fullest.activations,
+        logits_bytes=fullest.logits,
+        buffers_bytes=fullest.moving + rank.received_bytes + np.maximum(0.0, stepping - total_bytes),
+        allowance_bytes=_allowance_bytes(job) + beyond_counted * fullest.activations,
         worst_stage=rank.rank,
     )
+
+
+def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: Floats) -> Iterator[_Moment]:
+    """The loss, the layer's backward pass after it, and the end of a backward pass."""
+    kept, logits = rank.kept, rank.logits
+    earlier = np.where(rank.is_fresh & ~sharding.has_gradient_memory, 0.0, gradients)
+    in_loss, in_layer, in_end = _moving_bytes(x, rank.held, sharding)
+    yield _Moment(gradients=earlier, activations=kept.waiting, logits=logits.passing, moving=in_loss)
+    yield _Moment(gradients=earlier, activations=kept.waiting + kept.passing, logits=logits.waiting, moving=in_layer)
+    yield _Moment(gradients=gradients, activations=kept.ending, logits=np.zeros(len(x)), moving=in_end)
+
+
+def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[_Moment, Floats]:
+    """Of each layout the moment when most is held, and how much that is."""
+    fullest, *others = moments
+    highest_bytes = fullest.total_bytes(beyond_counted)
+    for other in others:
+        total_bytes = other.total_bytes(beyond_counted)
+        worse = total_bytes > highest_bytes
+        highest_bytes = np.maximum(highest_bytes, total_bytes)
+        fullest = _Moment(
+            **{f.name: np.where(worse, getattr(other, f.name), getattr(fullest, f.name)) for f in fields(fullest)}
+        )
+    return fullest, highest_bytes
 
 
 def _beyond_counted(job: Job) -> float:
@@ -148,19 +187,26 @@ def _allowance_bytes(job: Job) -> float:
     return 0.0 if job.cluster.accelerator.kind == "cpu" else float(job.stack.allowance_bytes)
 
 
-def _moving_bytes(x: LayoutColumns, held: Weights) -> Floats:
-    """Gathered parameters, and gradients on their way."""
-    # the unit in use and the one fetched ahead, or all of them; a unit's gradient, whole and being scattered
-    gathered = np.where(x.reshard_after_forward, 2 * held.largest_unit, held.dense + held.expert)
-    weights_moving = np.where(x.shard_level == ShardLevel.PARAMETERS, gathered, 0.0)
-    gradients_moving = np.where(x.shard_level >= ShardLevel.GRADIENTS, 2 * held.largest_unit, 0.0)
-    total: Floats = x.element_bytes * (weights_moving + gradients_moving)
-    return total
+def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[Floats, Floats, Floats]:
+    """Gathered parameters, and gradients on their way: in the loss, in a layer's backward pass, and at its end.
 
-
-def _joined_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Hidden states gathered from the tensor ranks."""
-    return np.where(x.sequence_parallel, hidden_bytes(x, job), 0.0)
+    FSDP gathers layer by layer, the next one ahead of its use, and what begins and ends the model as one more unit,
+    whose gradients are complete last. A unit's gradient is there whole, and once more while it is scattered.
+    """
+    everything, two_layers = held.dense + held.expert, 2 * held.layer
+    is_sharded, shards_gradients = sharding.shards_parameters, x.shard_level >= ShardLevel.GRADIENTS
+    all_stays = is_sharded & ~x.reshard_after_forward
+    all_gathered = np.where(all_stays, everything, 0.0)
+    gathered = np.where(is_sharded & x.reshard_after_forward, two_layers + held.tables, all_gathered)
+    shards = np.where(x.shard_level == ShardLevel.GRADIENTS, everything / sharding.dense_ranks, 0.0)
+    scattered = np.where(x.fp32_gradient_reduce, 1.5, 1.0)
+    in_layer = np.where(shards_gradients, (1 + scattered) * held.layer, 0.0)
+    in_end = np.where(shards_gradients, (1 + scattered) * np.maximum(held.layer, held.tables), 0.0)
+    return (
+        x.element_bytes * (all_gathered + shards),
+        x.element_bytes * (gathered + shards + in_layer),
+        x.element_bytes * (gathered + shards + in_end),
+    )
 
 
 def _received_bytes(x: LayoutColumns, job: Job) -> Floats:

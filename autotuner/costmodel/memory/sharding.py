@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
 from autotuner.domain.layouts.choice import ShardLevel
 
 __all__ = ["Sharding", "communicates_once", "gradient_bytes", "owned_elements"]
@@ -27,6 +28,9 @@ class Sharding:
         parameter_bytes: Of a weight on a rank that holds it whole.
         whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
         keeps_buckets: Gradients stay through the optimizer's step.
+        has_gradient_memory: Gradients have memory before any backward pass.
+        gradient_copies: How often a rank holds its gradients: twice where DistributedDataParallel has buckets for them
+            and sums up those of micro-batches before the last outside of these (``no_sync``, torch 2.13).
     """
 
     dense_ranks: Floats
@@ -35,12 +39,15 @@ class Sharding:
     parameter_bytes: Floats
     whole_gradients: Booleans
     keeps_buckets: Booleans
+    has_gradient_memory: Booleans
+    gradient_copies: Floats
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
         """One row per layout."""
         dense_ranks, expert_ranks = _shard_ranks(x, job)
-        summed_once = communicates_once(x) & (num_micro_batches(x, job) > 1)
+        several = num_micro_batches(x, job) > 1
+        summed_once, in_buckets = communicates_once(x) & several, _in_buckets(x, job)
         return cls(
             dense_ranks=dense_ranks,
             expert_ranks=expert_ranks,
@@ -48,6 +55,8 @@ class Sharding:
             parameter_bytes=parameter_bytes(x, job),
             whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
             keeps_buckets=_keeps_buckets(x),
+            has_gradient_memory=in_buckets | job.stack.allocates_gradients,
+            gradient_copies=np.where(in_buckets & several, 2.0, 1.0),
         )
 
 
@@ -81,6 +90,14 @@ def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
     expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0)
     return dense, np.maximum(1.0, expert)
+
+
+def _in_buckets(x: LayoutColumns, job: Job) -> Booleans:
+    """Whether DistributedDataParallel reduces the gradients; it knows one stage of a pipeline rank."""
+    replicas = (x.shard_level == ShardLevel.NONE) & (x.data_parallel_degree * x.context_parallel_degree > 1)
+    one_stage = (x.pipeline_parallel_degree == 1) | is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES)
+    in_buckets: Booleans = replicas & one_stage & job.stack.fills_buckets
+    return in_buckets
 
 
 def _keeps_buckets(x: LayoutColumns) -> Booleans:

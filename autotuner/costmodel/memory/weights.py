@@ -22,12 +22,14 @@ class Weights:
     Attributes:
         dense: Split over tensor ranks and stages only.
         expert: Routed experts; split over expert ranks, over tensor ranks, or over both.
-        largest_unit: The largest piece that is gathered at once: a layer, or a vocabulary table.
+        layer: The largest layer, experts included: what FSDP gathers at once.
+        tables: Vocabulary tables, which are gathered with what begins and ends the model.
     """
 
     dense: Floats
     expert: Floats
-    largest_unit: Floats
+    layer: Floats
+    tables: Floats
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
@@ -40,11 +42,11 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
     dense = load.num_dense_layers * dense_layer + load.num_sparse_layers * sparse_layer + tables
     expert_layer = _expert_layer_elements(model) / expert_split(x, job)
     largest_layer = np.maximum(dense_layer, (sparse_layer if model.experts else 0)) / tensor
-    holds_table = load.has_input | load.has_output
     return Weights(
         dense=dense / tensor,
         expert=load.num_sparse_layers * expert_layer,
-        largest_unit=np.maximum(largest_layer + expert_layer, holds_table * model.embedding_parameters / tensor),
+        layer=largest_layer + expert_layer,
+        tables=tables / tensor,
     )
 
 

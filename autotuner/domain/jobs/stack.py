@@ -45,6 +45,11 @@ class Stack:
             backward pass make progress, 0..1.
         gathers_logits: Every tensor rank gets all logits for the loss; else each keeps its part of the vocabulary.
         selective_recompute: What selective recomputation drops, in words that hold together.
+        gathers_again: Sequence parallelism keeps its own part of a block's input and gathers the whole again in the
+            backward pass (arXiv 2205.05198, section 4.2.2); else the gathered one is kept.
+        fuses_gate: A gate's activation and its product are one kernel, which keeps its inputs alone; else both results
+            are kept.
+        allocates_gradients: Gradients have their memory from the start; else from their first backward pass on.
         fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
             layer by layer.
         fp8_implementation: Who rounds to 8 bits or fewer; torchao's operations are fused where the layout is compiled.
@@ -77,7 +82,9 @@ class Stack:
         step_overhead_s: Once a step on every rank: logging, clipping, zeroing, synchronising.
         unfused_norm_bytes: What a norm of elementary operations keeps beyond a fused one, per element of its input.
         scores_alive: Copies of one layer's attention scores in its backward, where a kernel has them in memory at all.
+        keeps_logits: Logits in 16 bits stay through the loss's backward, as they do in a pipeline; else they are gone.
         logits_copies: Copies of the logits in fp32 during the loss's backward, beyond what the forward saved.
+        split_logits_copies: More of them where tensor ranks split the vocabulary.
         scatter: Standard deviation of log(measured / predicted step time) on published sheets that were left out of the
             fit, beyond what the errors of the parts explain; None where no run on this software was compared.
         activation_overhead: Share of activations held beyond what the formulas count.
@@ -97,6 +104,9 @@ class Stack:
     overlaps_tensor_backward: float = 0.0
     gathers_logits: bool = False
     selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
+    gathers_again: bool = False
+    fuses_gate: bool = False
+    allocates_gradients: bool = False
     fills_buckets: bool = True
     fp8_implementation: Literal["torchao", "transformer_engine"] = "torchao"
     gathers_fp8_activations: bool = False
@@ -112,6 +122,7 @@ class Stack:
     weighs_answers: bool = True
     routing_traffic: float = 1.5
     fuses_loss: bool = False
+    keeps_logits: bool = False
     overlaps_data_parallel: float = 0.2
     matrix_slowdown: float = 1.16
     pointwise_traffic: float = 1.9
@@ -124,6 +135,7 @@ class Stack:
     unfused_norm_bytes: float = 5.0
     scores_alive: float = 0.0
     logits_copies: float = 2.0
+    split_logits_copies: float = 1.0
     scatter: float | None = None
     activation_overhead: float = 0.15
     allowance_bytes: int = 2_000_000_000
@@ -150,6 +162,7 @@ class Stack:
             "unfused_norm_bytes",
             "scores_alive",
             "logits_copies",
+            "split_logits_copies",
             "activation_overhead",
             "allowance_bytes",
         )

@@ -367,6 +367,8 @@ class Layout:
     def says(self, name: str) -> bool:
         """Whether the layout's name holds the value of a field: it differs from plain, or is always of interest."""
         one = OPTIONS[name]
+        if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
+            return True  # a single one, too: context ranks share with it
         if one.said_beside:
             return bool(getattr(self, one.said_beside) > 1)
         return bool(one.always_said or getattr(self, name) != one.default)

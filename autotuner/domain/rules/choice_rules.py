@@ -107,7 +107,11 @@ CHOICE_RULES: tuple[Rule, ...] = (
     Rule(
         "shard-degree-fits-level",
         "shard_level",
-        lambda x, j: (x.data_parallel_shard_degree > 1) != (x.shard_level != ShardLevel.NONE),
+        # context ranks share what data-parallel ranks shard, with or without several of these
+        lambda x, j: (
+            ((x.data_parallel_shard_degree > 1) & (x.shard_level == ShardLevel.NONE))
+            | ((x.data_parallel_shard_degree * x.context_parallel_degree == 1) & (x.shard_level != ShardLevel.NONE))
+        ),
         lambda x, j: f"shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
         lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
     ),

@@ -140,6 +140,13 @@ TRIAL_RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "trial-shards-over-data-ranks",
+        "shard_level",
+        lambda x, j: (x.shard_level != ShardLevel.NONE) & (x.data_parallel_shard_degree == 1),
+        lambda x, j: "the trial job shards over context ranks only together with data-parallel ones",
+        lambda x, j: ShardLevel.NONE.label,
+    ),
+    Rule(
         "trial-fills-zero-bubble-rounds",
         "micro_batch_size",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (_left_of_rounds(x, j) != 0),

@@ -7,7 +7,8 @@ from typing import Any
 
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory.peak import MemoryColumns, memory
+from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
+from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
@@ -26,8 +27,19 @@ def total(layout: Layout, job: Job) -> float:
     return float(of(layout, job).total_bytes[0])
 
 
+def ranks(layout: Layout, job: Job) -> list[RankMemory]:
+    x = LayoutColumns.from_layouts([layout])
+    return rank_memories(x, job, fullest_ranks(x, job))
+
+
 def activations(layout: Layout, job: Job) -> float:
-    return float(of(layout, job).activations_bytes[0])
+    """In a layer's backward pass, when most micro-batches are in flight."""
+    return max(float((rank.kept.waiting + rank.kept.passing)[0]) for rank in ranks(layout, job))
+
+
+def logits(layout: Layout, job: Job) -> float:
+    """When the loss holds most."""
+    return max(float(rank.logits.passing[0]) for rank in ranks(layout, job))
 
 
 def without_working_memory(layout: Layout, job: Job) -> float:
@@ -53,7 +65,16 @@ def gpt_22b(num_layers: int = 48) -> Job:
     cluster = h100_cluster(num_nodes=1)
     workload = Workload(seq_len=2048, global_batch_size=4)
     return Job(
-        model=model, cluster=cluster, workload=workload, stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,))
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        stack=Stack(
+            selective_recompute=(RecomputePolicy.CORE_ATTN,),
+            gathers_again=True,
+            fuses_gate=True,
+            allocates_gradients=True,
+            keeps_logits=True,
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from tests.unit.costmodel.memory_jobs import (
     demo,
     eight_gpus,
     gpt_22b,
-    of,
+    logits,
     on_stack,
     one_core,
     without_working_memory,
@@ -78,37 +78,38 @@ def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
     assert without_working_memory(all_first, job) == 8 * without_working_memory(steady, job)
 
 
-def test_logits_cost_their_own_bytes_and_three_times_fp32() -> None:
+@pytest.mark.parametrize(("keeps_logits", "own_bytes"), [(False, 0), (True, 2)])
+def test_logits_cost_three_times_fp32_and_their_own_bytes_where_they_stay(keeps_logits: bool, own_bytes: int) -> None:
     job, layout = one_core(Precision.BF16)
-    assert float(of(layout, job).logits_bytes[0]) == 64 * 256 * (2 + 3 * 4)
+    assert logits(layout, on_stack(job, keeps_logits=keeps_logits)) == 64 * 256 * (own_bytes + 3 * 4)
 
 
 def test_gpipe_keeps_the_logits_of_every_micro_batch_until_its_backward() -> None:
     # logits and log-softmax of all 16, and two gradients of one, all in fp32
-    assert float(of(GPIPE, demo(GPIPE, 16)).logits_bytes[0]) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
+    assert logits(GPIPE, demo(GPIPE, 16)) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
 
 
 def test_without_a_pipeline_the_schedule_keeps_the_logits_of_one_micro_batch() -> None:
     lone = replace(GPIPE, pipeline_parallel_degree=1)
-    assert float(of(lone, demo(lone, 16)).logits_bytes[0]) == VOCABULARY * (4 + 3 * 4)
+    assert logits(lone, demo(lone, 16)) == VOCABULARY * 3 * 4
 
 
 def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> None:
     layout = Layout(tensor_parallel_degree=8, recompute=Recompute.FULL)
-    split, whole = (of(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
-    # bf16 and log-softmax, two gradients; joined, the fp32 parts and the whole beside them
+    split, whole = (logits(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
+    # log-softmax, two gradients, one more of a part; joined, the fp32 parts and the whole beside them
     per_logit = 64 * 128256
-    assert float(split.logits_bytes[0]) == per_logit / 8 * (2 + 4 + 2 * 4)
-    assert float(whole.logits_bytes[0]) == per_logit * (2 + 4 + 2 * 4 + 2 * 4)
+    assert split == per_logit / 8 * (4 + 3 * 4)
+    assert whole == per_logit * (4 + 2 * 4 + 2 * 4)
 
 
 def test_a_lone_tensor_rank_has_nothing_to_gather() -> None:
-    split, whole = (of(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
-    assert float(split.logits_bytes[0]) == float(whole.logits_bytes[0])
+    split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
+    assert split == whole
 
 
 def test_a_stack_says_how_many_copies_of_the_logits_its_loss_makes() -> None:
-    few, many = (float(of(Layout(), on_stack(eight_gpus(), logits_copies=n)).logits_bytes[0]) for n in (1.0, 3.5))
+    few, many = (logits(Layout(), on_stack(eight_gpus(), logits_copies=n)) for n in (1.0, 3.5))
     assert many - few == 2.5 * 4 * 64 * 128256
 
 
@@ -143,9 +144,9 @@ def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any
 
 
 def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
-    steps, fused = (of(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
-    assert float(steps.logits_bytes[0]) == 64 * 128256 * (2 + 4 + 2 * 4)
-    assert float(fused.logits_bytes[0]) == 64 * 128256 * (2 + 2)
+    steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
+    assert steps == 64 * 128256 * (4 + 2 * 4)
+    assert fused == 64 * 128256 * (2 + 2)
 
 
 def test_all_but_products_is_less_than_all_and_more_than_inputs() -> None:
@@ -186,9 +187,9 @@ def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
 
 
 def test_logits_are_whole_where_the_layout_gathers_them_too() -> None:
-    split, whole = (of(replace(Layout(tensor_parallel_degree=8), loss_parallel=p), eight_gpus()) for p in (True, False))
-    wanted = of(Layout(tensor_parallel_degree=8), on_stack(eight_gpus(), gathers_logits=True))
-    assert float(whole.logits_bytes[0]) == float(wanted.logits_bytes[0]) > float(split.logits_bytes[0])
+    layout = Layout(tensor_parallel_degree=8)
+    split, whole = (logits(replace(layout, loss_parallel=p), eight_gpus()) for p in (True, False))
+    assert whole == logits(Layout(), eight_gpus()) > split
 
 
 @pytest.mark.parametrize("recompute", list(Recompute))

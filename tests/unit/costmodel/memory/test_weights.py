@@ -10,11 +10,11 @@ from autotuner.domain.jobs.model import MixtureOfExperts
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import llama_70b, tiny_job, tiny_model
-from tests.unit.costmodel.memory_jobs import eight_gpus, of, one_core
+from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, one_core
 
 
 def test_tensor_ranks_split_weights_and_most_activations() -> None:
-    job = eight_gpus()
+    job = on_stack(eight_gpus(), fills_buckets=False)
     alone = of(Layout(data_parallel_replicate_degree=8), job)
     split = of(Layout(tensor_parallel_degree=8), job)
     assert float(split.gradients_bytes[0]) == pytest.approx(float(alone.gradients_bytes[0]) / 8, rel=1e-12)  # rounding

@@ -9,6 +9,7 @@ import pytest
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import Layout
@@ -108,7 +109,8 @@ def test_gradients_summed_in_fp32_travel_twice_as_wide(shard_level: ShardLevel) 
     )
     wide = replace(layout, fp32_gradient_reduce=True)
     assert exposed_s(wide) > exposed_s(layout)
-    sizes = predict(LayoutColumns.from_layouts([layout, wide]), small_job()).memory
+    job = replace(small_job(), stack=Stack(allocates_gradients=True))
+    sizes = predict(LayoutColumns.from_layouts([layout, wide]), job).memory
     assert sizes.gradients_bytes[1] == 2 * sizes.gradients_bytes[0]
 
 

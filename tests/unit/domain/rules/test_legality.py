@@ -227,6 +227,11 @@ TRIAL_CASES = (
     ),
     Case("trial-stages-hold-a-layer", on_gpus(2), Layout(pipeline_parallel_degree=2, last_stage_less_layers=4)),
     Case(
+        "trial-shards-over-data-ranks",
+        on_gpus(2),
+        Layout(context_parallel_degree=2, shard_level=ShardLevel.OPTIMIZER),
+    ),
+    Case(
         "trial-fills-zero-bubble-rounds",
         on_gpus(2, batch=5),
         Layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),

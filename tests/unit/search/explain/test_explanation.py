@@ -79,7 +79,8 @@ def test_a_change_that_makes_a_layout_fit_more_surely_is_helpful_though_it_saves
 
 
 def test_a_helpful_change_says_what_it_changes_which_part_shrinks_and_both_step_times_with_the_error() -> None:
-    explained = explain(LAYOUT, big_job())
+    own = predict_one(LAYOUT, big_job()).memory.total_bytes
+    explained = explain(LAYOUT, job_with_memory(4 * own))
     change = next(c for c in explained.helpful if c.change == "recompute full → none")
     part = next(p for p in explained.time if p.part == "recompute_s")
     assert f"removes {100 * part.share:.0f} % recomputation" in change.sentence
