@@ -23,6 +23,7 @@ from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.cluster import Accelerator
 from autotuner.domain.layouts.choice import Precision
 from bench.robust_fit import Constant, Owner, Values, fit, log_errors
+from bench.write_constants import as_lines, write_clusters, write_devices, write_stacks
 
 __all__ = ["FITS", "Fit", "cluster_of", "constants_of", "fitted", "sheets_of", "source_name"]
 
@@ -139,8 +140,12 @@ def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
         for field in one.network_fields:
             yield _constant("network", source, field, NETWORK_PRIORS[field])
     if one.fits_clusters:
-        for name in sorted({cluster_of(sheet) for sheet in sheets}):
-            yield Constant(owner="cluster", name=name, field="factor", start=1.0, deviation=CLUSTER_DEVIATION)
+        yield from _clusters(sheets)
+
+
+def _clusters(sheets: Sequence[Sheet]) -> Iterator[Constant]:
+    for name in sorted({cluster_of(sheet) for sheet in sheets}):
+        yield Constant(owner="cluster", name=name, field="factor", start=1.0, deviation=CLUSTER_DEVIATION)
 
 
 def _clocks(accelerator: Accelerator, deviation: float) -> Iterator[Constant]:
@@ -170,22 +175,36 @@ def source_name(sheet: Sheet) -> str:
 def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None, rounds: int = 15) -> Values:
     """The constants of the tables, some sheets left out; an owner that loses all of its sheets keeps its priors."""
     left_out = {sheet.name for sheet in without}
-    every = [sheet for table in one.tables for sheet in sheets_of(table)]
+    every = sheets_in(one)
     kept = [sheet for sheet in every if sheet.name not in left_out]
     return fit(kept, constants_of(one, every), start, rounds)
 
 
 def main() -> None:
-    """Print every stack's constants and how well they predict what they were fitted to."""
+    """Print every stack's constants and how well they predict what they were fitted to; write them if asked."""
+    names = [word for word in sys.argv[1:] if not word.startswith("--")]
     for one in FITS:
-        if sys.argv[1:] and one.name not in sys.argv[1:]:
+        if names and one.name not in names:
             continue
         values = fitted(one)
-        sheets = [sheet for table in one.tables for sheet in sheets_of(table)]
-        errors = np.abs(np.expm1(np.concatenate([log_errors(sheet, values) for sheet in sheets])))
+        errors = np.abs(np.expm1(np.concatenate([log_errors(sheet, values) for sheet in sheets_in(one)])))
         print(f"# {one.name}: {len(errors)} rows, |error| median {np.median(errors):.3f}")  # noqa: T201
-        for constant, value in values.items():
-            print(f"{constant.owner} {constant.name}: {constant.field} = {min(value, constant.most):.3g}")  # noqa: T201
+        print(*as_lines(values), sep="\n", flush=True)  # noqa: T201
+        if "--write" in sys.argv:
+            _write(one, values)
+
+
+def _write(one: Fit, values: Values) -> None:
+    write_stacks(values)
+    if one.fits_clusters:
+        write_devices(values, source="clock-fit")
+        factors = {c: 1.0 for other in FITS if not other.fits_clusters for c in _clusters(sheets_in(other))}
+        write_clusters({**factors, **values}, [sheet for other in FITS for sheet in sheets_in(other)])
+
+
+def sheets_in(one: Fit) -> list[Sheet]:
+    """The sheets of all of its tables."""
+    return [sheet for table in one.tables for sheet in sheets_of(table)]
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from multiprocessing import get_context
 from typing import Literal
 
 from autotuner.backtest.table import Sheet
-from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
 from autotuner.domain.jobs.calibration import Calibration
 from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, sheets_of, source_name
 from bench.robust_fit import Values, fit, with_values
+from bench.write_constants import cluster_deviation_left
 
 __all__ = ["LeftOut", "held_out", "in_sample"]
 
@@ -86,7 +86,7 @@ def _calibrated(sheet: Sheet, values: Values, others: Sequence[Sheet]) -> Sheet:
     num_runs = sum(int((~s.out_of_memory).sum()) for s in others if cluster_of(s) == cluster_of(sheet))
     if not num_runs:
         return known
-    deviation = (CLUSTER**-2 + num_runs * RESIDUAL**-2) ** -0.5
+    deviation = cluster_deviation_left(num_runs)
     calibration = Calibration(factor=_factor(sheet, values), deviation=deviation, num_runs=num_runs)
     return replace(known, job=replace(known.job, calibration=calibration))
 

@@ -90,7 +90,8 @@ def _with(job: Job, values: Values) -> Job:
         replace(job.cluster.accelerator, **named["device"]),
         replace(job.stack, **_typed(named["stack"])),
     )
-    return replace(job, cluster=_network(replace(job.cluster, accelerator=accelerator), named["network"]), stack=stack)
+    cluster = _network(replace(job.cluster, accelerator=accelerator), named["network"])
+    return replace(job, cluster=cluster, stack=stack, calibration=None)  # clusters' factors are fitted anew
 
 
 def _typed(values: Mapping[str, float]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.backtest.calibrations import calibration_of
 from autotuner.backtest.cells import Row, UnusableRow, count, is_true, positive, text
 from autotuner.backtest.clusters import cluster_of
 from autotuner.backtest.layouts import global_batch_size, layout_of, stack_of
@@ -59,7 +60,7 @@ def read_row(row: Row) -> Run:
             cluster=cluster,
             workload=workload,
             stack=stack_of(row, source, cluster, model),
-            calibration=source.clusters.get(cluster.accelerator.name),
+            calibration=calibration_of(row, cluster.accelerator.name),
         )
     except InvalidInput as error:
         raise UnusableRow(f"{error.field} {error.rule}", str(error)) from error

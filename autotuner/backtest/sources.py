@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from autotuner.backtest.cells import Row, text
-from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.wire import from_dict
 
 __all__ = ["Recipe", "Source", "software", "source_of", "sources"]
@@ -71,8 +70,6 @@ class Source:
         accelerators_per_node: Where the number of accelerators is no multiple of it, the largest divisor of both.
         tflops: What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``),
             with its causal half (``causal``), or also what is recomputed (``hardware``).
-        clusters: What runs that the stack was fitted to say of the source's clusters, by accelerator; of any other
-            nothing is known.
     """
 
     match: tuple[str, ...] = ()
@@ -97,7 +94,6 @@ class Source:
     congestion: float | None = None
     accelerators_per_node: int | None = None
     tflops: Literal["hardware", "model", "causal"] = "model"
-    clusters: dict[str, Calibration] = field(default_factory=dict)
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
         """What blank recomputation of such a run is, in the table's words."""
