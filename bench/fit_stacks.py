@@ -38,6 +38,7 @@ class Fit:
         stack_fields: Constants of each stack that the tables have, beside those that every stack has.
         network_fields: Constants of each source's network.
         fits_clusters: Each source and device has a factor of its own; else the only cluster's is in the stack.
+        known_devices: Devices whose clock others of these fits tell.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Fit:
     stack_fields: tuple[str, ...] = ()
     network_fields: tuple[str, ...] = ()
     fits_clusters: bool = False
+    known_devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ FITS = (
         ),
         stack_fields=("send_wait_s", "overlaps_tensor_forward", "overlaps_tensor_backward"),
         fits_clusters=True,
+        known_devices=("a100-80gb",),
     ),
 )
 
@@ -130,7 +133,7 @@ def constants_of(one: Fit, sheets: Sequence[Sheet]) -> tuple[Constant, ...]:
 
 
 def _constants(one: Fit, sheets: Sequence[Sheet]) -> Iterator[Constant]:
-    for device in sorted({sheet.job.cluster.accelerator.name for sheet in sheets}):
+    for device in sorted({sheet.job.cluster.accelerator.name for sheet in sheets} - {*one.known_devices}):
         yield from _clocks(load_accelerator(device), deviation=0.1 if one.fits_clusters else 0.005)
     for stack in sorted({sheet.job.stack.name for sheet in sheets}):
         for field in (*_OF_EVERY_STACK, *one.stack_fields):

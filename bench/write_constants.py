@@ -71,13 +71,12 @@ def _with_line(text: str, section: str, field: str, value: str) -> str:
     start = re.search(rf'^\["?{re.escape(section)}"?\]\n', text, flags=re.MULTILINE)
     assert start is not None, f"no section {section}"
     rest = text[start.end() :]
-    length = (
-        re.search(r"^\[|^#.*\n(?:#.*\n)*\[|\n\n(?=#)", rest, flags=re.MULTILINE) or re.search(r"\Z", rest)
-    ).start()
+    next_section = re.search(r"^\[|^#.*\n(?:#.*\n)*\[|\n\n(?=#)", rest, flags=re.MULTILINE)
+    length = next_section.start() if next_section else len(rest)
     body = rest[:length]
     line = re.compile(rf"^{field} = .*?(  # .*)?$", flags=re.MULTILINE)
-    body = line.sub(f"{field} = {value}", body) if line.search(body) else f"{body.rstrip()}\n{field} = {value}\n\n"
-    return text[: start.end()] + body + rest[length:]
+    body = line.sub(f"{field} = {value}", body) if line.search(body) else f"{body.rstrip()}\n{field} = {value}\n"
+    return text[: start.end()] + f"{body.rstrip()}\n\n{rest[length:].lstrip()}".rstrip() + "\n"
 
 
 def as_lines(values: Mapping[Constant, float]) -> list[str]:
