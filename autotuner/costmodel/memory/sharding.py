@@ -88,6 +88,8 @@ def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Ranks that share one copy of the dense weights, and of the experts; the expert ranks were taken from them."""
     sharded = x.shard_level != ShardLevel.NONE
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
+    if job.model.experts is None:
+        return dense, dense
     expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0)
     return dense, np.maximum(1.0, expert)
 

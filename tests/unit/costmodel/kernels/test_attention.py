@@ -108,3 +108,16 @@ def test_each_row_takes_the_time_of_its_own_kernel() -> None:
 
 def test_a_kernel_that_the_device_lacks_has_no_time() -> None:
     assert np.isnan(attention_s(shape(), FLASH_3, law())).all()
+
+
+@pytest.mark.parametrize("kernel", [FLASH, FUSED_SOFTMAX])
+def test_narrower_values_save_a_half_forward_and_two_of_five_products_backward(kernel: AttentionKernel) -> None:
+    sizes = {"batch": 1, "num_heads": 8, "num_kv_heads": 8, "query_len": 4096, "key_len": 4096, "head_dim": 128}
+    unfused = UnfusedAttention(forward_bytes=0.0, backward_bytes=0.0)
+    free = AttentionLaw(products=PRODUCTS, fused=law().fused, unfused={FUSED_SOFTMAX: unfused})
+    equal, same, narrow = (attention_s(AttentionShape(**sizes, value_dim=w), kernel, free) for w in (128, 0, 64))
+    assert equal == same
+    forward, backward = (part / whole for part, whole in zip(narrow, equal, strict=True))
+    # of 2 products forward 1 is over the width of values, of the 5 backward of fused kernels 2, of 4 of others 1
+    assert forward == pytest.approx(1 - 1 / 4)
+    assert backward == pytest.approx(1 - (2 / 5 if kernel == FLASH else 1 / 4) / 2)
