@@ -118,7 +118,7 @@ class Stack:
     dispatch: Dispatch = "all_to_all"
     dispatch_waits: bool = True
     hides_dispatch: float = 0.0
-    expert_imbalance: float = 1.2
+    expert_imbalance: float = 1.1
     weighs_answers: bool = True
     routing_traffic: float = 1.5
     fuses_loss: bool = False
