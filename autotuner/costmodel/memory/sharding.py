@@ -90,8 +90,12 @@ def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     dense = np.where(sharded, x.data_parallel_shard_degree * x.context_parallel_degree, 1.0)
     if job.model.experts is None:
         return dense, dense
-    expert = np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0)
-    return dense, np.maximum(1.0, expert)
+    expert = np.maximum(1.0, np.where(sharded, dense * x.tensor_parallel_degree / expert_split(x, job), 1.0))
+    if job.stack.shards_whole_experts:
+        whole = job.model.experts.num_experts / np.ceil(job.model.experts.num_experts / expert)  # of the fullest rank
+        takes_whole = (x.expert_parallel_degree == 1) & (x.shard_level >= ShardLevel.GRADIENTS)
+        expert = np.where(takes_whole, whole, expert)
+    return dense, expert
 
 
 def _in_buckets(x: LayoutColumns, job: Job) -> Booleans:

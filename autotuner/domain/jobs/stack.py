@@ -61,6 +61,8 @@ class Stack:
         splits_experts: Tensor ranks split each expert even where expert ranks hold them (Megatron-LM's expert tensor
             parallel degree equals the tensor degree); else expert ranks hold whole experts.
         groups_experts: All experts of a rank multiply side by side in one kernel; else one after the other.
+        shards_whole_experts: Data-parallel ranks that shard gradients or parameters take whole experts where no expert
+            ranks do, so that more ranks than experts leave some without (FSDP2 cuts the first dimension).
         dispatch: How tokens reach their experts: ``all_to_all`` sends a copy to each expert, ``deduplicated`` one to
             each rank and node that needs it (DeepEP, HybridEP), ``all_gather`` all tokens to all.
         dispatch_waits: The host reads how many tokens come before it launches what they meet.
@@ -115,6 +117,7 @@ class Stack:
     widens_context_gradients: bool = True
     splits_experts: bool = False
     groups_experts: bool = False
+    shards_whole_experts: bool = True
     dispatch: Dispatch = "all_to_all"
     dispatch_waits: bool = True
     hides_dispatch: float = 0.0

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.domain.jobs.model import MixtureOfExperts
+from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from tests.builders import llama_70b
+from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, total
+from tests.unit.costmodel.works import columns
 
 NONE, OPTIMIZER, GRADIENTS, PARAMETERS = ShardLevel
 
@@ -87,3 +90,14 @@ def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> No
     assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
     # without them, the step widens the 16-bit gradients beside nothing that is larger
     assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])
+
+
+def test_more_ranks_than_experts_leave_some_without_where_whole_experts_are_shared() -> None:
+    experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=1024)
+    layout = Layout(data_parallel_shard_degree=32, shard_level=ShardLevel.PARAMETERS)
+    base = replace(big_job(), model=llama_70b(experts=experts))
+    ranks = [
+        float(Sharding.of(columns(layout), replace(base, stack=Stack(shards_whole_experts=flag))).expert_ranks[0])
+        for flag in (True, False)
+    ]
+    assert ranks == [8, 32]
