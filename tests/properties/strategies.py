@@ -111,7 +111,9 @@ def models(draw: st.DrawFn) -> TransformerSpec:
 def clusters(draw: st.DrawFn) -> Cluster:
     """Nodes of H100s, with or without formats and kernels."""
     kernels = tuple(draw(st.sets(st.sampled_from(AttentionKernel), min_size=1)))
-    accelerator = h100(fp8_flop_per_s=draw(st.sampled_from([0.0, 1978.9e12])), attention_kernels=kernels)
+    recipes = draw(st.sampled_from([h100().fp8_recipes, tuple(Fp8Recipe)]))
+    peaks = {"fp8_flop_per_s": draw(st.sampled_from([0.0, 1978.9e12]))}
+    accelerator = h100(**peaks, attention_kernels=kernels, fp8_recipes=recipes)
     per_node = draw(st.sampled_from([1, 2, 4, 8]))
     return h100_cluster(
         draw(st.integers(1, 3)),
@@ -142,6 +144,9 @@ stacks = st.builds(
     keeps_logits=st.booleans(),
     fills_buckets=st.booleans(),
     widens_context_gradients=st.booleans(),
+    fp8_implementation=st.sampled_from(("torchao", "transformer_engine")),
+    gathers_fp8_activations=st.booleans(),
+    gathers_fp8_parameters=st.booleans(),
     overlaps_data_parallel=st.sampled_from([0.0, 0.3, 1.0]),
     kernel_launch_s=st.sampled_from([0.0, 5e-6, 1e-3]),
     tensor_wait_s=st.sampled_from([0.0, 3e-4]),
