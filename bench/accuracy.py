@@ -17,8 +17,6 @@ import optuna
 
 from autotuner.backtest.report import Report, Score, backtest
 from autotuner.backtest.table import Sheet, Table
-from autotuner.costmodel.predict import predict
-from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
 from bench.fit_memory import fitted_memory, with_memory
 from bench.fit_stacks import FITS, sheets_of
 from bench.groups import group_table, grouped, rows_of
@@ -71,20 +69,6 @@ def _with_memory_held_out(sheets: Sequence[Sheet]) -> list[Sheet]:
         values = fitted_memory([other for other in sheets if other.name != sheet.name])
         judged.append(replace(sheet, job=with_memory(sheet.job, values)))
     return judged
-
-
-# ---------------------------------------------------------------- intervals
-def fitted_scatter(sheets: Sequence[Sheet]) -> float:
-    """The stack's ``scatter`` with which 80 % of the measured rows lie in their intervals."""
-    errors, variances = [], []
-    for sheet in sheets:
-        measured = ~sheet.out_of_memory
-        predicted = predict(sheet.layouts.take(measured), sheet.job).step_time
-        errors.append(np.log(predicted.total_s / sheet.step_time_s[measured]) / Z80)
-        without = replace(sheet.job, stack=replace(sheet.job.stack, scatter=0.0))
-        variances.append(log_variance(predicted, interval_error(sheet.layouts.take(measured), without)))
-    beyond = np.sort(np.concatenate(errors) ** 2 - np.concatenate(variances))
-    return float(np.sqrt(max(0.0, beyond[int(0.8 * len(beyond))])))
 
 
 # ---------------------------------------------------------------- tables of the page
@@ -197,11 +181,6 @@ def main() -> None:
     for name in ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep", "vtrain_validation"):
         lines += ["", f"## Sheets of `{name}`", "", *_sheet_table(reports[name])]
     page = NOTES.read_text(encoding="utf-8").rstrip() + "\n\n" + "\n".join(lines) + "\n"
-    by_stack: dict[str, list[Sheet]] = defaultdict(list)
-    for sheet in (sheet for table in tables.values() for sheet in table.sheets):
-        by_stack[sheet.job.stack.name].append(sheet)
-    for stack, sheets in by_stack.items():
-        print(f"{stack}: scatter = {fitted_scatter(sheets):.3f}")  # noqa: T201
     if not quick:
         PAGE.write_text(page, encoding="utf-8")
     print("\n".join(lines))  # noqa: T201

@@ -1,22 +1,35 @@
 """Counts which predictions were compared with measured runs, for ``autotuner/catalog/compared.toml``.
 
-``python -m bench.compared`` writes that table from the runs that ``bench.fit_stacks`` fits to and ``bench.accuracy``
-leaves out in turn, and from those on cores that ``bench.cpu_sweep`` keeps, whose constants come from a profile.
+``python -m bench.compared`` writes that table anew from the runs that ``bench.fit_stacks`` fits to and
+``bench.accuracy`` leaves out in turn, and from those on cores that ``bench.cpu_sweep`` keeps, whose constants come from
+a profile. How far runs scatter stays as ``bench.intervals`` wrote it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from autotuner.backtest.table import Sheet
-from autotuner.catalog.compared import Compared, model_kind
+from autotuner.catalog.compared import (
+    DENSE,
+    EXPERTS,
+    Compared,
+    Pooled,
+    comparisons,
+    model_kind,
+    pooled_scatter,
+)
 from autotuner.costmodel.comparison import LATENT, SUBJECTS
 from bench.cpu_sweep import KEPT_CORES, kept_layouts
 from bench.fit_stacks import FITS, sheets_of
 
 TABLE = Path(__file__).resolve().parent.parent / "autotuner" / "catalog" / "compared.toml"
+
+Key = tuple[str, str, str]
+"""Stack, accelerator and kind of model."""
 
 _HEAD = """\
 # Measured runs that predictions were compared with: by software, accelerator and kind of model, and how many of them
@@ -26,9 +39,9 @@ _HEAD = """\
 
 def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
     """One entry for each stack, accelerator and kind of model, in the order of the sheets, which name their table."""
-    tables: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
-    runs: Counter[tuple[str, str, str]] = Counter()
-    options: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    tables: dict[Key, dict[str, None]] = defaultdict(dict)
+    runs: Counter[Key] = Counter()
+    options: dict[Key, Counter[str]] = defaultdict(Counter)
     for table, sheet in sheets:
         key = sheet.job.stack.name, sheet.job.cluster.accelerator.name, model_kind(sheet.job.model)
         measured = sheet.layouts.take(~sheet.out_of_memory)
@@ -60,22 +73,45 @@ def of_cores() -> Compared:
     )
 
 
-def as_toml(entries: Iterable[Compared]) -> str:
+def as_toml(entries: Iterable[Compared], pooled: Iterable[Pooled]) -> str:
     """The table as text."""
-    blocks = [_HEAD]
-    for entry in entries:
-        lines = [f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model")]
-        tables = ", ".join(f'"{table}"' for table in entry.tables)
-        lines += [f"runs = {entry.runs}", f"tables = [{tables}]", "[compared.options]"]
-        lines += [f'"{name}" = {count}' for name, count in entry.options.items()]
-        blocks.append("[[compared]]\n" + "\n".join(lines) + "\n")
-    return "\n".join(blocks)
+    return "\n".join([_HEAD, *map(_compared, entries), *map(_pooled, pooled)])
+
+
+def write(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mapping[str, float]]) -> None:
+    """Write the table, with how far the runs of stacks, accelerators and kinds of models scatter."""
+    sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
+    entries = [
+        replace(entry, scatter=dict(scatter.get((entry.stack, entry.device, entry.model), {})))
+        for entry in (*counted(sheets), of_cores())
+    ]
+    of_all = [Pooled(model=model, scatter=dict(found)) for model, found in pooled.items() if found]
+    TABLE.write_text(as_toml(entries, of_all), encoding="utf-8")
+
+
+def _compared(entry: Compared) -> str:
+    lines = ["[[compared]]", *(f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model"))]
+    tables = ", ".join(f'"{table}"' for table in entry.tables)
+    lines += [f"runs = {entry.runs}", f"tables = [{tables}]"]
+    lines += [f"scatter = {_inline(entry.scatter)}", "[compared.options]"]
+    lines += [f'"{name}" = {count}' for name, count in entry.options.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _pooled(entry: Pooled) -> str:
+    return f'[[pooled]]\nmodel = "{entry.model}"\nscatter = {_inline(entry.scatter)}\n'
+
+
+def _inline(scatter: Mapping[str, float]) -> str:
+    return "{ " + ", ".join(f'"{bits}" = {deviation:.3f}' for bits, deviation in sorted(scatter.items())) + " }"
 
 
 def main() -> None:
-    """Write the table."""
-    sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
-    TABLE.write_text(as_toml([*counted(sheets), of_cores()]), encoding="utf-8")
+    """Write the table with the runs counted anew."""
+    write(
+        {key: entry.scatter for key, entry in comparisons().items()},
+        {kind: pooled_scatter(kind) for kind in (DENSE, EXPERTS)},
+    )
 
 
 if __name__ == "__main__":

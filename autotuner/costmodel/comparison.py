@@ -9,7 +9,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from autotuner.catalog.compared import Compared, comparisons, model_kind
+from autotuner.catalog.compared import Compared, comparisons, model_kind, pooled_scatter
 from autotuner.catalog.cores import core_times
 from autotuner.catalog.load import is_as_catalogued
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
@@ -199,6 +199,11 @@ class Familiarity:
         if any(name in one.options for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(name in one.options for one in comparisons().values()) else Where.NOWHERE
+
+    def scatter(self, bits: str) -> float | None:
+        """How far runs with numbers of this width scatter, here or else anywhere; None where none were compared."""
+        here = next((one.scatter for one in self.here if one.model == self.kind), {})
+        return here.get(bits, pooled_scatter(self.kind).get(bits))
 
     @cached_property
     def of_parts(self) -> Mapping[str, Where]:

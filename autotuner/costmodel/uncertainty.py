@@ -14,18 +14,22 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.catalog.compared import BITS_8, BITS_16
+from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import NARROW_PRECISIONS
 
 __all__ = [
     "CLUSTER",
+    "COMMON",
     "PARTS",
     "RESIDUAL",
     "SEARCHED",
     "TRUST",
     "Z80",
+    "LayoutErrors",
     "TimeError",
     "cluster_deviation",
     "fit_probability",
@@ -45,16 +49,24 @@ class TimeError:
     """Standard deviations of log(measured / predicted).
 
     Attributes:
-        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job; or
-            one for each layout.
+        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job.
         residual: Deviation of what is left, a layout's own.
-        common: Deviation of the cluster factor, which all step times of a job share. It does not say which layout is
-            better, so that a search does not blame its first measurement on parts.
+        common: Deviation of a factor that all step times share. It does not say which layout is better, so that a
+            search does not blame its first measurement on parts.
     """
 
-    parts: Mapping[str, float | Floats]
+    parts: Mapping[str, float]
     residual: float
     common: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutErrors:
+    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each."""
+
+    parts: Mapping[str, float | Floats]
+    residual: Floats
+    common: float
 
 
 PARTS: Mapping[str, float] = {
@@ -79,19 +91,23 @@ catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assu
 """
 
 RESIDUAL = 0.08
-"""Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md)."""
+"""Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md). For the
+intervals it stands where no run of the kind was compared."""
 
 TRUST: Mapping[Where, float] = {Where.HERE: 0.2, Where.ELSEWHERE: 1.0, Where.NOWHERE: 2.0}
-"""Factor on ``PARTS`` by where a law was compared with measured runs. Here, the rest is the stack's ``scatter``; that a
-law which nothing was compared with is known half as well as one of other software is an assumption."""
+"""Factor on ``PARTS`` by where a law was compared with measured runs; here, the rest is how far runs scatter. That what
+nothing was compared with is known half as well as other software is an assumption."""
 
 SEARCHED = 0.4
 """The factor for a search where the stack was compared on this device, since it must be able to learn that this job
 differs; of 1, 0.4 and 0.2 it takes the fewest trials in replays of the published sheets."""
 
-CLUSTER = 0.15
-"""Standard deviation of the cluster factor among clusters of one kind, their software known: 80 % of the runs of most
-published tables lie within the 30 % that it makes of an interval. It saves trials in replays."""
+COMMON = 0.15
+"""Standard deviation of the common factor for a search, also on a cluster that is known: a job has habits of its own.
+It saves trials in replays (docs/sampler.md)."""
+
+CLUSTER = 0.11
+"""Standard deviation of the cluster factor among clusters of one kind, their software known (bench.intervals)."""
 
 _UNKNOWN_DEVICE = 2.0
 """Factor on residual and cluster factor for a device on which no run was compared: an assumption."""
@@ -108,16 +124,15 @@ def time_error(job: Job) -> TimeError:
     return TimeError(
         parts={name: factor * value for name, value in PARTS.items()},
         residual=unknown * RESIDUAL,
-        common=cluster_deviation(job),
+        common=unknown * COMMON,
     )
 
 
-def interval_error(x: LayoutColumns, job: Job) -> TimeError:
+def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
     """What the intervals of these layouts are made of."""
     familiarity = Familiarity.of(job)
-    return TimeError(
-        parts=_parts(x, familiarity), residual=_residual(job, familiarity.base), common=cluster_deviation(job)
-    )
+    residual = _residual(x, familiarity)
+    return LayoutErrors(parts=_parts(x, familiarity), residual=residual, common=cluster_deviation(job))
 
 
 def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
@@ -131,14 +146,17 @@ def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | F
     return {name: trust[name] * deviation for name, deviation in PARTS.items()}
 
 
-def _residual(job: Job, base: Where) -> float:
-    match base:
-        case Where.HERE:
-            return RESIDUAL if job.stack.scatter is None else job.stack.scatter
-        case Where.ELSEWHERE:
-            return RESIDUAL
-        case Where.NOWHERE:
-            return _UNKNOWN_DEVICE * RESIDUAL
+def _residual(x: LayoutColumns, familiarity: Familiarity) -> Floats:
+    """How far runs scatter that are like each layout, by the width of its numbers."""
+    unknown = _UNKNOWN_DEVICE if familiarity.base == Where.NOWHERE else 1.0
+    narrow, wide = (_scatter(familiarity, bits) for bits in (BITS_8, BITS_16))
+    scatter: Floats = unknown * np.where(is_one_of(x.precision, NARROW_PRECISIONS), narrow, wide)
+    return scatter
+
+
+def _scatter(familiarity: Familiarity, bits: str) -> float:
+    known = familiarity.scatter(bits)
+    return RESIDUAL if known is None else known
 
 
 def cluster_deviation(job: Job) -> float:
@@ -163,7 +181,7 @@ def relative_error(x: LayoutColumns, step_time: StepTimeColumns, job: Job) -> Fl
     return half_width
 
 
-def log_variance(step_time: StepTimeColumns, error: TimeError) -> Floats:
+def log_variance(step_time: StepTimeColumns, error: TimeError | LayoutErrors) -> Floats:
     """Variance of log(measured / predicted) of each step."""
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2

@@ -63,10 +63,11 @@ def test_runs_of_another_model_on_the_cluster_teach_the_same_factor() -> None:
 
 
 def test_the_posterior_is_that_of_a_mean_with_known_deviations() -> None:
-    steady = replace(JOB, stack=replace(JOB.stack, scatter=100.0))  # beside which no part counts
-    factor = known(calibrated(steady, [runs(math.e, 2, steady)])).factor
-    expected = 2 * CLUSTER**2 / (2 * CLUSTER**2 + 100**2)
-    assert math.log(factor) == pytest.approx(expected, rel=1e-4)  # what the parts add to 100
+    one, two = (known(calibrated(JOB, [runs(math.e, count)])) for count in (1, 2))
+    # each of these layouts tells as much: its step is made of nearly the same shares
+    said = one.deviation**-2 - CLUSTER**-2
+    assert math.log(one.factor) == pytest.approx(said * one.deviation**2, rel=1e-9)  # rounding
+    assert two.deviation**-2 == pytest.approx(CLUSTER**-2 + 2 * said, rel=0.05)
 
 
 def test_what_was_known_before_counts_as_much_as_it_is_certain() -> None:

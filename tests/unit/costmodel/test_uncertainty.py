@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, comparisons, pooled_scatter
 from autotuner.catalog.load import load_cluster, load_stack
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import Where
@@ -26,6 +27,7 @@ from autotuner.costmodel.uncertainty import (
     time_error,
 )
 from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import StepTime
 from tests.builders import big_job
@@ -104,17 +106,25 @@ def test_a_part_that_was_compared_with_nothing_is_less_certain_than_the_others()
     assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
 
 
-def test_a_stack_says_how_much_its_layouts_scatter() -> None:
-    steady, noisy = (
-        interval_error(ONE, replace(FITTED, stack=replace(FITTED.stack, scatter=s))).residual for s in (0.05, 0.2)
-    )
-    assert (steady, noisy) == (0.05, 0.2)
+def test_runs_scatter_by_software_device_kind_of_model_and_width_of_numbers() -> None:
+    layouts = LayoutColumns.from_layouts([Layout(), Layout(precision=Precision.FP8)])
+    said = comparisons()["nemo", "h100-sxm", DENSE].scatter
+    expected = [said[BITS_16], said[BITS_8]]
+    assert interval_error(layouts, replace(FITTED, stack=load_stack("nemo"))).residual.tolist() == expected
+
+
+def test_runs_of_software_that_nobody_compared_scatter_like_those_of_all() -> None:
+    assert interval_error(ONE, big_job()).residual.tolist() == [pooled_scatter(DENSE)[BITS_16]]
 
 
 def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_also_for_fitted_software() -> None:
     known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert (interval_error(ONE, FITTED).common, interval_error(ONE, known).common) == (CLUSTER, 0.03)
-    assert (time_error(FITTED).common, time_error(known).common) == (CLUSTER, 0.03)
+
+
+def test_a_search_may_learn_that_a_job_differs_also_on_a_cluster_that_is_known() -> None:
+    known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
+    assert time_error(known) == time_error(FITTED)
 
 
 def test_a_peak_at_the_limit_fits_as_often_as_not() -> None:

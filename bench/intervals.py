@@ -1,0 +1,234 @@
+"""Fits how far predictions may be off to runs that were left out, and counts how many lie in their intervals.
+
+``scatter`` and ``cluster_deviation`` take sheets whose constants were fitted without them, as ``bench.accuracy`` makes
+them. The first wants jobs whose cluster is known from other sheets (``Job.calibration``), the second those of sources
+that were left out whole. Both choose the deviation with which 80 % of the runs lie in their intervals, so that tails
+that are heavier than a normal distribution's (faults of the network) widen them no further than they must.
+
+``python -m bench.intervals`` writes the scatter into ``autotuner/catalog/compared.toml``, prints how many runs of each
+group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``. ``--quick``
+takes the constants of the catalog, which saw all runs, and leaves nothing out but the cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.backtest.table import Sheet
+from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, EXPERTS, model_kind
+from autotuner.costmodel.columns import Floats, is_one_of
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
+from autotuner.domain.layouts.choice import NARROW_PRECISIONS
+from bench import compared
+from bench.compared import Key
+from bench.fit_stacks import FITS, cluster_of, sheets_of
+from bench.held_out import held_out
+
+__all__ = [
+    "Miss",
+    "cluster_deviation",
+    "covered",
+    "group_line",
+    "misses",
+    "on_known_clusters",
+    "pooled",
+    "scatter",
+    "with_scatter",
+]
+
+ASKED = 0.8
+"""Share of the runs that shall lie in their intervals."""
+
+PROCESSES = 2
+
+POOLED_RUNS = 12.0
+"""Runs that the scatter of all stacks counts as beside a stack's own: about what tells a quantile to a third."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """How far the prediction of one run was off, and how far it was said to be.
+
+    Attributes:
+        sheet: Name of its sheet.
+        cluster: Source and accelerator.
+        bits: Width of its numbers.
+        error: log(measured / predicted).
+        parts: Variance of that by the parts of its step.
+        residual: Variance by what no part explains.
+        common: Variance by the cluster's factor.
+    """
+
+    owner: Key
+    sheet: str
+    cluster: str
+    bits: str
+    error: float
+    parts: float
+    residual: float
+    common: float
+
+
+def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
+    """Every measured run of the sheets."""
+    for sheet in sheets:
+        measured, job = ~sheet.out_of_memory, sheet.job
+        x = sheet.layouts.take(measured)
+        step_time = predict(x, job).step_time
+        said = interval_error(x, job)
+        parts = log_variance(step_time, replace(said, residual=np.zeros(len(x)), common=0.0))
+        errors = np.log(sheet.step_time_s[measured] / step_time.total_s)
+        is_narrow = is_one_of(x.precision, NARROW_PRECISIONS)
+        for row in range(len(x)):
+            yield Miss(
+                owner=(job.stack.name, job.cluster.accelerator.name, model_kind(job.model)),
+                sheet=sheet.name,
+                cluster=cluster_of(sheet),
+                bits=BITS_8 if is_narrow[row] else BITS_16,
+                error=float(errors[row]),
+                parts=float(parts[row]),
+                residual=float(said.residual[row]) ** 2,
+                common=said.common**2,
+            )
+
+
+# ---------------------------------------------------------------- deviations
+def scatter(found: Iterable[Miss]) -> dict[Key, dict[str, float]]:
+    """Deviation by owner and width of numbers: its own runs, and as many as ``POOLED_RUNS`` of others of its kind."""
+    by_kind = _by_kind(found)
+    result: dict[Key, dict[str, float]] = defaultdict(dict)
+    for (_, bits), owners in by_kind.items():
+        for owner, own in owners.items():
+            others = [some for other, some in owners.items() if other != owner]
+            result[owner][bits] = _deviation(own, others)
+    return dict(result)
+
+
+def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
+    """Deviation by kind of model and width of numbers, every owner counting as much."""
+    result: dict[str, dict[str, float]] = defaultdict(dict)
+    for (kind, bits), owners in _by_kind(found).items():
+        result[kind][bits] = _deviation([], list(owners.values()))
+    return dict(result)
+
+
+def cluster_deviation(found: Iterable[Miss]) -> float:
+    """Deviation of the cluster factor with which the runs lie in their intervals, every cluster counting as much."""
+    clusters: dict[str, list[Miss]] = defaultdict(list)
+    for miss in found:
+        clusters[miss.cluster].append(miss)
+    excess = [[_excess(miss, miss.parts + miss.residual) for miss in some] for some in clusters.values()]
+    return _root(excess, [1 / len(some) for some in excess])
+
+
+def covered(found: Iterable[Miss]) -> float:
+    """Share of the runs that lie in their intervals."""
+    return float(np.mean([_excess(miss, miss.parts + miss.residual + miss.common) <= 0 for miss in found]))
+
+
+def _by_kind(found: Iterable[Miss]) -> Mapping[tuple[str, str], Mapping[Key, list[Miss]]]:
+    by_kind: dict[tuple[str, str], dict[Key, list[Miss]]] = defaultdict(lambda: defaultdict(list))
+    for miss in found:
+        by_kind[miss.owner[2], miss.bits][miss.owner].append(miss)
+    return by_kind
+
+
+def _deviation(own: Sequence[Miss], others: Sequence[Sequence[Miss]]) -> float:
+    """Of the residual: from what parts and cluster leave of the errors."""
+    excess = [[_excess(miss, miss.parts + miss.common) for miss in some] for some in (own, *others) if some]
+    weights = [POOLED_RUNS / (len(others) * len(some)) for some in others]
+    return _root(excess, [1.0, *weights] if own else weights)
+
+
+def _excess(miss: Miss, variance: float) -> float:
+    """What the error's square has beyond a variance, where the error lies at the end of an 80 % interval."""
+    return (miss.error / Z80) ** 2 - variance
+
+
+def _root(excess: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
+    """The deviation that covers ``ASKED`` of the runs, each set of them with a weight per run."""
+    values: Floats = np.concatenate([np.asarray(some) for some in excess])
+    share = np.concatenate([np.full(len(some), weight) for some, weight in zip(excess, weights, strict=True)])
+    order = np.argsort(values)
+    reached = np.cumsum(share[order]) / share.sum()
+    return float(np.sqrt(max(0.0, values[order][np.searchsorted(reached, ASKED)])))
+
+
+# ---------------------------------------------------------------- groups
+GROUPS: Mapping[str, Callable[[Miss], bool]] = {
+    "H100 dense bf16": lambda miss: _is_hopper(miss, "h100") and miss.bits == BITS_16,
+    "H100 dense fp8": lambda miss: _is_hopper(miss, "h100") and miss.bits == BITS_8,
+    "Blackwell": lambda miss: miss.owner[1].startswith(("b200", "b300", "gb200", "gb300")),
+    "models with experts": lambda miss: miss.owner[2] == EXPERTS,
+    "GH200": lambda miss: _is_hopper(miss, "gh200"),
+    "A100": lambda miss: miss.owner[1].startswith("a100"),
+}
+
+
+def _is_hopper(miss: Miss, name: str) -> bool:
+    return miss.owner[1].startswith(name) and miss.owner[2] == DENSE
+
+
+def group_line(name: str, found: Sequence[Miss]) -> str:
+    """How many runs of each group lie in their intervals, and how wide these are in the median."""
+    cells = []
+    for keep in GROUPS.values():
+        kept = [miss for miss in found if keep(miss)]
+        widths = [np.expm1(Z80 * np.sqrt(miss.parts + miss.residual + miss.common)) for miss in kept]
+        cells.append(f"{covered(kept):.0%} of {len(kept)}, ± {np.median(widths):.0%}" if kept else "")
+    return f"| {name} | " + " | ".join(cells) + " |"
+
+
+def with_scatter(miss: Miss, scatter: Mapping[Key, Mapping[str, float]]) -> Miss:
+    """The run as one of its owner is said to scatter."""
+    return replace(miss, residual=scatter[miss.owner][miss.bits] ** 2)
+
+
+def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
+    """The runs as if each cluster had been calibrated on those of its other sheets (``costmodel/calibrate.py``)."""
+    by_cluster: dict[str, list[Miss]] = defaultdict(list)
+    for miss in found:
+        by_cluster[miss.cluster].append(miss)
+    for some in by_cluster.values():
+        every = _told(some)
+        of_sheet = {sheet: _told([miss for miss in some if miss.sheet == sheet]) for sheet in {m.sheet for m in some}}
+        for miss in some:
+            weight, weighted_error = every - of_sheet[miss.sheet]
+            precision = weight + 1 / miss.common
+            yield replace(miss, error=miss.error - weighted_error / precision, common=1 / precision)
+
+
+def _told(some: Sequence[Miss]) -> Floats:
+    """What runs say of their cluster's factor: how surely, and that times what they say."""
+    weights = np.array([1 / (miss.parts + miss.residual) for miss in some])
+    return np.array([weights.sum(), weights @ np.array([miss.error for miss in some])])
+
+
+def main() -> None:
+    """Write how far runs scatter, and print how many lie in the intervals that this gives."""
+    print("| runs, median width ± | " + " | ".join(GROUPS) + " |", "| --- |" + " --- |" * len(GROUPS), sep="\n")  # noqa: T201
+    if "--quick" in sys.argv:
+        unknown = _misses([{table: sheets_of(table) for table in one.tables} for one in FITS])
+        known = list(on_known_clusters(unknown))
+    else:
+        known, unknown = (_misses([held_out(one, by, PROCESSES) for one in FITS]) for by in ("model", "source"))
+    own, others = scatter(known), pooled(known)
+    compared.write(own, others)
+    unknown = [with_scatter(miss, own) for miss in unknown]
+    print(group_line("cluster known", [with_scatter(miss, own) for miss in known]))  # noqa: T201
+    print(group_line("cluster unknown", unknown))  # noqa: T201
+    print(f"CLUSTER = {cluster_deviation(unknown):.3f}")  # noqa: T201
+
+
+def _misses(found: Iterable[Mapping[str, Sequence[Sheet]]]) -> list[Miss]:
+    return [miss for tables in found for sheets in tables.values() for miss in misses(sheets)]
+
+
+if __name__ == "__main__":
+    main()
