@@ -131,7 +131,7 @@ def time_error(job: Job) -> TimeError:
 def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
     """What the intervals of these layouts are made of."""
     familiarity = Familiarity.of(job)
-    residual = _residual(x, familiarity)
+    residual = _residual(x, job, familiarity)
     return LayoutErrors(parts=_parts(x, familiarity), residual=residual, common=cluster_deviation(job))
 
 
@@ -146,8 +146,10 @@ def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | F
     return {name: trust[name] * deviation for name, deviation in PARTS.items()}
 
 
-def _residual(x: LayoutColumns, familiarity: Familiarity) -> Floats:
-    """How far runs scatter that are like each layout, by the width of its numbers."""
+def _residual(x: LayoutColumns, job: Job, familiarity: Familiarity) -> Floats:
+    """How far runs scatter that are like each layout, by the width of its numbers; unless the stack says it."""
+    if job.stack.scatter is not None:
+        return np.full(len(x), job.stack.scatter)
     unknown = _UNKNOWN_DEVICE if familiarity.base == Where.NOWHERE else 1.0
     narrow, wide = (_scatter(familiarity, bits) for bits in (BITS_8, BITS_16))
     scatter: Floats = unknown * np.where(is_one_of(x.precision, NARROW_PRECISIONS), narrow, wide)

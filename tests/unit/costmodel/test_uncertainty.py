@@ -58,8 +58,8 @@ def test_the_interval_holds_80_percent_of_a_normal_distribution() -> None:
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(name: str) -> None:
-    error = time_error(big_job())
-    deviation = np.sqrt(error.parts[name] ** 2 + error.residual**2 + error.common**2)
+    error = interval_error(ONE, big_job())
+    deviation = np.sqrt(np.square(error.parts[name]) + error.residual**2 + error.common**2)[0]
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
 
 
@@ -111,6 +111,11 @@ def test_runs_scatter_by_software_device_kind_of_model_and_width_of_numbers() ->
     said = comparisons()["nemo", "h100-sxm", DENSE].scatter
     expected = [said[BITS_16], said[BITS_8]]
     assert interval_error(layouts, replace(FITTED, stack=load_stack("nemo"))).residual.tolist() == expected
+
+
+def test_a_stack_may_say_itself_how_far_its_runs_scatter() -> None:
+    noisy = replace(FITTED, stack=replace(FITTED.stack, scatter=0.2))
+    assert interval_error(ONE, noisy).residual.tolist() == [0.2]
 
 
 def test_runs_of_software_that_nobody_compared_scatter_like_those_of_all() -> None:

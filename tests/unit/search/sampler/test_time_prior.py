@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.uncertainty import TimeError, time_error
+from autotuner.costmodel.uncertainty import TimeError, log_variance, time_error
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS
 
@@ -14,10 +14,16 @@ PRIOR = time_prior(BIG_LAYOUTS, PREDICTIONS, time_error(BIG_JOB))
 SEEN = range(0, len(BIG_LAYOUTS), len(BIG_LAYOUTS) // 12)
 
 
-def test_of_software_that_nobody_fitted_the_prior_spread_is_the_interval_of_the_prediction() -> None:
-    published = np.log1p(PREDICTIONS.relative_error) / 1.2816  # its 80 % interval, in standard deviations
+def test_the_prior_spread_is_that_of_the_error_it_is_made_of() -> None:
     variance = PRIOR.variance(np.arange(len(BIG_LAYOUTS)))
-    assert variance == pytest.approx(published**2)
+    assert variance == pytest.approx(log_variance(PREDICTIONS.step_time, time_error(BIG_JOB)))  # rounding
+
+
+def test_a_first_trial_already_tells_how_slow_the_cluster_is() -> None:
+    first = learn_times(PRIOR, {0: 1.3 * float(PREDICTED_S[0])})
+    ratio = np.exp(first.at(np.arange(len(BIG_LAYOUTS))).mean) / PREDICTED_S
+    assert np.median(ratio) > 1.1
+    assert ratio.max() < 1.31  # what that trial showed, and its residual
 
 
 def test_when_every_layout_is_half_as_fast_their_order_stands() -> None:
