@@ -87,8 +87,8 @@ class Stack:
         keeps_logits: Logits in 16 bits stay through the loss's backward, as they do in a pipeline; else they are gone.
         logits_copies: Copies of the logits in fp32 during the loss's backward, beyond what the forward saved.
         split_logits_copies: More of them where tensor ranks split the vocabulary.
-        scatter: Standard deviation of log(measured / predicted step time) on published sheets that were left out of the
-            fit, beyond what the errors of the parts explain; None where no run on this software was compared.
+        scatter: Standard deviation of log(measured / predicted step time) beyond what parts and cluster explain; None:
+            that of runs like it, where some were compared (``catalog/compared.toml``).
         activation_overhead: Share of activations held beyond what the formulas count.
         allowance_bytes: Context, libraries, communicators and workspaces of a process.
     """
