@@ -12,7 +12,7 @@ def test_explain_prints_parts_limits_memory_and_changes_of_a_layout(cli: Command
     assert "zero2 tp8 pp4 1f1b mb1 sp recompute-full flash bf16" in text
     assert "collectives of 8 tensor ranks over nvlink4" in text
     assert "the limit of" in text
-    assert "recompute full → none removes" in text
+    assert "recompute interval 1 → 2 removes" in text
     assert "8 kv heads do not split over 16 tensor ranks" in text
 
 
