@@ -26,6 +26,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
 
 PROCESSES = 2
+"""Folds fitted side by side; each takes a core."""
 
 _BY_SHEET = ("aleph-alpha", "nanotron")
 """Fits whose sheets are left out one by one; of the others, all sheets of a model at once, which is harder."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 from multiprocessing import get_context
 from typing import Literal
 
@@ -27,12 +28,13 @@ _KEY: dict[LeftOut, Callable[[Sheet], tuple[str, ...]]] = {
 }
 
 
+@cache
 def held_out(one: Fit, by: LeftOut, processes: int = 1) -> dict[str, list[Sheet]]:
     """Every sheet of the fit's tables, by table, left out with all that are alike.
 
     A sheet whose cluster others of its fit tell of is calibrated by them; of a left-out source nothing is known.
     """
-    everything = fitted(one)
+    everything = _of_all(one)
     folds: dict[tuple[str, ...], list[tuple[str, Sheet]]] = defaultdict(list)
     for table in one.tables:
         for sheet in sheets_of(table):
@@ -46,9 +48,14 @@ def held_out(one: Fit, by: LeftOut, processes: int = 1) -> dict[str, list[Sheet]
     return found
 
 
+@cache
+def _of_all(one: Fit) -> Values:
+    return fitted(one)
+
+
 def in_sample(one: Fit) -> dict[str, list[Sheet]]:
     """Every sheet by table, with the constants fitted to all of them."""
-    values = fitted(one)
+    values = _of_all(one)
     every = [sheet for table in one.tables for sheet in sheets_of(table)]
     return {table: [_calibrated(s, values, every) for s in sheets_of(table)] for table in one.tables}
 
