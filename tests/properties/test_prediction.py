@@ -188,7 +188,7 @@ def test_offloading_trades_memory_for_the_link_to_the_host(job: Job, data: st.Da
     assert np.all(here.step_time.offload_s == 0.0)
     # rounding of sums of other parts
     assert np.all(away.step_time.total_s >= here.step_time.total_s * (1 - 1e-12))
-    assert np.all(away.memory.activations_bytes <= here.memory.activations_bytes * (1 + 1e-12))
+    assert np.all(away.memory.total_bytes <= here.memory.total_bytes * (1 + 1e-12))
 
 
 @given(jobs, st.data())

@@ -58,7 +58,7 @@ class LayerBytes:
         parts = with_rounded_inputs(plain, x, job, sparse=sparse)
         selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
         saved = layer_input + reduce(np.add, parts.values())
-        kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved, 0.0)
+        kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved - layer_input, 0.0)
         if selective.any():
             chosen = layer_input + _chosen_bytes(x, job, parts)
             dropped = np.maximum(saved - chosen, 0.0)
@@ -231,7 +231,7 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool,
     return KeptBytes(
         waiting=in_flight * on_device + on_its_way,
         passing=passing,
-        ending=later + np.minimum(one_layer, kept) + on_its_way + passing,
+        ending=later + np.minimum(one_layer, kept) + passing,
     )
 
 
