@@ -12,7 +12,7 @@ from typing import Literal
 
 from autotuner.backtest.table import Sheet
 from autotuner.domain.jobs.calibration import Calibration
-from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, sheets_of, source_name
+from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
 from bench.robust_fit import Values, fit, with_values
 from bench.write_constants import cluster_deviation_left
 
@@ -57,13 +57,13 @@ def in_sample(one: Fit) -> dict[str, list[Sheet]]:
     """Every sheet by table, with the constants fitted to all of them."""
     values = _of_all(one)
     every = [sheet for table in one.tables for sheet in sheets_of(table)]
-    return {table: [_calibrated(s, values, every) for s in sheets_of(table)] for table in one.tables}
+    return {table: [_calibrated(one, s, values, every) for s in sheets_of(table)] for table in one.tables}
 
 
 def _left_out(one: Fit, fold: Sequence[Sheet], everything: Values) -> list[Sheet]:
     kept = _without(one, fold)
-    values = _refitted(one, fold, kept, everything)
-    return [_calibrated(sheet, values, kept) for sheet in fold]
+    values = _refitted(one, fold, [on_typical_cluster(one, sheet) for sheet in kept], everything)
+    return [_calibrated(one, sheet, values, kept) for sheet in fold]
 
 
 def _without(one: Fit, fold: Sequence[Sheet]) -> list[Sheet]:
@@ -88,13 +88,15 @@ def _corrected(sheet: Sheet, fixed: Values) -> Sheet:
     return replace(with_values(sheet, fixed), step_time_s=seconds)
 
 
-def _calibrated(sheet: Sheet, values: Values, others: Sequence[Sheet]) -> Sheet:
+def _calibrated(one: Fit, sheet: Sheet, values: Values, others: Sequence[Sheet]) -> Sheet:
     known = with_values(sheet, values)
     num_runs = sum(int((~s.out_of_memory).sum()) for s in others if cluster_of(s) == cluster_of(sheet))
     if not num_runs:
         return known
     deviation = cluster_deviation_left(num_runs)
-    calibration = Calibration(factor=_factor(sheet, values), deviation=deviation, num_runs=num_runs)
+    calibration = Calibration(
+        factor=one.cluster_factor * _factor(sheet, values), deviation=deviation, num_runs=num_runs
+    )
     return replace(known, job=replace(known.job, calibration=calibration))
 
 

@@ -65,7 +65,8 @@ class Source:
         vocab: Size of the vocabulary; None: that of the model's family.
         micro_batches: What a blank micro-batch is, by a word of the model's name; 1 of models that are not there.
         inter_node_link: What one accelerator gets of the network, by its name in the catalog; None: the usual one.
-        oversubscription: Factor by which the cluster's network is thinner than that.
+        oversubscription: Factor by which the cluster's network is thinner than that; the default is the median of those
+            that were fitted to published tables.
         congestion: Exponent of the number of nodes by which it slows down; None: the link's own.
         accelerators_per_node: Where the number of accelerators is no multiple of it, the largest divisor of both.
         tflops: What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``),
@@ -90,7 +91,7 @@ class Source:
     vocab: int | None = None
     micro_batches: dict[str, int] = field(default_factory=dict)
     inter_node_link: str | None = None
-    oversubscription: float = 1.0
+    oversubscription: float = 2.0
     congestion: float | None = None
     accelerators_per_node: int | None = None
     tflops: Literal["hardware", "model", "causal"] = "model"
