@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -130,7 +131,8 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
-    reader = csv.DictReader(StringIO(text, newline=""), restval="", skipinitialspace=True)
+    table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # what is told above the header
+    reader = csv.DictReader(StringIO(table, newline=""), restval="", skipinitialspace=True)
     try:
         rows = list(reader)
     except csv.Error as error:

@@ -21,6 +21,7 @@ from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, j
 from autotuner.costmodel.predict import CHUNK
 from autotuner.domain.check import divisors
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import stage_sizes
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
@@ -50,7 +51,8 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
       or as many as a node holds (sharded inside a node, replicated across);
     * micro-batch sizes: powers of two that divide the batch of one replica; one sequence, where half as many context
       ranks with half the micro-batch hold as many tokens and exchange less;
-    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both;
+    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both,
+      unless every stage has as many layers either way;
     * virtual stages: every number that divides the layers of a pipeline rank between smaller ends.
 
     A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
@@ -257,10 +259,14 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[Pi
         yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
     schedules = cast("tuple[PipelineSchedule, ...]", _named(space, "pipeline_schedule"))
+    dealt = set()
     for schedule, less in product(schedules, _ends(space)):
         share = (job.model.num_layers + sum(less)) // pipeline
         for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
-            yield schedule, virtual, *less
+            found = schedule, virtual, stage_sizes(job.model.num_layers, pipeline * virtual, *less)
+            if virtual > 1 or found not in dealt:  # of several stages per rank, rules ask how the sizes came about
+                yield schedule, virtual, *less
+            dealt.add(found)
 
 
 def _ends(space: SearchSpace) -> tuple[tuple[int, int], ...]:

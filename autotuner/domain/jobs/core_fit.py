@@ -14,11 +14,15 @@ __all__ = ["fit_collectives", "fit_core"]
 
 _ELEMENT_BYTES = 4
 _MATRIX_ELEMENTS = 4 + 3 * 3
-"""Of a layer that is measured, in squares of its width: four matrices of attention, three of three times the width."""
+"""Elements of a measured layer, in squares of its width: four matrices of attention, three of three times the width."""
 _POINTWISE_ELEMENTS = 2 * 2 + 2 * 3 + 2 * 2 + 3 * 3
-"""Of a token forward, in widths, as ``costmodel`` counts them: norms, sums, rotations, activation; twice backward."""
+"""Elements a token moves forward, in widths, as ``costmodel`` counts: norms, sums, rotations, activation; twice
+backward."""
 _LEAST_LEFT = 0.05
 """Share of a layer's time that what lies between its products takes at least, however the points scatter."""
+_LEAST_DEEPER = 0.05
+"""Share of the deeper pass that its further layers take at least. Profiles of idle machines have half and more; on a
+busy machine the deeper pass may even be the faster one, and a layer of no time is no constant."""
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
@@ -37,7 +41,7 @@ def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
     seconds_mean = sum(w * p.seconds for w, p in zip(weights, points, strict=True)) / total
     spread = sum(w * (p.num_bytes - bytes_mean) ** 2 for w, p in zip(weights, points, strict=True))
     along = sum(w * (p.num_bytes - bytes_mean) * p.seconds for w, p in zip(weights, points, strict=True))
-    slope = max(0.0, along / spread)
+    slope = max(0.0, along / spread) if spread else 0.0
     start_s = max(0.0, min(seconds_mean - slope * bytes_mean, *(p.seconds for p in points)))
     return MeasuredCollective(kind=points[0].kind, num_ranks=points[0].num_ranks, start_s=start_s, s_per_byte=slope)
 
@@ -84,8 +88,8 @@ class _Passes:
         shallow, deep = self._depths(kind, num_ranks)
         more = deep.num_layers - shallow.num_layers
         return PassTimes(
-            forward_s=max(0.0, deep.forward_s - shallow.forward_s) / more,
-            backward_s=max(0.0, deep.backward_s - shallow.backward_s) / more,
+            forward_s=max(_LEAST_DEEPER * deep.forward_s, deep.forward_s - shallow.forward_s) / more,
+            backward_s=max(_LEAST_DEEPER * deep.backward_s, deep.backward_s - shallow.backward_s) / more,
         )
 
     def ends(self, kind: PassKind, num_ranks: int = 0) -> PassTimes:
@@ -159,8 +163,9 @@ def _pointwise_rate(passes: _Passes, core: PassTimes, measured: Measurements, fp
     """Bytes that a layer moves between its products, as formulas count them, over what products and core leave."""
     layer, point = passes.layer("plain"), passes.one("plain")
     products_s = 3 * 2 * point.tokens * _MATRIX_ELEMENTS * point.hidden_size**2 / fp32_flop_per_s
-    total_s = layer.forward_s + layer.backward_s
-    left_s = total_s - core.forward_s - core.backward_s - products_s - _attention_s(measured, point)
+    multiplied_s = products_s + _attention_s(measured, point)
+    total_s = max(layer.forward_s + layer.backward_s, multiplied_s)
+    left_s = total_s - core.forward_s - core.backward_s - multiplied_s
     moved_bytes = 3 * _ELEMENT_BYTES * point.tokens * _POINTWISE_ELEMENTS * point.hidden_size
     return moved_bytes / max(left_s, _LEAST_LEFT * total_s)
 

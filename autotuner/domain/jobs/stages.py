@@ -14,6 +14,7 @@ __all__ = [
     "layers_per_stage",
     "next_alike",
     "stage_layers",
+    "stage_sizes",
     "stages_of_rank",
     "with_layers_per_stage",
 ]
@@ -30,7 +31,8 @@ def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
 
     The last stage multiplies by the vocabulary as well, so it is the last to get one more.
     """
-    sizes = _sizes(layout, num_layers)
+    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
+    sizes = stage_sizes(num_layers, layout.num_stages, *ends)
     start = sum(sizes[:stage])
     return range(start, start + sizes[stage])
 
@@ -59,12 +61,9 @@ def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
     return tuple(range(pipeline_rank, layout.num_stages, num_ranks))
 
 
-def _sizes(layout: Layout, num_layers: int) -> list[int]:
+def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
     """Layers of every stage; the two ends' smaller shares are dealt to all."""
-    share = layers_per_stage(layout, num_layers)
-    given_away = layout.first_stage_less_layers + layout.last_stage_less_layers
-    extra = num_layers + given_away - share * layout.num_stages
-    sizes = [share + (stage < extra) for stage in range(layout.num_stages)]
-    sizes[0] -= layout.first_stage_less_layers
-    sizes[-1] -= layout.last_stage_less_layers
-    return sizes
+    share, extra = divmod(num_layers + first_less + last_less, num_stages)
+    less = {0: first_less}
+    less[num_stages - 1] = less.get(num_stages - 1, 0) + last_less
+    return tuple(share + (stage < extra) - less.get(stage, 0) for stage in range(num_stages))

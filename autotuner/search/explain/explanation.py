@@ -20,7 +20,7 @@ from autotuner.units import format_bytes, format_seconds
 __all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain"]
 
 _NUM_CHANGES = 5
-"""Of a kind; more are a table, and ``predict`` makes better tables."""
+"""Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
 
 _WORTHWHILE = 0.01
 """Share of the step below which a change is not worth saying; the default of ``Budget.min_gain``."""
@@ -215,4 +215,4 @@ def _moved(before: StepTime, after: StepTime) -> str:
         texts.append(f"removes {percent(-shifts[least])} {PART_WORDS[least]}")
     if shifts[most] >= _WORTHWHILE:
         texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
-    return " and ".join(texts) + ": " if texts else ""
+    return f"{' and '.join(texts) or 'changes little'}: "

@@ -116,6 +116,13 @@ def test_a_byte_order_mark_and_blanks_after_commas_are_no_part_of_the_cells(path
     assert [len(sheet) for sheet in read_table(path).sheets] == [1]
 
 
+def test_what_is_told_above_the_header_is_no_part_of_the_table(path: Path) -> None:
+    cells = row()
+    told = "# Measured in May, by hand\n# on one cluster\n\n"
+    path.write_text(f"{told}{','.join(cells)}\n{','.join(cells.values())}\n", encoding="utf-8")
+    assert [len(sheet) for sheet in read_table(path).sheets] == [1]
+
+
 def test_a_row_that_ends_early_has_blank_cells(path: Path) -> None:
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\nsmall,16\n", encoding="utf-8")
     assert sum(read_table(path).left_out.values()) == 1

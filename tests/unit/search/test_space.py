@@ -184,6 +184,14 @@ def test_layers_that_do_not_divide_are_dealt_out_with_smaller_ends() -> None:
     }
 
 
+def test_smaller_ends_that_leave_every_stage_its_layers_are_no_further_layout() -> None:
+    """61 layers on two stages are 31 and 30, wherever the one layer less is said to be."""
+    job = replace(big_job(), model=llama_70b(num_layers=61))
+    space = SearchSpace(pipeline_parallel_degree=(2,), pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,))
+    found = rows(legal_layouts(job, space))
+    assert {(r.first_stage_less_layers, r.last_stage_less_layers) for r in found} == {(0, 0)}
+
+
 def test_named_micro_batches_need_not_be_powers_of_two() -> None:
     job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
     found = rows(legal_layouts(job, tiny_space(micro_batch_size=(3, 5))))

@@ -108,6 +108,13 @@ def test_noise_makes_nothing_faster_than_nothing() -> None:
     assert (found.layer.forward_s, found.layer.backward_s) == (0.0, 0.0)
 
 
+def test_a_machine_so_busy_that_deeper_passes_are_faster_still_has_finite_positive_constants() -> None:
+    faster = PassTimes(forward_s=-0.1e-3, backward_s=-0.05e-3)
+    core = fitted(*decoder("plain", faster))
+    assert core.layer.forward_s > 0 < core.layer.backward_s
+    assert 0 < core.pointwise_bytes_per_s < float("inf")
+
+
 def test_a_gpu_has_no_such_constants() -> None:
     assert fit_core(measurements(), (), RATE) is None
 
