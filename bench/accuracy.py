@@ -21,6 +21,7 @@ from bench.fit_memory import fitted_memory, with_memory
 from bench.fit_stacks import FITS, sheets_of
 from bench.groups import group_table, grouped, rows_of
 from bench.held_out import LeftOut, held_out
+from bench.write_constants import write_left_out_errors
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
@@ -89,6 +90,15 @@ def _groups(tables: Mapping[str, Table]) -> Iterator[str]:
     """The figures of each group of rows."""
     rows = [row for name, table in tables.items() for row in rows_of(name, table.sheets)]
     yield from group_table(grouped(rows))
+
+
+def _errors_by_stack(tables: Mapping[str, Table]) -> dict[str, float]:
+    """Median error of the runs on each stack."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for name, table in tables.items():
+        for row in rows_of(name, table.sheets):
+            errors[row.sheet.job.stack.name].append(abs(row.predicted_s / row.measured_s - 1))
+    return {stack: float(np.median(some)) for stack, some in errors.items()}
 
 
 def _without_sources() -> dict[str, Table]:
@@ -176,7 +186,9 @@ def main() -> None:
     lines = ["## Step times", "", *_error_table(reports, tables), ""]
     lines += ["## By hardware, format, software and model", "", *_groups(tables), ""]
     if not quick:
-        lines += ["The same with whole sources left out:", "", *_groups(_without_sources()), ""]
+        without_sources = _without_sources()
+        lines += ["The same with whole sources left out:", "", *_groups(without_sources), ""]
+        write_left_out_errors(_errors_by_stack(without_sources))
     lines += [_coverage_line(tables), "", *_memory_table(reports["aleph_alpha_layouts_sweep"].all), ""]
     lines += ["## The search", "", *_search_table(reports)]
     for name in ("aleph_alpha_layouts_sweep", "nanotron_ultrascale_sweep", "vtrain_validation"):

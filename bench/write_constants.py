@@ -11,7 +11,16 @@ from autotuner.backtest.table import Sheet
 from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
 from bench.robust_fit import Constant, Values
 
-__all__ = ["cluster_deviation_left", "write_clusters", "write_devices", "write_stacks"]
+__all__ = [
+    "as_lines",
+    "cluster_deviation_left",
+    "with_left_out_error",
+    "with_line",
+    "write_clusters",
+    "write_devices",
+    "write_left_out_errors",
+    "write_stacks",
+]
 
 _ROOT = Path(__file__).resolve().parent.parent / "autotuner"
 STACKS = _ROOT / "catalog" / "stacks.toml"
@@ -29,7 +38,7 @@ def write_stacks(values: Values) -> None:
     text = STACKS.read_text(encoding="utf-8")
     for constant, value in values.items():
         if constant.owner == "stack":
-            text = _with_line(text, constant.name, constant.field, _number(constant, value))
+            text = with_line(text, constant.name, constant.field, _number(constant, value))
     STACKS.write_text(text, encoding="utf-8")
 
 
@@ -39,7 +48,7 @@ def write_devices(values: Values, source: str) -> None:
     for constant, value in values.items():
         if constant.owner == "device":
             fact = f'{{ value = {_number(constant, value)}, source = "{source}" }}'
-            text = _with_line(text, constant.name, constant.field, fact)
+            text = with_line(text, constant.name, constant.field, fact)
     ACCELERATORS.write_text(text, encoding="utf-8")
 
 
@@ -57,6 +66,21 @@ def write_clusters(values: Values, sheets: Sequence[Sheet]) -> None:
     CLUSTERS.write_text("\n".join([_CLUSTERS_HEAD, *blocks]), encoding="utf-8")
 
 
+def write_left_out_errors(errors: Mapping[str, float]) -> None:
+    """Median error of each stack's runs, whose source was left out, into its origin."""
+    text = STACKS.read_text(encoding="utf-8")
+    for stack, error in errors.items():
+        text = with_left_out_error(text, stack, error)
+    STACKS.write_text(text, encoding="utf-8")
+
+
+def with_left_out_error(text: str, stack: str, error: float) -> str:
+    """The text whose stack has the error in its origin, in the place of an older one."""
+    begins, old = rf"^\[{re.escape(stack)}\]\n(?:(?!\[).*\n)*?origin = {{ .*?", r", left_out_error = [\d.]+"
+    origin = re.compile(f"({begins})(?:{old})? }}", re.MULTILINE)
+    return origin.sub(rf"\g<1>, left_out_error = {error:.3f} }}", text)
+
+
 def cluster_deviation_left(num_runs: int) -> float:
     """Deviation of a cluster's factor after so many runs on it."""
     return float((CLUSTER**-2 + num_runs * RESIDUAL**-2) ** -0.5)
@@ -66,7 +90,7 @@ def _number(constant: Constant, value: float) -> str:
     return f"{min(value, constant.most):.3g}"
 
 
-def _with_line(text: str, section: str, field: str, value: str) -> str:
+def with_line(text: str, section: str, field: str, value: str) -> str:
     """The text whose section has the field with that value: in the place of its old one, or at the end."""
     start = re.search(rf'^\["?{re.escape(section)}"?\]\n', text, flags=re.MULTILINE)
     assert start is not None, f"no section {section}"
