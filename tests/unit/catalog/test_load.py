@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date
 from typing import Any
 
@@ -48,6 +48,12 @@ def test_every_number_has_a_source_and_a_date(name: str) -> None:
     facts = {key: fact for key, fact in accelerator_facts(name).items() if key not in {"kind", "aliases"}}
     assert all(fact.source for fact in facts.values())
     assert all(date.fromisoformat(fact.date) for fact in facts.values())
+
+
+def test_every_fact_of_an_accelerator_is_one_that_something_reads() -> None:
+    told = {key for name in accelerators() for key in accelerator_facts(name)}
+    of_a_cluster = {"accelerators_per_node", "nvlink_domain", "price_per_accelerator_hour", *LINK_ENDS}
+    assert told - of_a_cluster - {field.name for field in fields(Accelerator)} == {"aliases"}
 
 
 @pytest.mark.parametrize("name", models())
