@@ -34,8 +34,8 @@ RANGES = {
 }
 
 CONVERSION_RANGES = {"start_s": (1e-7, 5e-6, 3e-5), "s_per_element": (1e-13, 2e-12, 1e-11)}
-"""Of what the benchmark does besides an fp8 product: the start of its kernels cannot be told from the latency of the
-product, which is taken as that of bf16."""
+"""Ranges of what the benchmark does besides an fp8 product: the start of its kernels cannot be told from the latency of
+the product, which is taken as that of bf16."""
 
 
 def fit(products: Products, law: GemmLaw) -> dict[str, Any]:

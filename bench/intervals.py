@@ -140,7 +140,7 @@ def _by_kind(found: Iterable[Miss]) -> Mapping[tuple[str, str], Mapping[Key, lis
 
 
 def _deviation(own: Sequence[Miss], others: Sequence[Sequence[Miss]]) -> float:
-    """Of the residual: from what parts and cluster leave of the errors."""
+    """Deviation of the residual: from what parts and cluster leave of the errors."""
     excess = [[_excess(miss, miss.parts + miss.common) for miss in some] for some in (own, *others) if some]
     weights = [POOLED_RUNS / (len(others) * len(some)) for some in others]
     return _root(excess, [1.0, *weights] if own else weights)

@@ -79,8 +79,8 @@ CONVERSIONS = {
     ("h100-sxm", "fp8"): Conversion(start_s=6.3e-6, s_per_element=2.39e-12),
     ("h200", "fp8"): Conversion(start_s=7.7e-6, s_per_element=2.46e-12),
 }
-"""Of aiconfigurator's benchmark, as ``python -m bench.fit_gemm`` prints them; a training step rounds otherwise
-(costmodel/kernels/casts.py)."""
+"""Conversions of aiconfigurator's benchmark, as ``python -m bench.fit_gemm`` prints them; a training step rounds
+otherwise (costmodel/kernels/casts.py)."""
 
 
 def product_error(products: Products, law: GemmLaw, conversion: Conversion | None = None) -> Floats:

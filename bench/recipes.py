@@ -66,7 +66,7 @@ class Recipe:
         return None if self.ours is None else self.ours.prediction.tokens_per_s / self.theirs.tokens_per_s - 1
 
     def per_rank(self, tokens_per_s: float) -> float:
-        """Of the whole job's tokens per second, those of one accelerator."""
+        """Tokens per second of one accelerator, from those of the whole job."""
         return tokens_per_s / self.job.cluster.world_size
 
 

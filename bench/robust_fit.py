@@ -166,7 +166,7 @@ class _Problem:
         return weight
 
     def errors(self, at: Floats, only: int | None = None, known: Floats | None = None) -> Floats:
-        """Of every measured row; if only one constant moved, the others' sheets are as ``known``."""
+        """Errors of every measured row; if only one constant moved, the others' sheets are as ``known``."""
         error = np.empty(len(self.weight)) if known is None else known.copy()
         for number, (sheet, rows) in enumerate(zip(self._sheets, self._rows, strict=True)):
             if only is None or self._concerns[number, only]:

@@ -62,7 +62,7 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
 
 
 def count(row: Row, *names: str) -> int:
-    """As ``maybe_count``, where there has to be one.
+    """What ``maybe_count`` finds, where there has to be one.
 
     Raises:
         UnusableRow: There is none.

@@ -22,7 +22,7 @@ _COUNT_TOLERANCE = 0.2
 """How far a stated parameter count may lie from that of the shapes: tables round, and some leave embeddings out."""
 
 _USUAL_TOLERANCE = 0.12
-"""The same, for the kind of block that width or family suggest: learned positions make up to a tenth of the count."""
+"""How far it may lie for the kind of block that width or family suggest: learned positions are up to a tenth of it."""
 
 _USUAL_VOCAB = 51200
 """GPT-2's vocabulary, padded for tensor ranks: Megatron-LM's examples."""

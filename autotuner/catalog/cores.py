@@ -17,7 +17,7 @@ __all__ = ["core_collectives", "core_times"]
 
 @cache
 def core_times() -> CoreTimes:
-    """As measured on the machine that cores.toml names."""
+    """What was measured on the machine that cores.toml names."""
     return from_dict(CoreTimes, _table()["core"], "core")
 
 

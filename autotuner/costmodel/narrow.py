@@ -33,7 +33,7 @@ BLOCK_RECIPES = (Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
 """A scale for each block along one direction: rounded once along each."""
 
 NVFP4_BYTES = 0.5 + 1 / 16
-"""Of a value: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
+"""What a value takes: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
 
 
 def is_narrow(x: LayoutColumns) -> Booleans:

@@ -44,13 +44,6 @@ def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
         raise LeaseLost(sweep_id, owner)
 
 
-def claimable(sweep: Sweep, now: float) -> bool:
-    """Queued, or running with a lease that lapsed at or before ``now``."""
-    if sweep.state is SweepState.RUNNING:
-        return sweep.lease_until is not None and sweep.lease_until <= now
-    return sweep.state is SweepState.QUEUED
-
-
 def claim(sweep: Sweep, *, owner: str, now: float, lease_s: float) -> Sweep:
     """Running for ``owner``; the first claim sets ``started_at``."""
     started_at = now if sweep.started_at is None else sweep.started_at

@@ -22,8 +22,8 @@ def stacks(server: Server = None, as_json: Json = False) -> None:
     if as_json:
         return print_json(found)
     for stack in found["items"]:
-        about = " ".join(word for word in (stack["framework"], stack["versions"]) if word)
-        date = f", {stack['date']}" if stack["date"] else ""
+        about = "; ".join(word for word in (stack["framework"], stack["versions"]) if word)
+        date = f" ({stack['date']})" if stack["date"] else ""
         console().print(Text.assemble((stack["name"], "bold"), f": {about}{date}"))
         for line in _fitted(stack):
             console().print(Text(f"  {line}"))
@@ -36,6 +36,6 @@ def _fitted(stack: dict[str, Any]) -> Iterator[str]:
         tables = f", {' and '.join(each['tables'])}" if each["tables"] else ""
         yield f"{each['runs']:,} runs of {each['model']} on {each['device']}{tables}"
     if not stack["compared"]:
-        yield "fitted to no published run"
+        yield "compared with no measured run"
     if stack["left_out_error"] is not None:
         yield f"median error {100 * stack['left_out_error']:.1f} % on runs whose source was left out of the fit"

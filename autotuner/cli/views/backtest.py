@@ -126,7 +126,7 @@ def _trials(count: TrialCount) -> str:
 
 
 def _shortened(example: str) -> str:
-    """As much of it as goes on a line behind its indentation."""
+    """The part of it that goes on a line behind its indentation."""
     most = _WIDTH - 9
     return example if len(example) <= most else f"{example[: most - 3]}..."
 

@@ -28,11 +28,11 @@ work for 6.5 and 4 (NVIDIA-NeMo/Megatron-Bridge, 26.02): two passes of 72 launch
 """
 
 KERNELS_PER_EXPERT = 4
-"""Of an expert that multiplies by itself: 2 or 3 products, the gate, taking its rows."""
+"""Kernels of an expert that multiplies by itself: 2 or 3 products, the gate, taking its rows."""
 
 KERNELS_PER_EXPERT_BIAS = 4
-"""Of each expert whose matrices carry biases: weighed and added one expert after the other, its gradients summed so
-(``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
+"""Kernels of each expert whose matrices carry biases: weighed and added one expert after the other, its gradients
+summed so (``TEGroupedMLP._apply_bias``, core 0.16: 2 forward, 6 backward)."""
 
 KERNELS_PER_LATENT = 30
 """More of them in a layer with latent attention: three products, two norms, two gathers of latents, and heads that are

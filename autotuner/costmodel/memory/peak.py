@@ -165,7 +165,7 @@ def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: 
 
 
 def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[_Moment, Floats]:
-    """Of each layout the moment when most is held, and how much that is."""
+    """For each layout, the moment when most is held, and how much that is."""
     fullest, *others = moments
     highest_bytes = fullest.total_bytes(beyond_counted)
     for other in others:

@@ -101,7 +101,7 @@ def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives:
 
 
 def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collectives: Floats) -> tuple[Floats, Floats]:
-    """The same for units of so many elements, which the ranks of one kind of group shard."""
+    """Communication of units of so many elements, which the ranks of one kind of group shard."""
     unit_bytes, replicate = x.element_bytes * unit, replicate_group(x, job.cluster)
     sharded = x.shard_level != ShardLevel.NONE
     gather_s = np.where(sharded, all_gather_s(unit_bytes * gathered_share(x, job), shard), 0.0)

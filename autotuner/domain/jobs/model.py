@@ -275,7 +275,7 @@ class TransformerSpec:
 
     @property
     def _expert_bias_parameters(self) -> int:
-        """Of one routed expert."""
+        """Biases of one routed expert."""
         if self.experts is None or not self.experts.expert_bias:
             return 0
         return self.experts.expert_ffn_size * (2 if self.gated_mlp else 1) + self.hidden_size

@@ -16,7 +16,7 @@ _LARGE = 0.1
 """Points with more than this share of the largest one's work are long enough to show a rate."""
 
 _BACKWARD_PRODUCTS = 5.0
-"""Of a fused kernel, its recomputation of the scores counted (``costmodel.attention``); the forward has two."""
+"""Products of a fused kernel, recomputing the scores counted (``costmodel.attention``); the forward has two."""
 
 
 def fit_profile(

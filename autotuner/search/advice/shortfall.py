@@ -152,7 +152,7 @@ def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
 
 
 def _growing(cluster: Cluster) -> Iterator[Cluster]:
-    """The same accelerators, more and more of them: a node is filled first."""
+    """Clusters of more and more of these accelerators: a node is filled first."""
     whole, per_node = node_size(cluster.accelerator), cluster.accelerators_per_node
     if cluster.num_nodes == 1:
         while whole and per_node < whole:

@@ -21,14 +21,14 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
     """What was compared with measured runs, what is borrowed, what is known of the cluster; without full stops."""
     familiarity = Familiarity.of(job)
     return (
-        *_compared(familiarity),
+        *_compared(familiarity, job.cluster.accelerator.name),
         *_less_known(familiarity, layouts),
         *_borrowed(job, layouts),
         *_calibrated(job),
     )
 
 
-def _compared(familiarity: Familiarity) -> Iterator[str]:
+def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[str]:
     """How many runs of the kind of model were compared on this stack and device, or else where some were."""
     stack, device, kind = familiarity.stack, familiarity.device or "this device", familiarity.kind
     if familiarity.of_kind == Where.HERE:
@@ -38,7 +38,7 @@ def _compared(familiarity: Familiarity) -> Iterator[str]:
     for one in comparisons().values():
         if one.model == kind:
             runs[f"on {one.stack} with {one.device}"] += one.runs
-    nearest = [(where, count) for where, count in runs.most_common() if where.endswith(f" with {device}")]
+    nearest = [(where, count) for where, count in runs.most_common() if where.endswith(f" with {accelerator}")]
     (where, count), *_ = [*nearest, *runs.most_common(), ("", 0)]
     elsewhere = f"; the nearest that were: {_runs(count)} {where}" if count else ""
     yield f"{kind} on {stack} with {device} were never compared with a measured run{elsewhere}"

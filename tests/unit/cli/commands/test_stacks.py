@@ -7,7 +7,7 @@ def test_stacks_lists_versions_and_the_runs_that_each_was_fitted_to(cli: Command
     text = cli.run("stacks")
     assert "runs of dense models on h100-sxm, nanotron_ultrascale_sweep" in text
     assert "Megatron-Bridge" in text
-    assert "fitted to no published run" in text
+    assert "compared with no measured run" in text
 
 
 def test_stacks_as_json_is_the_answer_of_the_service(cli: CommandLine) -> None:
