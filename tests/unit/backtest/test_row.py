@@ -204,9 +204,9 @@ def test_the_network_is_the_rows_or_the_sources_or_the_usual_one() -> None:
     assert read_row(row(gpu="H100")).job.cluster.inter_node_link.name == "ndr400"
 
 
-def test_a_source_thins_and_congests_its_network() -> None:
+def test_a_source_that_is_described_thins_and_congests_its_network_more_than_the_typical_one() -> None:
     known, unknown = (read_row(row(source=source)).job.cluster for source in (ALEPH_ALPHA, ""))
-    assert known.oversubscription > unknown.oversubscription == 1.0
+    assert known.oversubscription > unknown.oversubscription >= 1.0
     assert known.inter_node_link.congestion > 0.0
 
 

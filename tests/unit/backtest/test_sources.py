@@ -68,10 +68,10 @@ def test_every_published_run_is_of_software_or_a_source_that_is_described() -> N
             assert all(source_of(row).match for row in rows), path.name
 
 
-def test_an_unknown_source_gets_typical_software_and_the_usual_network() -> None:
+def test_an_unknown_source_gets_typical_software_and_the_network_of_a_typical_cluster() -> None:
     source = source_of({"source": "my own cluster"})
     assert source.stack == "typical"
-    assert (source.inter_node_link, source.oversubscription, source.congestion) == (None, 1.0, None)
+    assert (source.inter_node_link, source.oversubscription, source.congestion) == (None, 2.0, None)  # of those fitted
 
 
 @pytest.mark.parametrize(
