@@ -12,9 +12,10 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.comparison import ComparedColumns, Familiarity
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
+from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.sharding import owned_elements
-from autotuner.costmodel.pipeline.rank_load import fullest_ranks
+from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
@@ -84,7 +85,10 @@ CHUNK = 1 << 16
 
 
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
-    """Time and memory of every row; the layouts must be legal for the job. Beyond its result it holds one chunk."""
+    """Time and memory of every row; the layouts must be legal for the job.
+
+    Beyond its result it holds one chunk, and of each row the number of its combination of ``WORK_FIELDS``.
+    """
     return _by_chunks(_predict, x, job)
 
 
@@ -98,22 +102,23 @@ def predict_one(layout: Layout, job: Job) -> Prediction:
     return predict(LayoutColumns.from_layouts([layout]), job).row(0)
 
 
-def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job], Table], x: LayoutColumns, job: Job) -> Table:
-    """The chunks' tables one after the other; the only one as it is."""
+def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], x: LayoutColumns, job: Job) -> Table:
+    """The chunks' tables one after the other; the only one as it is. All chunks share the works of a model's parts."""
+    works = PartWorks.of(x, job)
     if len(x) <= CHUNK:
-        return predict_chunk(x, job)
+        return predict_chunk(x, job, works)
     whole: Table | None = None
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
-        chunk = predict_chunk(x.take(rows), job)
+        chunk = predict_chunk(x.take(rows), job, works.on(rows))
         whole = whole or mapped(lambda column: np.empty(len(x), column.dtype), chunk)
         write(chunk, whole, rows)
     assert whole is not None
     return whole
 
 
-def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
-    step, memories, which = _by_step(x, job)
+def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumns:
+    step, memories, which = _by_step(x, job, works)
     window = _taken(step.window, which)
     step_s = total_s(
         step.step_time.before_data_s.take(which),
@@ -127,13 +132,13 @@ def _predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
     )
 
 
-def _by_step(x: LayoutColumns, job: Job) -> tuple[RankStep, list[RankMemory], Integers]:
+def _by_step(x: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, list[RankMemory], Integers]:
     """What depends on ``STEP_FIELDS`` alone, computed once for each combination of them, and each row's combination."""
     few, which = x.distinct(*STEP_FIELDS)
-    *critical, second = fullest_ranks(few, job)
-    step, factor = RankStep.of(few, job, critical), _cluster_factor(job)
+    ranks, factor = ranks_looked_at(few, job), _cluster_factor(job)
+    step = RankStep.of(few, job, ranks.critical, works.told_apart_by(len(few), which))
     slower: StepTimeColumns = mapped(lambda seconds: factor * seconds, step.step_time)
-    return replace(step, step_time=slower), rank_memories(few, job, (*critical, second)), which
+    return replace(step, step_time=slower), rank_memories(few, job, ranks.fullest), which
 
 
 def _taken(table: Table, which: Integers) -> Table:
@@ -146,8 +151,8 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
     return job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size * step_s
 
 
-def _predict(x: LayoutColumns, job: Job) -> PredictionColumns:
-    step, memories, which = _by_step(x, job)
+def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
+    step, memories, which = _by_step(x, job, works)
     step_time = _step_time(x, job, _taken(step, which))
     sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
     step_s, needed_bytes = step_time.total_s, sizes.total_bytes

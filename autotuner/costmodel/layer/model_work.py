@@ -1,9 +1,9 @@
-"""ModelWork: the work of a model's parts, timed once for each combination of choices that it depends on."""
+"""The work of a model's parts, timed once for each combination of choices that it depends on, and of its ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Generic, TypeVar
@@ -22,7 +22,7 @@ from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import fields_entering
 from autotuner.domain.layouts.option import CostPart
 
-__all__ = ["WORK_FIELDS", "ModelWork"]
+__all__ = ["WORK_FIELDS", "ModelWork", "PartWorks"]
 
 WORK_FIELDS = fields_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
@@ -32,15 +32,54 @@ Times = TypeVar("Times", Work, Passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartWorks:
+    """Work of one micro-batch by part of the model, one column per combination of ``WORK_FIELDS`` in a table.
+
+    Attributes:
+        parts: Dense layer, input, output, and sparse layer where the model has any. Where layers depend on whether
+            pipeline sends cross nodes, all combinations come a second time, with sends that do.
+        changes: What a layer's work changes by when it does not recompute, dense and sparse; empty where all
+            layers of every layout do.
+        num_combinations: How many there are.
+        which: The combination of each layout.
+    """
+
+    parts: tuple[Work, ...]
+    changes: tuple[Work, ...]
+    num_combinations: int
+    which: Integers
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> PartWorks:
+        """Time the parts for every combination in the table."""
+        few, which = x.distinct(*WORK_FIELDS)
+        skips_some = bool((x.recompute_every > 1).any())
+        parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
+        if job.stack.tensor_wait_s:
+            slowed_parts, slowed_changes = _parts(few, job, skips_some=skips_some, sends_cross=True)
+            parts, changes = _beside(parts, slowed_parts), _beside(changes, slowed_changes)
+        return cls(parts=parts, changes=changes, num_combinations=len(few), which=which)
+
+    def on(self, rows: slice) -> PartWorks:
+        """The works of some of the table's layouts."""
+        return replace(self, which=self.which[rows])
+
+    def told_apart_by(self, num_rows: int, row_of: Integers) -> PartWorks:
+        """The works of a shorter table, from the row in it that each layout has; those of one row agree."""
+        which = np.empty(num_rows, dtype=np.int64)
+        which[row_of] = self.which
+        return replace(self, which=which)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork(Generic[Times]):
     """Work of one micro-batch by part of the model, one column per combination, and each layout's combination.
 
     Either in full (``Work``), or as schedules see it (``Passes``).
 
     Attributes:
-        parts: Dense layer, input, output, and sparse layer where the model has any.
-        changes: What a layer's work changes by when it does not recompute, dense and sparse; empty where all
-            layers of every layout do.
+        parts: As in ``PartWorks``.
+        changes: As in ``PartWorks``.
         which: The column of the parts that belongs to each layout.
         not_recomputed: Layers of the whole model that do not recompute although the layout does.
         job: The job.
@@ -53,22 +92,18 @@ class ModelWork(Generic[Times]):
     job: Job
 
     @staticmethod
-    def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
-        """Time the parts for every combination in the table."""
-        few, which = x.distinct(*WORK_FIELDS)
-        skips_some = bool((x.recompute_every > 1).any())
-        parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
+    def of(x: LayoutColumns, job: Job, works: PartWorks) -> ModelWork[Work]:
+        """One row per layout, from the works of its parts."""
+        which = works.which
         if job.stack.tensor_wait_s:  # layers depend on one thing more: whether pipeline sends cross nodes
             crosses = pipeline_group(x, job.cluster).crosses_nodes & (x.pipeline_parallel_degree > 1)
-            slowed_parts, slowed_changes = _parts(few, job, skips_some=skips_some, sends_cross=True)
-            parts, changes = _beside(parts, slowed_parts), _beside(changes, slowed_changes)
-            which = which + len(few) * crosses
+            which = which + works.num_combinations * crosses
         not_recomputed = (
             model_layers_not_recomputed(x, job)
-            if skips_some
+            if (x.recompute_every > 1).any()
             else LayerCounts(np.zeros_like(which), np.zeros_like(which))
         )
-        return ModelWork(parts=parts, changes=changes, which=which, not_recomputed=not_recomputed, job=job)
+        return ModelWork(parts=works.parts, changes=works.changes, which=which, not_recomputed=not_recomputed, job=job)
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
         """Passes in the place of works: what schedules see of them."""

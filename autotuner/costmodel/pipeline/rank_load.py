@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import PipelineSchedule
 
-__all__ = ["RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches"]
+__all__ = ["LookedAt", "RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches", "ranks_looked_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,35 +47,56 @@ class RankLoad:
         """Layers over all its stages."""
         return self.num_dense_layers + self.num_sparse_layers
 
+    def where(self, rows: Booleans, other: RankLoad) -> RankLoad:
+        """This rank in some layouts, another in the rest."""
+        return RankLoad(
+            **{f.name: np.where(rows, getattr(self, f.name), getattr(other, f.name)) for f in fields(RankLoad)}
+        )
+
 
 def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
     """Micro-batches per replica and step; as ``Workload.num_micro_batches``, for columns."""
     return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
 
 
-def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """The pipeline ranks among which the slowest and the fullest are found.
+class LookedAt(NamedTuple):
+    """The few pipeline ranks of each layout that decide its step time and its memory.
 
-    The first (input table, most micro-batches in flight, one layer more), the last (output projection, logits),
-    in a model whose leading layers are dense the first rank that starts behind them, and the second where the ends
-    have fewer layers. A rank between holds no more of anything than one of these, receive buffers apart
-    (``fullest_ranks``).
+    Attributes:
+        critical: Ranks among which the slowest is found: the first (input table, one layer more), the last (output
+            projection), in a model whose leading layers are dense the first rank that starts behind them, and the
+            second where the ends have fewer layers. A rank between has no more of anything than one of these, receive
+            buffers apart.
+        fullest: Ranks among which the fullest is found: these, and the second of any pipeline: of the ranks that
+            receive from both sides, it keeps the most micro-batches.
     """
+
+    critical: tuple[RankLoad, ...]
+    fullest: tuple[RankLoad, ...]
+
+
+def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
+    """The ranks that decide step time and memory of each layout."""
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
     num_leading = job.model.num_layers - job.model.num_sparse_layers
     if 0 < num_leading < job.model.num_layers:
         ranks.append(np.minimum(-(-num_leading // np.maximum(1, job.model.num_layers // x.num_stages)), last))
+    loads, second = tuple(_load(x, job, rank) for rank in ranks), _load(x, job, np.minimum(1, last))
     has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
-    if has_smaller_ends.any():
-        ranks.append(np.where(has_smaller_ends, np.minimum(1, last), 0))
-    return tuple(_load(x, job, rank) for rank in ranks)
+    if not has_smaller_ends.any():
+        return LookedAt(critical=loads, fullest=(*loads, second))
+    return LookedAt(critical=(*loads, second.where(has_smaller_ends, loads[0])), fullest=(*loads, second))
+
+
+def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The pipeline ranks among which the slowest is found."""
+    return ranks_looked_at(x, job).critical
 
 
 def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """The critical ranks, and the second: of those that receive from both sides, it keeps the most micro-batches."""
-    second = np.minimum(1, x.pipeline_parallel_degree - 1)
-    return (*critical_ranks(x, job), _load(x, job, second))
+    """The pipeline ranks among which the fullest is found."""
+    return ranks_looked_at(x, job).fullest
 
 
 def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,11 +40,8 @@ class RankTime:
         slower = other.total_s > self.total_s
         if not slower.any():
             return self
-        load = {
-            f.name: np.where(slower, getattr(other.load, f.name), getattr(self.load, f.name)) for f in fields(RankLoad)
-        }
         return RankTime(
-            load=RankLoad(**load),
+            load=other.load.where(slower, self.load),
             bubble_s=np.where(slower, other.bubble_s, self.bubble_s),
             sends_s=np.where(slower, other.sends_s, self.sends_s),
             total_s=np.maximum(other.total_s, self.total_s),

@@ -10,7 +10,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
-from autotuner.costmodel.layer.model_work import ModelWork
+from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
@@ -58,9 +58,9 @@ class RankStep:
     window: RankWindow
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> RankStep:
+    def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], part_works: PartWorks) -> RankStep:
         """One row per layout, from the pipeline ranks among which the slowest is found."""
-        works = ModelWork.of(x, job)
+        works = ModelWork.of(x, job, part_works)
         slowest, m = slowest_rank(x, job, works.passes(), loads), num_micro_batches(x, job)
         work = works.on(slowest.load)
         step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
@@ -50,5 +51,5 @@ def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is
 def test_however_the_model_is_shared_a_rank_computes_and_saves_the_same(job: Job) -> None:
     x = LayoutColumns.from_layouts(SHARDED)
     ranks = fullest_ranks(x, job)
-    for table in (RankStep.of(x, job, ranks), *rank_memories(x, job, ranks)):
+    for table in (RankStep.of(x, job, ranks, PartWorks.of(x, job)), *rank_memories(x, job, ranks)):
         assert all((column == column[0]).all() for column in columns_of(table))
