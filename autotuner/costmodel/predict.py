@@ -118,7 +118,8 @@ def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], 
 
 
 def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumns:
-    step, memories, which = _by_step(x, job, works)
+    few, which = x.distinct(*STEP_FIELDS)
+    step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     window = _taken(step.window, which)
     step_s = total_s(
         step.step_time.before_data_s.take(which),
@@ -132,13 +133,12 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
     )
 
 
-def _by_step(x: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, list[RankMemory], Integers]:
-    """What depends on ``STEP_FIELDS`` alone, computed once for each combination of them, and each row's combination."""
-    few, which = x.distinct(*STEP_FIELDS)
+def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, list[RankMemory]]:
+    """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
     ranks, factor = ranks_looked_at(few, job), _cluster_factor(job)
-    step = RankStep.of(few, job, ranks.critical, works.told_apart_by(len(few), which))
+    step = RankStep.of(few, job, ranks.critical, works)
     slower: StepTimeColumns = mapped(lambda seconds: factor * seconds, step.step_time)
-    return replace(step, step_time=slower), rank_memories(few, job, ranks.fullest), which
+    return replace(step, step_time=slower), rank_memories(few, job, ranks.fullest)
 
 
 def _taken(table: Table, which: Integers) -> Table:
@@ -152,7 +152,8 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
 
 
 def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
-    step, memories, which = _by_step(x, job, works)
+    few, which = x.distinct(*STEP_FIELDS)
+    step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     step_time = _step_time(x, job, _taken(step, which))
     sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
     step_s, needed_bytes = step_time.total_s, sizes.total_bytes
@@ -166,7 +167,7 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
         memory=sizes,
         tokens_per_s=job.workload.tokens_per_step / step_s,
         mfu=mfu,
-        hfu=(model_flop + recomputed_flop_per_step(x, job)) / reference_flop,
+        hfu=(model_flop + recomputed_flop_per_step(few, job).take(which)) / reference_flop,
         precision_utilization=mfu * (accelerator.reference_flop_per_s / peaks)[x.precision],
         fits=needed_bytes <= accelerator.memory_bytes,
         fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),

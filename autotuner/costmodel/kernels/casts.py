@@ -156,10 +156,13 @@ def _bytes_of(job: Job, precision: Precision, recipe: Fp8Recipe, *, compiled: bo
 
 def _columns(x: LayoutColumns, job: Job) -> CastBytes:
     """One column per field: the bytes of each layout."""
-    kinds = [(p, r, c) for p in Precision for r in Fp8Recipe for c in (False, True)]
-    table = [_bytes_of(job, p, r, compiled=c) for p, r, c in kinds]
-    index = (x.precision * len(Fp8Recipe) + x.fp8_recipe.astype(np.int64)) * 2 + x.compiled
-    return CastBytes(**{f.name: np.array([getattr(kind, f.name) for kind in table])[index] for f in fields(CastBytes)})
+    kinds, which = x.distinct("precision", "fp8_recipe", "compiled")
+    precisions, recipes = tuple(Precision), tuple(Fp8Recipe)
+    table = [
+        _bytes_of(job, precisions[precision], recipes[recipe], compiled=bool(compiled))
+        for precision, recipe, compiled in zip(kinds.precision, kinds.fp8_recipe, kinds.compiled, strict=True)
+    ]
+    return CastBytes(**{f.name: np.array([getattr(kind, f.name) for kind in table])[which] for f in fields(CastBytes)})
 
 
 def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:

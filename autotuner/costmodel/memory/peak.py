@@ -19,7 +19,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
-from autotuner.costmodel.memory.sharding import Sharding, gradient_bytes
+from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
@@ -137,9 +137,11 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     elements, owned = held.dense + held.expert, held.dense / sharding.dense_ranks + held.expert / sharding.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    gradients = gradient_bytes(x, job) * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
+    gradients = sharding.gradient_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
     fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
-    stepping = _stepping_bytes(x, job, owned) + np.where(sharding.keeps_buckets, gradient_bytes(x, job) * elements, 0.0)
+    stepping = _stepping_bytes(x, sharding, owned) + np.where(
+        sharding.keeps_buckets, sharding.gradient_bytes * elements, 0.0
+    )
     return MemoryColumns(
         parameters_bytes=np.where(
             sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
@@ -219,11 +221,11 @@ def _received_bytes(x: LayoutColumns, job: Job) -> Floats:
     return np.where((x.pipeline_parallel_degree > 1) & job.stack.keeps_receive_buffers, buffers, 0.0)
 
 
-def _stepping_bytes(x: LayoutColumns, job: Job, owned: Floats) -> Floats:
+def _stepping_bytes(x: LayoutColumns, sharding: Sharding, owned: Floats) -> Floats:
     """What AdamW steps with, of all elements at once: fp32 gradients, unless they are fp32 already; and the roots.
 
     The roots of the second moments are there with the kernels that visit lists of tensors operation by operation
     (``_multi_tensor_adam`` of torch/optim/adam.py).
     """
-    widened = np.where(gradient_bytes(x, job) == 4.0, 0.0, 4.0)
+    widened = np.where(sharding.gradient_bytes == 4.0, 0.0, 4.0)
     return (widened + np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)) * owned

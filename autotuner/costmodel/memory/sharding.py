@@ -26,6 +26,7 @@ class Sharding:
         expert_ranks: Ranks that share one copy of what the optimizer has of the experts.
         shards_parameters: Weights are gathered for use.
         parameter_bytes: Of a weight on a rank that holds it whole.
+        gradient_bytes: Of an accumulated gradient.
         whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
         keeps_buckets: Gradients stay through the optimizer's step.
         has_gradient_memory: Gradients have memory before any backward pass.
@@ -37,6 +38,7 @@ class Sharding:
     expert_ranks: Floats
     shards_parameters: Booleans
     parameter_bytes: Floats
+    gradient_bytes: Floats
     whole_gradients: Booleans
     keeps_buckets: Booleans
     has_gradient_memory: Booleans
@@ -53,6 +55,7 @@ class Sharding:
             expert_ranks=expert_ranks,
             shards_parameters=x.shard_level == ShardLevel.PARAMETERS,
             parameter_bytes=parameter_bytes(x, job),
+            gradient_bytes=gradient_bytes(x, job),
             whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
             keeps_buckets=_keeps_buckets(x),
             has_gradient_memory=in_buckets | job.stack.allocates_gradients,
