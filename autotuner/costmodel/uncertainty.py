@@ -106,7 +106,7 @@ COMMON = 0.15
 """Standard deviation of the common factor for a search, also on a cluster that is known: a job has habits of its own.
 It saves trials in replays (docs/sampler.md)."""
 
-CLUSTER = 0.11
+CLUSTER = 0.15
 """Standard deviation of the cluster factor among clusters of one kind, their software known (bench.intervals)."""
 
 _UNKNOWN_DEVICE = 2.0
