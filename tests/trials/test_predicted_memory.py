@@ -9,7 +9,7 @@ import pytest
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.domain.layouts.choice import AttentionKernel, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
 from autotuner.domain.runs.prediction import Memory
@@ -23,13 +23,23 @@ MODEL = llama_70b(name="llama-3-8b", num_layers=8, hidden_size=4096, num_heads=3
 SPLIT = Layout(tensor_parallel_degree=8, sequence_parallel=True)
 SHARDED = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS)
 RESHARDED = replace(SHARDED, reshard_after_forward=True)
-FAST = (SPLIT, replace(SPLIT, recompute=Recompute.SELECTIVE), RESHARDED)
-OTHERS = (Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL), SHARDED)
+MATH = Layout(attention_kernel=AttentionKernel.MATH)
+PIPELINE = Layout(
+    pipeline_parallel_degree=2,
+    data_parallel_shard_degree=2,
+    shard_level=ShardLevel.PARAMETERS,
+    reshard_after_forward=True,
+    attention_kernel=AttentionKernel.MATH,
+)
+FAST = (SPLIT, RESHARDED, MATH)
+OTHERS = (
+    *(Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL), SHARDED, PIPELINE),
+    replace(MATH, context_parallel_degree=2),
+)
 LAYOUTS = (*FAST, *(pytest.param(layout, marks=pytest.mark.oracle) for layout in OTHERS))
 
-TOLERANCE = 0.05
-"""What the formulas leave out: allocations of less than a hidden state, and when exactly each is freed: 4 % of a small
-layer that tensor ranks split and that recomputes selectively, less than 1 % of most."""
+TOLERANCE = 0.03
+"""What the formulas leave out: allocations of less than a hidden state, and when exactly each is freed."""
 
 
 def both(layout: Layout) -> tuple[Memory, RankDryRun]:
@@ -50,3 +60,10 @@ def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None
     # shards padded to rows, and each parameter's count of steps
     assert predicted.optimizer_bytes == pytest.approx(found.held.optimizer_bytes, rel=1e-3)
     assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=TOLERANCE)
+
+
+@pytest.mark.timeout(300)
+def test_a_layer_that_tensor_ranks_split_and_that_recomputes_selectively_is_predicted_less_closely() -> None:
+    predicted, found = both(replace(SPLIT, recompute=Recompute.SELECTIVE))
+    # 4 %: what the backward pass works with is a larger part of a small layer
+    assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=0.05)

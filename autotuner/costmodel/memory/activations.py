@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.memory.fp32_attention import core_bytes, with_fp32_attention
 from autotuner.costmodel.memory.rounded import with_rounded_inputs
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
@@ -30,6 +31,11 @@ With it, one share of logits explains the out-of-memory rows of arXiv 2311.05610
 """
 
 
+_P = LayerPart
+_UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATENT_UP, _P.SCORES, _P.CORE, _P.ROTATION})
+"""What of a layer is still held in the backward pass of its attention core."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
     """What one layer leaves behind of one micro-batch.
@@ -40,12 +46,14 @@ class LayerBytes:
         not_recomputed: Kept until its backward if it is a layer that does not recompute.
         moved: The part of ``kept`` that lies in the host's memory where activations are offloaded; all of
             ``not_recomputed`` does.
+        mlp: The part of all this, kept or rebuilt, that is gone when the backward pass gets to the attention core.
     """
 
     kept: Floats
     rebuilt: Floats
     not_recomputed: Floats
     moved: Floats
+    mlp: Floats
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
@@ -57,14 +65,15 @@ class LayerBytes:
         plain, layer_input = _plain_parts(x, job, sparse=sparse), hidden_bytes(x, job) / hidden_split(x)
         parts = with_rounded_inputs(plain, x, job, sparse=sparse)
         selective, full = x.recompute == Recompute.SELECTIVE, x.recompute == Recompute.FULL
-        saved = layer_input + reduce(np.add, parts.values())
+        saved = layer_input + reduce(np.add, with_fp32_attention(parts, x, job).values())
         kept, rebuilt = np.where(full, layer_input, saved), np.where(full, saved - layer_input, 0.0)
         if selective.any():
             chosen = layer_input + _chosen_bytes(x, job, parts)
             dropped = np.maximum(saved - chosen, 0.0)
             kept, rebuilt = np.where(selective, saved - dropped, kept), np.where(selective, dropped, rebuilt)
         moved = np.where(x.recompute == Recompute.NONE, saved, np.minimum(layer_input, kept))
-        return cls(kept=kept, rebuilt=rebuilt, not_recomputed=saved, moved=moved)
+        mlp = reduce(np.add, (size for part, size in parts.items() if part not in _UNTIL_CORE))
+        return cls(kept=kept, rebuilt=rebuilt, not_recomputed=saved, moved=moved, mlp=mlp)
 
 
 def _chosen_bytes(x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats]) -> Floats:
@@ -195,11 +204,13 @@ class KeptBytes:
         passing: Beyond that, in the backward pass of a layer.
         ending: In the last layer's backward pass of the first micro-batch to get there, when gradients of all weights
             are there.
+        one_less: As ``waiting``, when the first of them has had its backward pass.
     """
 
     waiting: Floats
     passing: Floats
     ending: Floats
+    one_less: Floats
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> KeptBytes:
@@ -212,18 +223,23 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool,
         layers: What a dense layer leaves behind, and a sparse one.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
-    rebuilt, one_layer = np.zeros(len(x)), np.zeros(len(x))
+    rebuilt, one_layer, attending = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
     for sparse, layer in layers.items():
         num_layers = load.num_sparse_layers if sparse else load.num_dense_layers
         num_not_recomputed = load.num_sparse_not_recomputed if sparse else load.num_dense_not_recomputed
         whole_layers = num_not_recomputed * layer.not_recomputed
         kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
         moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers
-        rebuilt = np.maximum(rebuilt, layer.rebuilt * (num_layers > 0))
+        # where the last layer recomputes nothing, it is gone when the one before is rebuilt
+        gone = np.where(_last_recomputes(x, load), 0.0, layer.not_recomputed)
+        again = np.maximum(layer.rebuilt - gone, 0.0)
+        rebuilt = np.maximum(rebuilt, again * (num_layers > 0))
+        attending = np.maximum(attending, (again - layer.mlp + core_bytes(x, job)) * (num_layers > 0))
         saved = np.where(num_not_recomputed > 0, layer.not_recomputed, layer.moved)
         one_layer = np.maximum(one_layer, saved * (num_layers > 0))
     in_flight = load.micro_batches_in_flight
-    passing = rebuilt + _working_bytes(x, job)  # recomputation rebuilds one layer at a time
+    # recomputation rebuilds one layer at a time
+    passing = np.maximum(rebuilt + _working_bytes(x, job), attending)
     # of offloaded ones, those of the layer that computes and of the one that computed last are on their way
     on_device = np.where(x.offload_activations, kept - moved, kept) + _ends_bytes(x, job, load)
     on_its_way = np.where(x.offload_activations, np.minimum(moved * in_flight, 2 * one_layer), 0.0)
@@ -232,7 +248,14 @@ def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool,
         waiting=in_flight * on_device + on_its_way,
         passing=passing,
         ending=later + np.minimum(one_layer, kept) + passing,
+        one_less=later + on_its_way,
     )
+
+
+def _last_recomputes(x: LayoutColumns, load: RankLoad) -> Booleans:
+    """Whether the last layer of a stage is one of those that recompute: every n-th from its first."""
+    last: Booleans = (np.ceil(load.num_layers / x.virtual_stages_per_rank) - 1) % x.recompute_every == 0
+    return last
 
 
 def _ends_bytes(x: LayoutColumns, job: Job, load: RankLoad) -> Floats:
@@ -268,10 +291,15 @@ class LogitsBytes:
     Attributes:
         passing: When it holds most.
         waiting: While the layers' backward passes follow.
+        second: When it holds most of the second micro-batch's backward pass, where all forward passes come first.
     """
 
     passing: Floats
     waiting: Floats
+    second: Floats
+
+    def __mul__(self, share: Floats | Booleans) -> LogitsBytes:
+        return LogitsBytes(passing=self.passing * share, waiting=self.waiting * share, second=self.second * share)
 
 
 def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
@@ -293,7 +321,9 @@ def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
         each, gradient = 4.0 + x.element_bytes * (in_pipeline | stack.keeps_logits), 4.0 * copies
     returned = x.element_bytes * in_pipeline
     return LogitsBytes(
-        passing=elements * (in_flight * each + gradient), waiting=elements * ((in_flight - 1) * each + returned)
+        passing=elements * (in_flight * each + gradient),
+        waiting=elements * ((in_flight - 1) * each + returned),
+        second=elements * np.where(in_flight > 1, (in_flight - 1) * each + gradient, 0.0),
     )
 
 

@@ -103,7 +103,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
             rank=load.rank,
             held=weights(x, job, load),
             kept=kept_bytes(x, job, load, layers),
-            logits=LogitsBytes(passing=logits.passing * load.has_output, waiting=logits.waiting * load.has_output),
+            logits=logits * load.has_output,
             received_bytes=received * (2 * x.virtual_stages_per_rank - load.has_input - load.has_output),
             is_fresh=m <= np.ceil(load.micro_batches_in_flight),
         )
@@ -137,7 +137,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     elements, owned = held.dense + held.expert, held.dense / sharding.dense_ranks + held.expert / sharding.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
-    gradients = sharding.gradient_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
+    gradients = sharding.summed_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
     fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
     stepping = _stepping_bytes(x, sharding, owned) + np.where(
         sharding.keeps_buckets, sharding.gradient_bytes * elements, 0.0
@@ -157,13 +157,17 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
 
 
 def _moments(x: LayoutColumns, rank: RankMemory, sharding: Sharding, gradients: Floats) -> Iterator[_Moment]:
-    """The loss, the layer's backward pass after it, and the end of a backward pass."""
+    """The loss, the layer's backward pass after it, the end of a backward pass, and the loss of a second one."""
     kept, logits = rank.kept, rank.logits
-    earlier = np.where(rank.is_fresh & ~sharding.has_gradient_memory, 0.0, gradients)
+    # before any backward pass there is at most the memory that gradients are written to
+    first = np.where(sharding.has_gradient_memory, gradients / sharding.gradient_copies, 0.0)
+    earlier = np.where(rank.is_fresh, first, gradients)
     in_loss, in_layer, in_end = _moving_bytes(x, rank.held, sharding)
     yield _Moment(gradients=earlier, activations=kept.waiting, logits=logits.passing, moving=in_loss)
     yield _Moment(gradients=earlier, activations=kept.waiting + kept.passing, logits=logits.waiting, moving=in_layer)
     yield _Moment(gradients=gradients, activations=kept.ending, logits=np.zeros(len(x)), moving=in_end)
+    if logits.second.any():
+        yield _Moment(gradients=gradients, activations=kept.one_less, logits=logits.second, moving=in_loss)
 
 
 def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[_Moment, Floats]:
@@ -200,6 +204,8 @@ def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[
     all_stays = is_sharded & ~x.reshard_after_forward
     all_gathered = np.where(all_stays, everything, 0.0)
     gathered = np.where(is_sharded & x.reshard_after_forward, two_layers + held.tables, all_gathered)
+    # a pipeline's backward passes leave gathered what they gather, but the last
+    at_end = np.where(is_sharded & (x.pipeline_parallel_degree > 1), everything, gathered)
     shards = np.where(x.shard_level == ShardLevel.GRADIENTS, everything / sharding.dense_ranks, 0.0)
     scattered = np.where(x.fp32_gradient_reduce, 1.5, 1.0)
     in_layer = np.where(shards_gradients, (1 + scattered) * held.layer, 0.0)
@@ -207,7 +213,7 @@ def _moving_bytes(x: LayoutColumns, held: Weights, sharding: Sharding) -> tuple[
     return (
         x.element_bytes * (all_gathered + shards),
         x.element_bytes * (gathered + shards + in_layer),
-        x.element_bytes * (gathered + shards + in_end),
+        x.element_bytes * (at_end + shards + in_end),
     )
 
 

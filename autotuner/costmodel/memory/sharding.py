@@ -26,7 +26,8 @@ class Sharding:
         expert_ranks: Ranks that share one copy of what the optimizer has of the experts.
         shards_parameters: Weights are gathered for use.
         parameter_bytes: Of a weight on a rank that holds it whole.
-        gradient_bytes: Of an accumulated gradient.
+        gradient_bytes: Of a gradient that is reduced.
+        summed_bytes: Of a gradient that is summed over micro-batches.
         whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
         keeps_buckets: Gradients stay through the optimizer's step.
         has_gradient_memory: Gradients have memory before any backward pass.
@@ -39,6 +40,7 @@ class Sharding:
     shards_parameters: Booleans
     parameter_bytes: Floats
     gradient_bytes: Floats
+    summed_bytes: Floats
     whole_gradients: Booleans
     keeps_buckets: Booleans
     has_gradient_memory: Booleans
@@ -49,14 +51,15 @@ class Sharding:
         """One row per layout."""
         dense_ranks, expert_ranks = _shard_ranks(x, job)
         several = num_micro_batches(x, job) > 1
-        summed_once, in_buckets = communicates_once(x) & several, _in_buckets(x, job)
+        sums_whole, in_buckets = _sums_whole(x) & several, _in_buckets(x, job)
         return cls(
             dense_ranks=dense_ranks,
             expert_ranks=expert_ranks,
             shards_parameters=x.shard_level == ShardLevel.PARAMETERS,
             parameter_bytes=parameter_bytes(x, job),
             gradient_bytes=gradient_bytes(x, job),
-            whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | summed_once,
+            summed_bytes=summed_bytes(x, job),
+            whole_gradients=(x.shard_level <= ShardLevel.OPTIMIZER) | sums_whole,
             keeps_buckets=_keeps_buckets(x),
             has_gradient_memory=in_buckets | job.stack.allocates_gradients,
             gradient_copies=np.where(in_buckets & several, 2.0, 1.0),
@@ -82,9 +85,29 @@ def communicates_once(x: LayoutColumns) -> Booleans:
     return once
 
 
+def _sums_whole(x: LayoutColumns) -> Booleans:
+    """Whether gradients are summed whole until the last micro-batch although parameters are sharded.
+
+    So it is in a pipeline, whether it reshards or not (``backward_maybe_with_nosync`` of
+    torch/distributed/pipelining/stage.py, torch 2.13).
+    """
+    sums: Booleans = (x.shard_level == ShardLevel.PARAMETERS) & (x.pipeline_parallel_degree > 1)
+    return sums
+
+
 def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
     """Bytes of an accumulated gradient, and of the one that is reduced."""
     return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
+
+
+def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of a gradient that is summed over micro-batches.
+
+    What the trial job is to reduce in fp32 it widens on the way, but for the whole gradients that FSDP sums before
+    (``unsharded_accumulated_grad`` of torch/distributed/fsdp, torch 2.13).
+    """
+    on_the_way = job.stack.fills_buckets & (not job.stack.sums_gradients_in_fp32) & ~_sums_whole(x)
+    return np.where(on_the_way, x.element_bytes, gradient_bytes(x, job))
 
 
 def _shard_ranks(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:

@@ -83,6 +83,8 @@ class Stack:
         send_wait_s: Rendezvous of the two ends of every pipeline send, beyond the wire.
         step_overhead_s: Once a step on every rank: logging, clipping, zeroing, synchronising.
         unfused_norm_bytes: What a norm of elementary operations keeps beyond a fused one, per element of its input.
+        math_in_fp32: The kernel ``math`` is PyTorch's: it keeps in fp32 what it multiplies, each kv head once for every
+            query head, and the scores; blocks of a ring keep no scores.
         scores_alive: Copies of one layer's attention scores in its backward, where a kernel has them in memory at all.
         keeps_logits: Logits in 16 bits stay through the loss's backward, as they do in a pipeline; else they are gone.
         logits_copies: Copies of the logits in fp32 during the loss's backward, beyond what the forward saved.
@@ -136,6 +138,7 @@ class Stack:
     send_wait_s: float = 0.5e-3
     step_overhead_s: float = 5e-3
     unfused_norm_bytes: float = 5.0
+    math_in_fp32: bool = True
     scores_alive: float = 0.0
     logits_copies: float = 2.0
     split_logits_copies: float = 1.0

@@ -74,6 +74,7 @@ def gpt_22b(num_layers: int = 48) -> Job:
             fuses_gate=True,
             allocates_gradients=True,
             keeps_logits=True,
+            math_in_fp32=False,
         ),
     )
 
