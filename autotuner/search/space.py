@@ -263,8 +263,11 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[Pi
     for schedule, less in product(schedules, _ends(space)):
         share = (job.model.num_layers + sum(less)) // pipeline
         for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
-            found = schedule, virtual, stage_sizes(job.model.num_layers, pipeline * virtual, *less)
-            if virtual > 1 or found not in dealt:  # of several stages per rank, rules ask how the sizes came about
+            if virtual > 1:  # rules ask how the sizes came about
+                yield schedule, virtual, *less
+                continue
+            found = schedule, stage_sizes(job.model.num_layers, pipeline, *less)
+            if found not in dealt:
                 yield schedule, virtual, *less
             dealt.add(found)
 
