@@ -2,7 +2,6 @@
 
 ``python -m bench.dry_run_error`` runs small layouts on gloo, one core per rank, and prints for each the highest peak of
 its ranks as measured, and the relative error of every rank's dry run. Memory hardly depends on the machine's load.
-With ``--predicted`` it holds predictions to dry runs instead (``bench.predicted_memory``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import dry_run
 from autotuner.units import format_bytes
-from bench.predicted_memory import print_errors
 
 __all__ = ["JOBS", "errors", "main"]
 
@@ -144,9 +142,6 @@ def errors(
 
 def main() -> None:
     """Print the table and its summary."""
-    if "--predicted" in sys.argv[1:]:
-        print_errors()
-        return
     all_errors: list[float] = []
     for spec, trial, by_rank in errors(JOBS):
         all_errors += map(abs, by_rank)

@@ -1,6 +1,6 @@
 """How far predicted peaks are from dry runs, over the dense layouts that hold every legal pair of options.
 
-``python -m bench.dry_run_error --predicted`` takes the oracle's covering set at the width of an 8B model with 8 layers,
+``python -m tests.oracle.predicted_memory`` takes the oracle's covering set at the width of an 8B model with 8 layers,
 and prints each layout's relative error without what a stack allows for context and fragments, the median and the
 largest. Compiled layouts are compared as written, and buckets have PyTorch's size.
 """
@@ -22,7 +22,7 @@ from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 from tests.oracle.covering import covering_set
 
-__all__ = ["layouts", "print_errors", "relative_error"]
+__all__ = ["layouts", "relative_error"]
 
 MODEL = llama_70b(name="llama-3-8b", num_layers=8, hidden_size=4096, num_heads=32, ffn_size=14336)
 """Of full width; a dry run's time grows with the layers, and both are linear in them."""
@@ -50,8 +50,8 @@ def relative_error(layout: Layout) -> float:
     return (predicted.total_bytes - predicted.allowance_bytes) / found.held.peak_bytes - 1
 
 
-def print_errors() -> None:
-    """A line per layout, and the summary."""
+def main() -> None:
+    """Print a line per layout, and the summary."""
     found = list(_printed_errors())
     sizes = [abs(error) for error in found]
     within = sum(size <= 0.03 for size in sizes)
@@ -67,3 +67,7 @@ def _printed_errors() -> Iterator[float]:
         sys.stdout.write(f"{100 * error:+6.1f} %  {layout}\n")
         sys.stdout.flush()
         yield error
+
+
+if __name__ == "__main__":
+    main()
