@@ -62,6 +62,7 @@ def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None
     assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=TOLERANCE)
 
 
+@pytest.mark.oracle  # one more long dry run
 @pytest.mark.timeout(300)
 def test_a_layer_that_tensor_ranks_split_and_that_recomputes_selectively_is_predicted_less_closely() -> None:
     predicted, found = both(replace(SPLIT, recompute=Recompute.SELECTIVE))

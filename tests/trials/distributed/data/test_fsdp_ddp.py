@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
@@ -48,6 +50,7 @@ def test_replicas_and_shards_train_as_a_single_process_does(
     trainer.assert_alike(layout, model)
 
 
+@pytest.mark.oracle  # four trainings
 def test_each_level_of_sharding_lowers_the_peak(zygote: Zygote, tmp_path: Path) -> None:
     """On four ranks: two gain nothing by sharding gradients, for FSDP keeps its half of the parameters beside all."""
     levels = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
