@@ -62,8 +62,16 @@ class _AgentRanks:
     def end(self, *, grace_s: float) -> tuple[int, ...]:
         stuck = end_all(self._attempt_id, grace_s=grace_s)
         if self._agent.pid not in stuck:
-            self._agent.wait()
+            self._wait_for_agent(grace_s)
         return stuck
+
+    def _wait_for_agent(self, grace_s: float) -> None:
+        """Take the agent's exit status; once seen on a busy machine, its first thread had ended and others had not."""
+        try:
+            self._agent.wait(max(grace_s, 1.0))
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            self._agent.wait()
 
 
 def dead_ranks(path: Path) -> Sequence[Death]:
