@@ -37,12 +37,13 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps, loads
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.search.space import legal_layouts
+from bench.patient import Patient
 
 __all__ = ["KEPT_CORES", "Judgement", "judged", "judgements", "kept_layouts", "main", "noise_floor", "undisturbed"]
 
@@ -133,7 +134,7 @@ def _run(
         settings=_SETTINGS,
         reference_flop_per_s=1e11,
     )
-    outcome = launcher.run(spec, _Patient())
+    outcome = launcher.run(spec, Patient())
     if not isinstance(outcome, Measurement):
         _say(f"{layout}: {outcome}")
         return {}
@@ -149,19 +150,6 @@ def _keep(document: Mapping[str, Any], kept: Path) -> None:
     kept.parent.mkdir(exist_ok=True)
     runs = ",\n".join(json.dumps(run) for run in document["runs"])
     kept.write_text(f'{{"environment": {json.dumps(document.get("environment", {}))}, "runs": [\n{runs}\n]}}\n')
-
-
-class _Patient:
-    """Lets every trial run to its end."""
-
-    def on_step(self, step: StepReport) -> None:
-        del step
-
-    def on_note(self, note: str) -> None:
-        pass
-
-    def stop_requested(self) -> Stopped | None:
-        return None
 
 
 # ---------------------------------------------------------------- judging

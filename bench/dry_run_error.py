@@ -25,12 +25,13 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRunRequest
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
 from autotuner.errors import AutotunerError
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import dry_run
 from autotuner.units import format_bytes
+from bench.patient import Patient
 
 __all__ = ["JOBS", "errors", "main"]
 
@@ -96,20 +97,6 @@ JOBS = (
 )
 
 
-class _Patient:
-    """Watches a trial and lets it run."""
-
-    def on_step(self, step: StepReport) -> None:
-        """Nothing to do."""
-
-    def on_note(self, note: str) -> None:
-        pass
-
-    def stop_requested(self) -> Stopped | None:
-        """Never."""
-        return None
-
-
 def errors(
     jobs: Iterable[tuple[TransformerSpec, Layout]],
 ) -> Iterator[tuple[TrialSpec, Measurement, list[float]]]:
@@ -126,7 +113,7 @@ def errors(
                 settings=SETTINGS,
                 reference_flop_per_s=1e11,
             )
-            outcome = launcher.run(spec, _Patient())
+            outcome = launcher.run(spec, Patient())
             if not isinstance(outcome, Measurement):
                 sys.stdout.write(f"{model.name} {layout}: the trial did not run: {outcome}\n")
                 continue

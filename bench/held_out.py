@@ -13,7 +13,7 @@ from typing import Literal
 from autotuner.backtest.table import Sheet
 from autotuner.domain.jobs.calibration import Calibration
 from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
-from bench.robust_fit import Values, fit, with_values
+from bench.robust_fit import Values, cluster_factor, fit, with_values
 from bench.write_constants import cluster_deviation_left
 
 __all__ = ["LeftOut", "held_out", "in_sample"]
@@ -84,7 +84,7 @@ def _refitted(one: Fit, fold: Sequence[Sheet], kept: Sequence[Sheet], everything
 
 def _corrected(sheet: Sheet, fixed: Values) -> Sheet:
     """The sheet with constants that stay as they are, its times freed of what its cluster is known to do."""
-    seconds = sheet.step_time_s / _factor(sheet, fixed)
+    seconds = sheet.step_time_s / cluster_factor(sheet, fixed)
     return replace(with_values(sheet, fixed), step_time_s=seconds)
 
 
@@ -95,14 +95,6 @@ def _calibrated(one: Fit, sheet: Sheet, values: Values, others: Sequence[Sheet])
         return known
     deviation = cluster_deviation_left(num_runs)
     calibration = Calibration(
-        factor=one.cluster_factor * _factor(sheet, values), deviation=deviation, num_runs=num_runs
+        factor=one.cluster_factor * cluster_factor(sheet, values), deviation=deviation, num_runs=num_runs
     )
     return replace(known, job=replace(known.job, calibration=calibration))
-
-
-def _factor(sheet: Sheet, values: Values) -> float:
-    factor = 1.0
-    for constant, value in values.items():
-        if constant.owner == "cluster" and constant.concerns(sheet):
-            factor *= value
-    return factor

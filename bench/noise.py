@@ -18,12 +18,13 @@ from autotuner.catalog.load import load_model
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.text.measured import certainty
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds
+from bench.patient import Patient
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)
 _LAYOUTS = (
@@ -61,7 +62,7 @@ def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
 
 
 def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
-    outcome = launcher.run(spec, _Patient())
+    outcome = launcher.run(spec, Patient())
     assert isinstance(outcome, Measurement), outcome
     step = f"{format_seconds(outcome.step_time_s)} {certainty(outcome)}"
     steps, foreign = f"{outcome.num_steps} steps after {outcome.num_warmup_steps}", percent(outcome.foreign_cpu_share)
@@ -80,19 +81,6 @@ def _spread(measured: list[Measurement]) -> str:
         f"{len(measured)} medians with a standard deviation of {100 * deviation:.1f} % and a range of "
         f"{100 * extent:.1f} %; {held} of their intervals hold the middle one"
     )
-
-
-class _Patient:
-    """Lets every trial run to its end."""
-
-    def on_step(self, step: StepReport) -> None:
-        del step
-
-    def on_note(self, note: str) -> None:
-        pass
-
-    def stop_requested(self) -> Stopped | None:
-        return None
 
 
 def _say(line: str) -> None:

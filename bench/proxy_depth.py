@@ -18,11 +18,12 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks
+from bench.patient import Patient
 
 __all__ = ["LAYOUTS", "trial"]
 
@@ -40,19 +41,6 @@ LAYOUTS: dict[Layout, tuple[int, int]] = {
     replace(_PLAIN, pipeline_parallel_degree=2, micro_batch_size=2, last_stage_less_layers=2): (3, 4),
 }
 """Layouts of one or two ranks, and the layers per stage of their proxies."""
-
-
-class _Deaf:
-    """A watcher that wants nothing."""
-
-    def on_step(self, step: StepReport) -> None:
-        pass
-
-    def on_note(self, note: str) -> None:
-        pass
-
-    def stop_requested(self) -> Stopped | None:
-        return None
 
 
 def trial(layout: Layout, layers_per_stage: tuple[int, ...]) -> TrialSpec:
@@ -100,7 +88,7 @@ def main() -> None:
 
 
 def _measured(launcher: ExclusiveLauncher, spec: TrialSpec) -> Measurement:
-    outcome = launcher.run(spec, _Deaf())
+    outcome = launcher.run(spec, Patient())
     if not isinstance(outcome, Measurement):
         raise RuntimeError(str(outcome))
     return outcome

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from autotuner.costmodel.predict import predict
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["Constant", "Owner", "Values", "fit", "log_errors", "with_values"]
+__all__ = ["Constant", "Owner", "Values", "cluster_factor", "fit", "log_errors", "with_values"]
 
 TOLERANCE = 0.07
 """Relative error beyond which a row weighs less: about what the best-described tables scatter."""
@@ -72,13 +73,17 @@ def with_values(sheet: Sheet, values: Values) -> Sheet:
     return replace(sheet, job=_with(sheet.job, concerned))
 
 
+def cluster_factor(sheet: Sheet, values: Values) -> float:
+    """What the sheet's cluster does to all of its step times; 1 where no constant says it."""
+    factors = (value for one, value in values.items() if one.owner == "cluster" and one.concerns(sheet))
+    return prod(factors, start=1.0)
+
+
 def log_errors(sheet: Sheet, values: Values) -> Floats:
     """log(predicted / measured) of the measured rows."""
     measured = ~sheet.out_of_memory
-    concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
-    predicted_s = predict(sheet.layouts.take(measured), _with(sheet.job, concerned)).step_time.total_s
-    factor = np.prod([value for constant, value in concerned.items() if constant.owner == "cluster"])
-    errors: Floats = np.log(predicted_s * factor / sheet.step_time_s[measured])
+    predicted_s = predict(sheet.layouts.take(measured), with_values(sheet, values).job).step_time.total_s
+    errors: Floats = np.log(predicted_s * cluster_factor(sheet, values) / sheet.step_time_s[measured])
     return errors
 
 
@@ -86,16 +91,10 @@ def _with(job: Job, values: Values) -> Job:
     named: dict[Owner, dict[str, Any]] = {"device": {}, "stack": {}, "network": {}, "cluster": {}}
     for constant, value in values.items():
         named[constant.owner][constant.field] = min(float(value), constant.most)
-    accelerator, stack = (
-        replace(job.cluster.accelerator, **named["device"]),
-        replace(job.stack, **_typed(named["stack"])),
-    )
+    accelerator = replace(job.cluster.accelerator, **named["device"])
+    stack = replace(job.stack, **named["stack"])
     cluster = _network(replace(job.cluster, accelerator=accelerator), named["network"])
     return replace(job, cluster=cluster, stack=stack, calibration=None)  # clusters' factors are fitted anew
-
-
-def _typed(values: Mapping[str, float]) -> dict[str, Any]:
-    return {name: int(value) if name.endswith("_bytes") and value > 1e6 else value for name, value in values.items()}
 
 
 def _network(cluster: Cluster, values: Mapping[str, Any]) -> Cluster:
@@ -179,8 +178,8 @@ class _Problem:
         for number, constant in enumerate(self._constants):
             if constant.owner == "cluster":
                 moved = np.zeros(len(error))
-                for sheet, rows in zip(range(len(self._sheets)), self._rows, strict=True):
-                    moved[rows] = self._concerns[sheet, number]
+                for is_concerned, rows in zip(self._concerns[:, number], self._rows, strict=True):
+                    moved[rows] = is_concerned
                 columns.append(moved)
                 continue
             ahead = at.copy()

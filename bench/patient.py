@@ -1,0 +1,21 @@
+"""Patient: the watcher of trials that a benchmark lets run to their end."""
+
+from __future__ import annotations
+
+from autotuner.domain.runs.trial import StepReport, Stopped
+
+__all__ = ["Patient"]
+
+
+class Patient:
+    """Lets every trial run to its end, and listens to nothing."""
+
+    def on_step(self, step: StepReport) -> None:
+        """Nothing to do."""
+
+    def on_note(self, note: str) -> None:
+        """Nothing to do."""
+
+    def stop_requested(self) -> Stopped | None:
+        """Never."""
+        return None
