@@ -1,0 +1,71 @@
+"""Every target by its format: what is asked by those who export and import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import reasons
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.errors import InvalidInput
+from autotuner.export.target import Export, Imported, Target
+
+__all__ = ["TARGETS", "export", "read", "recognised", "target_of"]
+
+TARGETS: Mapping[ExportFormat, Target] = {}
+"""In the order in which a text is offered to them."""
+
+
+def target_of(name: str) -> Target:
+    """The target of a format, by the format's name.
+
+    Raises:
+        InvalidInput: There is none; the rule lists those there are.
+    """
+    for target in TARGETS.values():
+        if target.format == name:
+            return target
+    raise InvalidInput("format", name, f"must be one of {', '.join(TARGETS)}")
+
+
+def export(job: Job, layout: Layout, name: str) -> Export:
+    """The layout in a trainer's words, with what these cannot say.
+
+    Raises:
+        InvalidInput: There is no such format.
+    """
+    target = target_of(name)
+    return replace(target.write(job, layout), unsaid=reasons(layout, job, target.rules))
+
+
+def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
+    """A trainer's configuration as a layout.
+
+    Args:
+        text: Arguments, a script that holds them, a configuration file, or what a trainer printed of its arguments.
+        name: Its format; None: found by what it looks like.
+        num_ranks: In all, where the caller knows it: most configurations do not say it.
+
+    Raises:
+        InvalidInput: No format is recognised, the one that is named is not read, or a setting makes no sense.
+    """
+    target = recognised(text) if name is None else target_of(name)
+    if target.read is None:
+        readable = ", ".join(t.format for t in TARGETS.values() if t.read)
+        raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
+    return target.read(text, num_ranks)
+
+
+def recognised(text: str) -> Target:
+    """The target whose configuration the text looks like.
+
+    Raises:
+        InvalidInput: It looks like none.
+    """
+    for target in TARGETS.values():
+        if target.recognises(text):
+            return target
+    readable = ", ".join(t.format for t in TARGETS.values() if t.read)
+    raise InvalidInput("config", text[:60], f"looks like no configuration that is known; say its format: {readable}")
