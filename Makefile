@@ -22,6 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q --no-deps --no-build-isolation $$(grep -E '^(deepspeed|megatron-core|torchtitan)==' constraints.txt)
 	@touch $@
 
 browser:  # the dashboard's tests drive Debian's Chromium
@@ -72,7 +73,7 @@ container: setup  ## Replay the Dockerfile's steps in a plain shell and serve fr
 	@BIN=$(BIN) sh scripts/container.sh
 
 bench: setup  ## Print the benchmarks' figures; TABLE=sweep.csv adds the cost model against measured runs.
-	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/pip install -q -c constraints.txt --no-deps llm-analysis fire  # it asks for years-old transformers
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.predict_speed
 	@test -z "$(TABLE)" || $(BIN)/autotuner backtest "$(TABLE)"
 

@@ -109,7 +109,7 @@ def _peer_per_s(job: Job) -> float | None:
     try:
         ask = _peer(job)
     except ImportError as error:
-        _say(f"no peer  ({error}): pip install -c constraints.txt -e '.[bench]'")
+        _say(f"no peer  ({error}): make bench installs it")
         return None
     space = legal_layouts(job)
     layouts = [space.row(index) for index in np.linspace(0, len(space) - 1, NUM_PEER_LAYOUTS).astype(int)]
