@@ -10,11 +10,20 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
+from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.target import Export, Imported, Target
+from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 __all__ = ["TARGETS", "export", "read", "recognised", "target_of"]
 
-TARGETS: Mapping[ExportFormat, Target] = {}
+TARGETS: Mapping[ExportFormat, Target] = {
+    target.format: target
+    for target in (
+        SBATCH,
+        TORCHRUN,
+        ARGUMENTS,
+    )
+}
 """In the order in which a text is offered to them."""
 
 

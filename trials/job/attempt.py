@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain import wire
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.runs.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
@@ -27,7 +26,7 @@ from trials.runtime.failure import classify, headline
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.report import Reporter
 
-__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt", "collective_environment"]
+__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
 
 EXIT_MEASURED = 0
 """The reports end with a measurement, or with its breakdown."""
@@ -35,14 +34,6 @@ EXIT_FAILED = 1
 """The trial died, or its profiled steps did; the reports say of what."""
 EXIT_REFUSED = 2
 """The spec cannot run on these ranks, or cannot be read; where the reports could be written, they say why."""
-
-
-_NCCL_ALGORITHMS = {
-    CollectiveAlgorithm.RING: "ring",
-    CollectiveAlgorithm.TREE: "tree",
-    CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
-}
-"""Names of NCCL 2.24 and later, which also lets one function be named, so that gathers stay free."""
 
 _RESERVE_BYTES = 4 * MIB
 """Given back when a rank dies: to say that memory has run out takes some, and Python asks for 1 MiB at a time."""
@@ -68,21 +59,6 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
         traceback.print_exc()
         return EXIT_FAILED
     return EXIT_MEASURED
-
-
-def collective_environment(layout: Layout) -> dict[str, str]:
-    """The variables by which NCCL communicates as the layout says, read when the process group starts.
-
-    What is left to NCCL sets none, so that an operator's own variables hold.
-    """
-    variables: dict[str, str] = {}
-    if layout.collective_algorithm != CollectiveAlgorithm.AUTO:
-        variables["NCCL_ALGO"] = f"allreduce:{_NCCL_ALGORITHMS[layout.collective_algorithm]}"
-    if layout.collective_protocol != CollectiveProtocol.AUTO:
-        variables["NCCL_PROTO"] = layout.collective_protocol.label
-    if layout.collective_channels:
-        variables |= dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), str(layout.collective_channels))
-    return variables
 
 
 def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store | None) -> None:

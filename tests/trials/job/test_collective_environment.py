@@ -7,29 +7,17 @@ import os
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from autotuner.domain import wire
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import Layout
 from tests.trials.specs import trial_spec
-from trials.job.attempt import EXIT_FAILED, attempt, collective_environment
+from trials.job.attempt import EXIT_FAILED, attempt
 from trials.measurement.environment import settings_of_libraries
 from trials.process.fork import fork_rank
 from trials.process.task import TaskContext
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
-
-
-def test_what_is_left_to_nccl_sets_nothing() -> None:
-    assert collective_environment(Layout()) == {}
-
-
-@pytest.mark.parametrize("algorithm", [way for way in CollectiveAlgorithm if way != CollectiveAlgorithm.AUTO])
-def test_an_algorithm_is_asked_of_all_reduces_alone(algorithm: CollectiveAlgorithm) -> None:
-    asked = collective_environment(Layout(collective_algorithm=algorithm))["NCCL_ALGO"]
-    assert asked.startswith(f"allreduce:{algorithm.label}")
-    assert ";" not in asked
 
 
 def test_a_rank_has_the_variables_before_its_process_group_starts_and_its_environment_tells_them(

@@ -1,0 +1,186 @@
+"""Shell scripts that start our own trial of a layout: under torchrun, or as a Slurm job.
+
+The trial's spec lies in the script as JSON, in a here-document whose quoted delimiter keeps the shell from reading it;
+what else a script holds comes from numbers and from the words of a layout.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+
+from autotuner.domain import wire
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import TRIAL_RULES
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.domain.runs.trial import TrialSpec
+from autotuner.errors import InvalidInput
+from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
+
+__all__ = ["SBATCH", "TORCHRUN", "trial_spec"]
+
+_VERSION = str(wire.SCHEMA_VERSION)
+"""What a spec is written by: the codec's version."""
+
+_PORT = 29500
+"""Where torchrun's ranks meet (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
+
+_SPEC = re.compile(r"<<'SPEC'\n(?P<spec>\{\n.*?\n\})\nSPEC$", re.DOTALL | re.MULTILINE)
+
+_TORCHRUN_SCRIPT = """\
+#!/usr/bin/env bash
+# Runs one trial of this layout and appends what it measures to reports.jsonl in a folder of its own:
+#   {layout}
+# Usage: bash {name} [FOLDER]{per_node}; PYTHON names an interpreter that has parallelism-autotuner and torch.
+set -euo pipefail
+folder=${{1:-trial}}
+mkdir -p -- "$folder"
+cat >"$folder/spec.json" <<'SPEC'
+{spec}
+SPEC
+exec "${{PYTHON:-python3}}" -m torch.distributed.run \\
+  {rendezvous} \\
+  --nproc-per-node {per_node_ranks} \\
+  --max-restarts 0 \\
+  -m trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
+"""
+
+_SBATCH_SCRIPT = """\
+#!/usr/bin/env bash
+# Runs one trial of this layout and appends what it measures to reports.jsonl in a folder of its own:
+#   {layout}
+# Usage: sbatch {name}, from a folder that all nodes see; PYTHON names an interpreter that has parallelism-autotuner
+# and torch. Partition, account and time are yours to add.
+#SBATCH --job-name=autotuner-trial
+#SBATCH --nodes={num_nodes}
+#SBATCH --ntasks-per-node=1
+{devices}#SBATCH --output=autotuner-trial-%j.log
+set -euo pipefail
+folder="${{SLURM_SUBMIT_DIR:-$PWD}}/autotuner-trial-$SLURM_JOB_ID"
+mkdir -p -- "$folder"
+cat >"$folder/spec.json" <<'SPEC'
+{spec}
+SPEC
+head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
+exec srun "${{PYTHON:-python3}}" -m torch.distributed.run \\
+  --nnodes {num_nodes} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head_node:{port}" \\
+  --nproc-per-node {per_node_ranks} \\
+  --max-restarts 0 \\
+  -m trials --spec "$folder/spec.json" --reports "$folder/reports.jsonl"
+"""
+
+
+def trial_spec(job: Job, layout: Layout) -> TrialSpec:
+    """A trial of the layout with the settings that a sweep's trials have where nothing is said."""
+    accelerator = job.cluster.accelerator
+    on_cpu = accelerator.kind == "cpu"
+    is_known = accelerator.peak_is_measured or not on_cpu
+    return TrialSpec(
+        trial_id="exported",
+        model=job.model,
+        workload=job.workload,
+        layout=layout,
+        device="cpu" if on_cpu else "cuda",
+        reference_flop_per_s=accelerator.reference_flop_per_s if is_known else None,
+        precision_flop_per_s=accelerator.peak_flop_per_s(layout.precision) if is_known else None,
+        memory_bytes=None if on_cpu else accelerator.memory_bytes,
+    )
+
+
+def _write_torchrun(job: Job, layout: Layout) -> Export:
+    name = "trial.sh"
+    one_node = job.cluster.num_nodes == 1
+    text = _TORCHRUN_SCRIPT.format(
+        **_filled(job, layout, name),
+        per_node="" if one_node else " on each node, with HEAD_NODE naming the first, from a folder that all see",
+        rendezvous="--standalone" if one_node else _rendezvous(job.cluster.num_nodes),
+    )
+    return _export(ExportFormat.TORCHRUN, ExportedFile(name=name, text=text), f"bash {name}")
+
+
+def _rendezvous(num_nodes: int) -> str:
+    endpoint = f'--rdzv-endpoint "${{HEAD_NODE:?names the first node}}:{_PORT}"'
+    return f"--nnodes {num_nodes} --rdzv-backend c10d --rdzv-id autotuner-trial {endpoint}"
+
+
+def _write_sbatch(job: Job, layout: Layout) -> Export:
+    name = "trial.sbatch"
+    ranks, on_cpu = _ranks_per_node(job, layout), job.cluster.accelerator.kind == "cpu"
+    devices = f"#SBATCH --cpus-per-task={ranks}\n" if on_cpu else f"#SBATCH --gpus-per-node={ranks}\n"
+    text = _SBATCH_SCRIPT.format(
+        **_filled(job, layout, name), devices=devices, num_nodes=job.cluster.num_nodes, port=_PORT
+    )
+    return _export(ExportFormat.SBATCH, ExportedFile(name=name, text=text), f"sbatch {name}")
+
+
+def _filled(job: Job, layout: Layout, name: str) -> dict[str, object]:
+    spec = {"schema_version": wire.SCHEMA_VERSION, **wire.to_dict(trial_spec(job, layout))}
+    return {
+        "name": name,
+        "layout": str(layout),
+        "spec": json.dumps(spec, indent=2),
+        "per_node_ranks": _ranks_per_node(job, layout),
+    }
+
+
+def _ranks_per_node(job: Job, layout: Layout) -> int:
+    return -(-layout.world_size // job.cluster.num_nodes)
+
+
+def _export(format_: ExportFormat, file: ExportedFile, usage: str) -> Export:
+    left = "steps, warm-up, learning rate and seed are those of a sweep's trial; the script's JSON has them to change"
+    return Export(format=format_, version=_VERSION, files=(file,), defaults=(left,), usage=usage)
+
+
+def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
+    """What a script was made of.
+
+    Raises:
+        InvalidInput: It holds no spec, or one that cannot be read, or is for another number of ranks.
+    """
+    found = _SPEC.search(text.replace("\r\n", "\n"))
+    if found is None:
+        raise InvalidInput("config", text[:60], "holds no spec of a trial between <<'SPEC' and SPEC")
+    spec = wire.loads(TrialSpec, found["spec"])
+    if num_ranks not in (None, spec.layout.world_size):
+        rule = f"the script's layout is one of {spec.layout.world_size} ranks"
+        raise InvalidInput("num_ranks", num_ranks, rule, spec.layout.world_size)
+    settings = Note(kind=NoteKind.IGNORED, setting="settings", detail="how long a trial runs is no part of a layout")
+    return Imported(
+        format=format_,
+        version=_VERSION,
+        layout=spec.layout,
+        num_ranks=spec.layout.world_size,
+        model=spec.model,
+        model_name=spec.model.name,
+        seq_len=spec.workload.seq_len,
+        global_batch_size=spec.workload.global_batch_size,
+        notes=(settings,),
+    )
+
+
+def _is_script(text: str) -> bool:
+    return "-m trials --spec" in text and "<<'SPEC'" in text
+
+
+TORCHRUN = Target(
+    format=ExportFormat.TORCHRUN,
+    version=_VERSION,
+    rules=TRIAL_RULES,
+    elsewhere=frozenset(),
+    write=_write_torchrun,
+    read=partial(_read, ExportFormat.TORCHRUN),
+    recognises=lambda text: _is_script(text) and "#SBATCH" not in text,
+)
+
+SBATCH = Target(
+    format=ExportFormat.SBATCH,
+    version=_VERSION,
+    rules=TRIAL_RULES,
+    elsewhere=frozenset(),
+    write=_write_sbatch,
+    read=partial(_read, ExportFormat.SBATCH),
+    recognises=lambda text: _is_script(text) and "#SBATCH" in text,
+)
