@@ -1,0 +1,143 @@
+"""Launched: the training command that a text holds, whichever way it was copied."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from autotuner.errors import InvalidInput
+from autotuner.export.flags import Flags, flags_of
+from autotuner.export.shell.script import Script, read_script
+
+__all__ = ["Launched", "launched"]
+
+_PROGRAM = re.compile(r"[^-].*\.py")
+_LAUNCHERS = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """A training command.
+
+    Attributes:
+        launcher: Flags before the program: those of torchrun, srun, deepspeed, accelerate launch.
+        program: The script or module that trains; empty where the text has arguments alone.
+        arguments: Flags behind it.
+        variables: What the script set, plain texts.
+        notes: What could not be followed; sentences without full stops.
+    """
+
+    launcher: Flags = field(default_factory=Flags)
+    program: str = ""
+    arguments: Flags = field(default_factory=Flags)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_ranks(self) -> int | None:
+        """Ranks that the launcher starts in all; None: the text does not say."""
+        found = self.launcher | self.arguments
+        for each, nodes in _RANKS:
+            counts = [_count(found, each), _count(found, nodes) or _of_variables(self.variables, _NODES) or 1]
+            if counts[0]:
+                return prod(count for count in counts if count)
+        total = _count(found, ("num_processes", "ntasks", "n"))
+        return total or _of_variables(self.variables, ("WORLD_SIZE", "SLURM_NTASKS")) or self._of_slurm()
+
+    def _of_slurm(self) -> int | None:
+        each = _of_variables(self.variables, ("SLURM_NTASKS_PER_NODE",))
+        nodes = _of_variables(self.variables, _NODES)
+        return each * nodes if each and nodes else None
+
+
+_RANKS = (
+    (("nproc_per_node",), ("nnodes",)),  # torchrun (torch 2.13, distributed/run.py)
+    (("num_gpus",), ("num_nodes",)),  # deepspeed (0.19.8, launcher/runner.py)
+    (("ntasks_per_node",), ("nodes", "N")),  # srun(1)
+)
+"""Flags that say ranks of a node, and how many nodes."""
+
+_NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+
+
+def launched(text: str) -> Launched:
+    """The training command of a text.
+
+    Args:
+        text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.
+
+    Raises:
+        InvalidInput: It has no flag at all, or is too large to be read.
+    """
+    if "\0" in text.strip("\0"):
+        return _of_words(
+            [word for word in text.strip("\0\n").split("\0") if word], Script(commands=(), variables={}, arrays={})
+        )
+    script = read_script(text)
+    command = max(script.commands, key=_num_flags, default=())
+    if _num_flags(command) == 0:
+        command = tuple(_loose_words(script))
+    if _num_flags(command) == 0:
+        raise InvalidInput("config", text[:60], "has no command with --flags")
+    return _of_words(command, script)
+
+
+def _num_flags(command: Sequence[str]) -> int:
+    return sum(word.startswith("--") for word in command)
+
+
+def _loose_words(script: Script) -> Iterator[str]:
+    """Arguments that variables hold and no command takes: a script's fragment."""
+    for elements in script.arrays.values():
+        words = [word for element in elements for word in _split(element)]
+        if _num_flags(words):
+            yield from words
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _of_words(words: Sequence[str], script: Script) -> Launched:
+    at = _program_at(words)
+    return Launched(
+        launcher=flags_of(words[:at]) if at is not None else Flags(),
+        program=words[at] if at is not None else "",
+        arguments=flags_of(words if at is None else words[at + 1 :]),
+        variables=script.variables,
+        notes=script.notes,
+    )
+
+
+def _program_at(words: Sequence[str]) -> int | None:
+    """Where the program stands: the first Python file, or a module that is no launcher."""
+    for at, word in enumerate(words):
+        if word in ("-m", "--module") and at + 1 < len(words) and words[at + 1] not in _LAUNCHERS:
+            return at + 1
+        if _PROGRAM.fullmatch(word) and not word.endswith(("/torchrun.py", "launch.py", "/run.py")):
+            return at
+    return None
+
+
+def _count(flags: Flags, names: Sequence[str]) -> int | None:
+    text = flags.text(*names)
+    return _positive(text.rpartition(":")[2]) if text else None  # --nnodes 1:4 has as many as it gets
+
+
+def _of_variables(variables: Mapping[str, str], names: Sequence[str]) -> int | None:
+    return next((count for name in names if (count := _positive(variables.get(name, "")))), None)
+
+
+def _positive(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 9 and int(text) > 0 else None
