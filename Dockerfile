@@ -7,6 +7,7 @@ WORKDIR /srv/autotuner
 COPY constraints.txt ./
 RUN if [ "$TRIALS" = 1 ]; then pip install "$(grep '^torch==' constraints.txt)"; fi
 COPY pyproject.toml README.md ./
+COPY autotuner_report.py ./
 COPY autotuner autotuner
 COPY api api
 COPY trials trials

@@ -25,7 +25,7 @@ echo "== install as the image does, without torch"
 cd "$home"
 "$root/$BIN/python" -m venv env
 env/bin/pip install -q -c constraints.txt .
-rm -rf autotuner api trials migrations build
+rm -rf autotuner_report.py autotuner api trials migrations build
 env/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None, 'the service must not need torch'"
 
 echo "== migrate and serve from PostgreSQL"

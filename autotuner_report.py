@@ -1,0 +1,190 @@
+"""Tells the autotuner how fast a training loop of one's own runs, in three lines of that loop.
+
+    import autotuner_report
+
+    report = autotuner_report.start()                # just before the loop
+    for batch in batches:
+        ...                                          # one optimizer step
+        report.step(loss=loss, tokens=num_tokens)    # on every rank
+
+Where the autotuner did not start the process, nothing is measured or written, so the lines may stay. Nothing that goes
+wrong here reaches the loop: reporting ends, with one line on standard error.
+
+It needs the standard library alone, from Python 3.8 on. Where the package is not installed, copy this file beside the
+training script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import time
+from typing import Any
+
+__all__ = ["REPORT_DIR", "SPEC", "Reporter", "layout", "spec", "start"]
+
+REPORT_DIR = "AUTOTUNER_REPORT_DIR"
+"""Variable that names the directory of the reports, a file of JSON lines per rank."""
+
+SPEC = "AUTOTUNER_SPEC"
+"""Variable that holds what is to be trained, as JSON."""
+
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""How torchrun, Open MPI, MPICH and Slurm number their processes."""
+
+
+def start(rank: int | None = None) -> Reporter:
+    """A reporter for this process; the first step's time counts from here.
+
+    Args:
+        rank: Among all ranks; left out, ``torch.distributed`` or the launcher's variables say it at the first step.
+    """
+    return Reporter(os.environ.get(REPORT_DIR), rank)
+
+
+def spec() -> dict[str, Any] | None:
+    """All that the autotuner asks for: model, workload, layout, seed, settings; None where it started nothing.
+
+    Raises:
+        ValueError: The variable holds no JSON; training something else instead would be worse.
+    """
+    text = os.environ.get(SPEC)
+    return json.loads(text) if text else None
+
+
+def layout() -> dict[str, Any] | None:
+    """The layout that is to be tried, by field; None where the autotuner started nothing.
+
+    Raises:
+        ValueError: As ``spec``.
+    """
+    asked = spec()
+    return None if asked is None else asked["layout"]
+
+
+class Reporter:
+    """Appends a line per call to this rank's file; without a directory it does nothing."""
+
+    def __init__(self, directory: str | None, rank: int | None = None) -> None:
+        self._directory = directory
+        self._rank = rank
+        self._file: int | None = None
+        self._num_steps = 0
+        self._has_warned = False
+        self._last_s = time.perf_counter()
+
+    def step(
+        self,
+        loss: Any = None,
+        tokens: int | None = None,
+        *,
+        step_time_s: float | None = None,
+        num_steps: int = 1,
+    ) -> None:
+        """Report the optimizer step that has just ended.
+
+        Args:
+            loss: A number or a tensor of one, as this rank knows it; None where it does not.
+            tokens: Tokens of the whole job in this step; None: as many as the autotuner asked for.
+            step_time_s: What the step took, where the loop measures that; None: the time since the last call, for which
+                the device is waited for if it is a CUDA device.
+            num_steps: Steps since the last call, over which time and loss are means, where not every step is reported.
+        """
+        if not self._directory:
+            return
+        try:
+            self._report(loss, tokens, step_time_s, num_steps)
+        except Exception as error:  # whatever it is: training goes on
+            self._directory = None
+            self._warn(f"reporting ends before step {self._num_steps}: {error!r}")
+
+    def _report(self, loss: Any, tokens: int | None, step_time_s: float | None, num_steps: int) -> None:
+        if step_time_s is None:
+            step_time_s = self._since_last_s() / num_steps
+        else:
+            self._last_s = time.perf_counter()
+        self._num_steps += num_steps
+        line = {
+            "step": self._num_steps - 1,
+            "rank": self._known_rank(),
+            "step_time_s": float(step_time_s),
+            "num_steps": num_steps,
+            "loss": self._number(loss),
+            "tokens": None if tokens is None else int(tokens),
+            "peak_bytes": _peak_bytes(),
+        }
+        self._append((json.dumps(line) + "\n").encode())  # a loss that is no number stands there as NaN
+
+    def _since_last_s(self) -> float:
+        cuda = _cuda()
+        if cuda is not None:
+            cuda.synchronize()
+        now_s = time.perf_counter()
+        since_last_s, self._last_s = now_s - self._last_s, now_s
+        return since_last_s
+
+    def _append(self, line: bytes) -> None:
+        """Write it in one call, so that what was reported outlives the process."""
+        if self._file is None:
+            path = os.path.join(str(self._directory), f"rank-{self._known_rank()}.jsonl")
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if os.write(self._file, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _known_rank(self) -> int:
+        if self._rank is None:
+            self._rank = _rank()
+        return self._rank
+
+    def _number(self, loss: Any) -> float | None:
+        if loss is None:
+            return None
+        try:
+            return float(loss)
+        except (TypeError, ValueError, RuntimeError) as error:
+            self._warn(f"a loss is left out: {error!r}")
+            return None
+
+    def _warn(self, message: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be full, closed or not there
+                sys.stderr.write(f"autotuner_report: {message}\n")
+
+
+def _rank() -> int:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    return int(next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name)), 0))
+
+
+def _cuda() -> Any:
+    """The CUDA module of torch, if this process computes with it; nothing is imported or initialised to find out."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _peak_bytes() -> int | None:
+    """Most that tensors took on the CUDA device, or this process of the machine's memory; None where nothing tells."""
+    cuda = _cuda()
+    if cuda is not None:
+        return int(cuda.max_memory_allocated())
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            # not ru_maxrss, which on Linux begins with what the process that started this one had (exec keeps it)
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return _peak_by_rusage()
+
+
+def _peak_by_rusage() -> int | None:
+    try:
+        import resource  # noqa: PLC0415  # Windows has none
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
