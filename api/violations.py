@@ -60,9 +60,9 @@ class Violation:
 
 def violation(field: str, value: object, rule: str, nearest: object = None) -> Violation:
     """A violation that quotes no more than a line of the field and of the value."""
-    text = quoted(value)
+    text, path = quoted(value), field.replace("\0", "\N{REPLACEMENT CHARACTER}")  # our answers hold no NUL either
     shown = text if "..." in text else to_dict(value)
-    return Violation(field=field if len(field) <= 100 else f"{field[:97]}...", value=shown, rule=rule, nearest=nearest)
+    return Violation(field=path if len(path) <= 100 else f"{path[:97]}...", value=shown, rule=rule, nearest=nearest)
 
 
 def violations(found: Sequence[Mapping[str, Any]], body: Any) -> tuple[Violation, ...]:

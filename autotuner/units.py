@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["GIB", "GIGA", "KILO", "MEGA", "MIB", "TERA", "format_bytes", "format_rate", "format_seconds"]
+__all__ = [
+    "GIB",
+    "GIGA",
+    "KILO",
+    "MEGA",
+    "MIB",
+    "TERA",
+    "format_bytes",
+    "format_count",
+    "format_rate",
+    "format_seconds",
+]
 
 KILO = 10**3
 MEGA = 10**6
@@ -15,6 +26,11 @@ GIB = 2**30
 def format_bytes(num_bytes: float) -> str:
     """Decimal bytes with three significant digits: ``81.2 GB``."""
     return _scaled(num_bytes, "B", ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")))
+
+
+def format_count(count: float) -> str:
+    """A count as papers write a model's parameters: ``70.6B``, ``124M``."""
+    return _scaled(count, "", ((TERA, "T"), (GIGA, "B"), (MEGA, "M"), (KILO, "k"))).replace(" ", "")
 
 
 def format_rate(per_s: float, unit: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import typer
 
 from autotuner.cli.main import app
-from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, SHARD_WORDS
 from autotuner.domain.layouts.option import Kind
 from autotuner.settings import Settings
 
@@ -58,6 +59,7 @@ def test_every_option_of_a_layout_is_documented_with_its_words() -> None:
     text = (ROOT / "docs/layouts.md").read_text()
     assert [name for name in OPTIONS if f"| `{name}` |" not in text] == []
     words = [one.said(value) for one in OPTIONS.values() if one.kind == Kind.CHOICE for value in one.values if one.word]
-    numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number]
+    numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number and one.word]
+    numbers += [f"{word}N" for level, word in SHARD_WORDS.items() if level != ShardLevel.NONE]
     switches = [one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH]
     assert [word for word in (*words, *numbers, *switches) if f"`{word}`" not in text] == []

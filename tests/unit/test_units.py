@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.units import GIB, GIGA, format_bytes, format_rate, format_seconds
+from autotuner.units import GIB, GIGA, format_bytes, format_count, format_rate, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,13 @@ def test_bytes_are_decimal_with_three_digits(num_bytes: float, text: str) -> Non
 def test_a_gibibyte_is_more_than_a_gigabyte() -> None:
     assert format_bytes(GIB) == "1.07 GB"
     assert format_bytes(GIGA) == "1 GB"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (950, "950"), (124_439_808, "124M"), (46_702_792_704, "46.7B"), (1.04e12, "1.04T")]
+)
+def test_a_count_of_parameters_is_written_as_papers_do(count: float, text: str) -> None:
+    assert format_count(count) == text
 
 
 def test_a_rate_carries_its_unit() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotuner.domain import check
@@ -21,7 +21,15 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.option import CostPart, Kind, Option, Topic, degree, option, options_of
 
-__all__ = ["DEFAULT_BUCKET_BYTES", "LAYOUT_FIELDS", "OPTIONS", "RANK_DEGREES", "Layout", "fields_entering"]
+__all__ = [
+    "DEFAULT_BUCKET_BYTES",
+    "LAYOUT_FIELDS",
+    "OPTIONS",
+    "RANK_DEGREES",
+    "SHARD_WORDS",
+    "Layout",
+    "fields_entering",
+]
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's ``bucket_cap_mb`` (PyTorch's documentation, 2.13)."""
@@ -49,7 +57,7 @@ class Layout:
     """
 
     data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
-    data_parallel_shard_degree: int = degree("shard", "zero{}", enters=CostPart.STEP)
+    data_parallel_shard_degree: int = degree("shard", enters=CostPart.STEP)
     tensor_parallel_degree: int = degree("tensor", "tp{}", enters=CostPart.MATRIX_PRODUCTS)
     context_parallel_degree: int = degree("context", "cp{}", enters=CostPart.MATRIX_PRODUCTS, searched=(1,))
     expert_parallel_degree: int = degree("expert", "ep{}", enters=CostPart.MATRIX_PRODUCTS)
@@ -369,12 +377,15 @@ class Layout:
         one = OPTIONS[name]
         if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
             return True  # a single one, too: context ranks share with it
-        if one.said_beside:
-            return bool(getattr(self, one.said_beside) > 1)
+        if one.said_beside and getattr(self, one.said_beside) > 1:
+            return True
         return bool(one.always_said or getattr(self, name) != one.default)
 
     def __str__(self) -> str:
-        """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 full``."""
+        """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 recompute-full``.
+
+        No two layouts have the same words: ``words.layout_of`` reads them back.
+        """
         return " ".join(self._words())
 
     def _words(self) -> Iterator[str]:
@@ -382,11 +393,19 @@ class Layout:
             value = getattr(self, name)
             if not self.says(name):
                 continue
-            if name == "data_parallel_shard_degree" and self.shard_level == ShardLevel.PARAMETERS:
-                yield f"fsdp{value}"
+            if name == "data_parallel_shard_degree":
+                yield f"{SHARD_WORDS[self.shard_level]}{value}"
             elif one.word:
                 yield one.said(value)
 
+
+SHARD_WORDS: Mapping[ShardLevel, str] = {
+    ShardLevel.NONE: "shard",  # of no legal layout
+    ShardLevel.OPTIMIZER: "zero",
+    ShardLevel.GRADIENTS: "shardgrad",  # FSDP's SHARD_GRAD_OP
+    ShardLevel.PARAMETERS: "fsdp",
+}
+"""Words before the shard degree, which say what is sharded too."""
 
 OPTIONS: dict[str, Option] = options_of(Layout)
 """What is known of each field, in their order."""

@@ -71,7 +71,7 @@ class Option:
         searched: Values that a sweep tries by default; None: every value that is legal.
         is_split: It says how ranks, layers or the batch are split; a space crosses these with all others.
         always_said: A layout's name says the default too.
-        said_beside: Name of the degree above 1 of which a layout's name says any value, and else none.
+        said_beside: Name of the degree above 1 of which a layout's name says any value, the default too.
         qualifies: Name of the field that it says more of.
         unit: What a number counts; empty for a mere count.
         plainest_first: Values from the one that all others are compared with; empty: in their own order.
@@ -178,7 +178,7 @@ def option(
     return field(default=default, metadata={_METADATA_KEY: declared})
 
 
-def degree(label: str, word: str, *, enters: CostPart, searched: tuple[int, ...] | None = None) -> int:
+def degree(label: str, word: str = "", *, enters: CostPart, searched: tuple[int, ...] | None = None) -> int:
     """Declare a field of ``Layout`` that counts ranks of a kind; every legal number is searched if none is named."""
     topic = Topic.DEGREES
     return option(1, Kind.DEGREE, label, word, topic=topic, enters=enters, searched=searched, is_split=True)

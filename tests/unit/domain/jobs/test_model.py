@@ -55,6 +55,19 @@ def test_a_token_meets_only_its_own_experts() -> None:
     assert busy.num_active_matrix_parameters - mixtral.num_active_matrix_parameters == idle
 
 
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("mixtral-8x7b", 12.9), ("llama-3-8b", 8.0), ("qwen3-30b-a3b", 3.3)],  # as their model cards say, in two digits
+)
+def test_active_parameters_are_those_of_the_model_card(name: str, billions: float) -> None:
+    assert load_model(name).num_active_parameters / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def test_a_dense_model_is_active_as_a_whole() -> None:
+    spec = tiny_model()
+    assert spec.num_active_parameters == spec.num_parameters
+
+
 def test_deepseek_v3_activates_37_billion_parameters() -> None:
     # arXiv 2412.19437, abstract: 37B activated for each token
     assert round(load_model("deepseek-v3").num_active_matrix_parameters / 1e9) == 37
