@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.launch.local import LocalLauncher
@@ -18,6 +20,7 @@ GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.05)
 CANDIDATE = cpu_layout(precision=Precision.FP8_EMULATED, data_parallel_replicate_degree=2)
 
 
+@pytest.mark.oracle  # a dozen trainings
 def test_emulated_fp8_passes_beside_bf16_with_the_curves_of_both(tmp_path: Path, forks: Forks) -> None:
     reference = CANDIDATE.mathematics_reference(cpu_cluster().accelerator.precisions)
     assert reference.precision == Precision.BF16

@@ -31,8 +31,9 @@ PIPELINE = Layout(
     reshard_after_forward=True,
     attention_kernel=AttentionKernel.MATH,
 )
-FAST = (SPLIT, RESHARDED, MATH)
+FAST = (SPLIT,)
 OTHERS = (
+    *(RESHARDED, MATH),
     *(Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL), SHARDED, PIPELINE),
     replace(MATH, context_parallel_degree=2),
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from autotuner.domain.jobs.profile import Measurements, ProfileRequest
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.wire import dumps, loads
@@ -27,6 +29,7 @@ def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
     assert all(point.forward_s > 0 and point.backward_s > 0 for point in found.passes)
 
 
+@pytest.mark.oracle  # ten seconds of benchmarks
 def test_a_rank_alone_measures_no_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=1, quick=True))
     assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0)).collectives == ()

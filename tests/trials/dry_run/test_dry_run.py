@@ -137,6 +137,7 @@ def test_what_gradients_are_reduced_in_counts_as_gradients() -> None:
     assert held.activations_bytes < 1e4
 
 
+@pytest.mark.oracle  # two long dry runs
 def test_progress_is_told_after_each_run() -> None:
     told: list[str] = []
     request = DryRunRequest(spec=wide(zero(2, micro_batch_size=2)), ranks=(0, 1), exact=True)

@@ -59,6 +59,7 @@ assert compile_time_s() == once
 """
 
 
+@pytest.mark.oracle  # compiles
 def test_only_compilation_counts_and_only_once() -> None:
     # in a process of its own: another test of this one may have compiled something
     subprocess.run([sys.executable, "-c", COUNTING], check=True, timeout=100)

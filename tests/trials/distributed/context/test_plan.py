@@ -56,6 +56,7 @@ def test_ranks_that_split_the_sequence_train_as_a_single_process_does(
     trainer.assert_alike(layout, model)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("exchange", ContextExchange)
 def test_in_bf16_they_train_alike_within_its_rounding(exchange: ContextExchange, trainer: Trainer) -> None:
     layout = cpu_layout(**context(context_exchange=exchange, precision=Precision.BF16, **FLASH))

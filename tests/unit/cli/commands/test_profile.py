@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from autotuner.bootstrap import build
 from autotuner.catalog.cores import core_times
 from autotuner.domain.jobs.profile import DeviceProfile
@@ -30,6 +32,7 @@ def test_a_profile_that_describes_these_devices_is_kept(cli: CommandLine) -> Non
     assert found["measured_at"] == 12.0
 
 
+@pytest.mark.oracle  # takes a profile
 def test_a_profile_of_another_host_is_replaced(cli: CommandLine) -> None:
     stored(replace(profile(measured_at=12.0), host="another", core=core_times()))
     (found,) = cli.run_json("profile", "--keep", "--quick")["items"]

@@ -45,6 +45,7 @@ def test_a_setting_of_the_search_that_cannot_be_is_refused(
     assert said in cli.error
 
 
+@pytest.mark.oracle  # a real sweep; the one below runs always
 def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
     cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--trial", '{"num_runs": 2, "max_repeats": 0}'))
     assert "trial  1/1           run 2 of 2, for the noise between equal runs" in cli.error
