@@ -86,17 +86,13 @@ def _agrees(row: Row, known: TransformerSpec) -> bool:
 
 def _with_own_sizes(row: Row, known: TransformerSpec) -> TransformerSpec:
     """The known model with the row's layers and vocabulary, and positions enough for its sequences."""
-    num_layers = _num_layers(row) or known.num_layers
-    experts = known.experts
-    if experts is not None:
-        num_dense = maybe_count(row, "num_dense_layers", lowest=0)
-        num_dense = min(experts.num_dense_layers, num_layers) if num_dense is None else num_dense
+    known = known.with_num_layers(_num_layers(row) or known.num_layers)
+    experts, num_dense = known.experts, maybe_count(row, "num_dense_layers", lowest=0)
+    if experts is not None and num_dense is not None:
         experts = replace(experts, num_dense_layers=num_dense)
     positions = known.num_learned_positions
     return replace(
         known,
-        num_layers=num_layers,
-        num_windowed_layers=known.num_windowed_layers * num_layers // known.num_layers,
         vocab_size=maybe_count(row, "vocab") or known.vocab_size,
         experts=experts,
         num_learned_positions=max(positions, maybe_count(row, "seq_len") or 0) if positions else 0,

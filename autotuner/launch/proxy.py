@@ -29,14 +29,15 @@ def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
     """The trial with two smaller models, the shallower first; None where it asks for none or they are no smaller.
 
     The numbers of layers per stage are raised as far as it takes for each stage to keep a layer, for the first to keep
-    the dense ones, and for the pattern of recomputed layers to end where it ends in the whole model.
+    the dense ones, and for the patterns of recomputed and of sparse layers to end where they end in the whole model.
     """
     if not spec.settings.proxy_layers_per_stage:
         return None
     layout, whole = spec.layout, layers_per_stage(spec.layout, spec.model.num_layers)
     shallow, deep = spec.settings.proxy_layers_per_stage
-    shallow = next_alike(max(shallow, _fewest(spec)), whole, layout.recompute_every)
-    deep = next_alike(max(deep, shallow + 1), whole, layout.recompute_every)
+    period = math.lcm(layout.recompute_every, spec.model.experts.sparse_layer_interval if spec.model.experts else 1)
+    shallow = next_alike(max(shallow, _fewest(spec)), whole, period)
+    deep = next_alike(max(deep, shallow + 1), whole, period)
     if deep >= whole:
         return None
     return _with_layers_per_stage(spec, shallow), _with_layers_per_stage(spec, deep)

@@ -6,6 +6,7 @@ there are enough to fill the pipeline and to accumulate gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -62,11 +63,11 @@ class Extrapolation:
 
 
 def _few_layers(spec: TrialSpec) -> tuple[int, int]:
-    """Two numbers of layers after which the pattern of recomputing layers is where it is in the whole stage."""
+    """Two numbers of layers after which the patterns of recomputing and sparse layers are where the stage ends."""
     layout, experts = spec.layout, spec.model.experts
     fewest = _FEWEST_LAYERS + max(layout.first_stage_less_layers, layout.last_stage_less_layers)
     fewest += experts.num_dense_layers if experts else 0
-    period = layout.recompute_every
+    period = math.lcm(layout.recompute_every, experts.sparse_layer_interval if experts else 1)
     first = next_alike(fewest, layers_per_stage(layout, spec.model.num_layers), period)
     return first, first + period * -(-2 // period)
 

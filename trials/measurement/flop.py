@@ -53,7 +53,7 @@ def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:
 
     A dense block ends with a product; a mixture of experts goes on to weigh and sum what its experts say.
     """
-    if model.experts is None or layer < model.experts.num_dense_layers:
+    if model.experts is None or not model.experts.is_sparse(layer):
         return model.mlp_matrix_parameters - model.hidden_size * model.ffn_size
-    num_experts = model.experts.experts_per_token + model.experts.num_shared_experts
-    return num_experts * model.expert_matrix_parameters + model.router_matrix_parameters
+    routed = model.experts.experts_per_token * model.expert_matrix_parameters
+    return routed + model.shared_expert_matrix_parameters + model.router_matrix_parameters

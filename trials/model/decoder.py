@@ -154,8 +154,8 @@ class Decoder(nn.Module):
 
 
 def _feed_forward(spec: TransformerSpec, local: LocalExperts, layer: int) -> nn.Module:
-    """The block of a layer: dense, or sparse where the spec has experts and this is none of its leading layers."""
-    if spec.experts is not None and layer >= spec.experts.num_dense_layers:
+    """The block of a layer: dense, or sparse where the spec has experts there."""
+    if spec.experts is not None and spec.experts.is_sparse(layer):
         return SparseFeedForward(spec, spec.experts, local)
     return _dense(spec)
 

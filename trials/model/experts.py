@@ -66,7 +66,7 @@ class SparseFeedForward(nn.Module):
 
     def __init__(self, spec: TransformerSpec, experts: MixtureOfExperts, local: LocalExperts) -> None:
         super().__init__()
-        width = experts.num_shared_experts * experts.expert_ffn_size  # beside each other they are one wide block
+        width = experts.shared_ffn_size  # beside each other they are one wide block
         self.routed = _Routed(spec, experts, local)
         self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
 

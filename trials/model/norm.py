@@ -16,7 +16,9 @@ def norm(spec: TransformerSpec, width: int, *, fused: bool = True) -> nn.Module:
     """The spec's normalisation; both ways have the same parameters by the same names."""
     if spec.norm == "rmsnorm":
         return (nn.RMSNorm if fused else _ComposedRMSNorm)(width, eps=_EPSILON)
-    return (nn.LayerNorm if fused else _ComposedLayerNorm)(width, eps=_EPSILON)
+    weights = spec.norm != "layernorm_without_weights"
+    kind = nn.LayerNorm if fused else _ComposedLayerNorm
+    return kind(width, eps=_EPSILON, elementwise_affine=weights, bias=spec.norm == "layernorm")
 
 
 class _ComposedRMSNorm(nn.RMSNorm):
@@ -40,4 +42,6 @@ class _ComposedLayerNorm(nn.LayerNorm):
         exact = x.float()
         centred = exact - exact.mean(-1, keepdim=True)
         normed = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + _EPSILON)
-        return (normed * self.weight.float() + self.bias.float()).to(x.dtype)
+        if self.elementwise_affine:
+            normed = normed * self.weight.float()
+        return (normed if self.bias is None else normed + self.bias.float()).to(x.dtype)

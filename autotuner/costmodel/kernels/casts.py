@@ -179,7 +179,7 @@ def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
     own = np.where(job.stack.gathers_fp8_activations, hidden_split(x), 1)
     whole, inner, products = _sizes(job, sparse=sparse)
     split_inputs = (model.attention_output_size + inner) / x.tensor_parallel_degree
-    split_gradients = (model.query_size + model.key_value_size + products) / x.tensor_parallel_degree
+    split_gradients = (model.mean_projected_size + products) / x.tensor_parallel_degree
     second = per_element.second_layout
     second_input = np.where((own > 1) | (per_element.behind_norm > 0), 2 * second, second)
     second_gradient = np.where(own > 1, 2 * second, second)
@@ -228,18 +228,18 @@ def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
     if not (sparse and model.experts):
         return 2.0 * model.hidden_size, model.ffn_size, wide * model.ffn_size
     experts = model.experts
-    active = experts.experts_per_token + experts.num_shared_experts
+    active = experts.experts_per_token * experts.expert_ffn_size + experts.shared_ffn_size
     routed = experts.experts_per_token * model.hidden_size
     whole = (1.0 + (experts.num_shared_experts > 0)) * model.hidden_size
-    return whole, active * experts.expert_ffn_size + routed, wide * active * experts.expert_ffn_size + routed
+    return whole, active + routed, wide * active + routed
 
 
 def _matrix_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """Weights that a layer multiplies by on a rank."""
     model = job.model
     if not (sparse and model.experts):
-        return (model.attention_matrix_parameters + model.mlp_matrix_parameters) / x.tensor_parallel_degree
-    shared = model.experts.num_shared_experts * model.expert_matrix_parameters
+        return (model.mean_attention_matrix_parameters + model.mlp_matrix_parameters) / x.tensor_parallel_degree
+    shared = model.shared_expert_matrix_parameters
     routed = local_experts(x, model.experts) * model.expert_matrix_parameters / width_split(x, job)
-    elements: Floats = (model.attention_matrix_parameters + shared) / x.tensor_parallel_degree + routed
+    elements: Floats = (model.mean_attention_matrix_parameters + shared) / x.tensor_parallel_degree + routed
     return elements

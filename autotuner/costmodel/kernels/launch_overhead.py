@@ -48,7 +48,8 @@ LAUNCHES_PER_COLLECTIVE = 3
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
     """What launching a layer's forward pass costs the host; its backward, which starts in C++, costs as much."""
     per_layer = np.where(x.compiled, COMPILED_KERNELS_PER_LAYER, KERNELS_PER_LAYER)
-    kernels = per_layer + KERNELS_PER_LATENT * (job.model.latent_attention is not None) + cast_kernels(x, job)
+    kernels = per_layer + (job.model.num_norms_per_layer - 2)
+    kernels = kernels + KERNELS_PER_LATENT * (job.model.latent_attention is not None) + cast_kernels(x, job)
     if sparse and job.model.experts:
         alone = 1.0 if job.stack.groups_experts else local_experts(x, job.model.experts)
         kernels = kernels + KERNELS_PER_ROUTING + KERNELS_PER_EXPERT * (alone - 1)

@@ -62,21 +62,24 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
     model, tensor = job.model, x.tensor_parallel_degree
     norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
     hidden = model.hidden_size / hidden_split(x)
+    norms_per_block = model.num_norms_per_layer / 2
     parts = {
-        LayerPart.ATTENTION_NORM: norm * hidden,
-        LayerPart.MLP_NORM: norm * hidden,
+        LayerPart.ATTENTION_NORM: norms_per_block * norm * hidden,
+        LayerPart.MLP_NORM: norms_per_block * norm * hidden,
         LayerPart.RESIDUAL: 2 * 3 * hidden,
         LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
     }
     if model.latent_attention:
         parts |= {LayerPart.LATENT_UP: 2 * (model.query_size + model.key_value_size) / tensor}  # parts of heads joined
+    if model.attention_output_gate:
+        parts |= {LayerPart.CORE: 3 * model.output_gate_size / tensor}  # the gate, what it weighs and the result
     inner = 3 if model.gated_mlp else 2
     if not (sparse and model.experts):
         return parts | {LayerPart.MLP_ACTIVATION: inner * model.ffn_size / tensor}
     experts = model.experts
-    active = experts.experts_per_token * load_factor(x, job, experts) + experts.num_shared_experts
+    routed = experts.experts_per_token * load_factor(x, job, experts) * experts.expert_ffn_size
     return parts | {
-        LayerPart.EXPERT_ACTIVATION: inner * active * experts.expert_ffn_size / tensor,
+        LayerPart.EXPERT_ACTIVATION: inner * (routed + experts.shared_ffn_size) / tensor,
         LayerPart.ROUTING: _routing_elements(x, job, experts),
     }
 

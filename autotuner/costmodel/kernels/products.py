@@ -21,7 +21,7 @@ class Product:
     """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column.
 
     Attributes:
-        launches: Kernels that do as much, one after the other.
+        launches: Kernels that do as much, one after the other; a share where not every layer has the matrix.
     """
 
     tokens: Floats
@@ -54,13 +54,20 @@ def router_product(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Pro
 
 
 def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
+    """Into the attention core and out of it; of layers with linear attention and without, each its share."""
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
+    attending = 1.0 - model.linear_share
     if model.latent_attention:
         yield from _latent_products(x, job, model.latent_attention)
     else:
-        projected = model.query_size + model.key_value_size
-        yield Product(tokens=tokens, inputs=model.hidden_size, outputs=projected / tensor)
-    yield Product(tokens=tokens, inputs=model.attention_output_size / tensor, outputs=model.hidden_size)
+        projected = model.query_size + model.key_value_size + model.output_gate_size
+        yield Product(tokens=tokens, inputs=model.hidden_size, outputs=projected / tensor, launches=attending)
+    output = model.attention_output_size / tensor
+    yield Product(tokens=tokens, inputs=output, outputs=model.hidden_size, launches=attending)
+    if model.linear_attention:
+        linear, share = model.linear_attention, model.linear_share
+        yield Product(tokens=tokens, inputs=model.hidden_size, outputs=linear.projected_size / tensor, launches=share)
+        yield Product(tokens=tokens, inputs=linear.output_size / tensor, outputs=model.hidden_size, launches=share)
 
 
 def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Iterator[Product]:
@@ -70,14 +77,16 @@ def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Ite
     ``linear_kv_down_proj`` are duplicated, the projections up are split by heads.
     """
     model, tensor, tokens = job.model, x.tensor_parallel_degree, tokens_per_pass(x, job)
-    hidden, held = model.hidden_size, tokens / hidden_split(x)
+    hidden, held, attending = model.hidden_size, tokens / hidden_split(x), 1.0 - model.linear_share
     if latent.query_rank:
-        yield Product(tokens=held, inputs=hidden, outputs=latent.query_rank)
+        yield Product(tokens=held, inputs=hidden, outputs=latent.query_rank, launches=attending)
     queries_from = latent.query_rank or hidden
-    yield Product(tokens=tokens, inputs=queries_from, outputs=model.query_size / tensor)
-    yield Product(tokens=held, inputs=hidden, outputs=latent.key_value_rank + latent.rope_head_dim)
+    yield Product(tokens=tokens, inputs=queries_from, outputs=model.query_size / tensor, launches=attending)
+    down = latent.key_value_rank + latent.rope_head_dim
+    yield Product(tokens=held, inputs=hidden, outputs=down, launches=attending)
     per_head = model.head_dim + latent.value_head_dim
-    yield Product(tokens=tokens, inputs=latent.key_value_rank, outputs=model.num_heads * per_head / tensor)
+    up = model.num_heads * per_head / tensor
+    yield Product(tokens=tokens, inputs=latent.key_value_rank, outputs=up, launches=attending)
 
 
 def _expert_products(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Iterator[Product]:
@@ -85,8 +94,8 @@ def _expert_products(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> I
     local, width = local_experts(x, experts), experts.expert_ffn_size / width_split(x, job)
     count, launches = (local, 1.0) if job.stack.groups_experts else (1.0, local)
     yield from _block(rows_per_expert(x, job, experts), job, width, count=count, launches=launches)
-    if experts.num_shared_experts:
-        shared = experts.num_shared_experts * experts.expert_ffn_size / x.tensor_parallel_degree
+    if experts.shared_ffn_size:
+        shared = experts.shared_ffn_size / x.tensor_parallel_degree
         yield from _block(tokens_per_pass(x, job), job, shared)
 
 

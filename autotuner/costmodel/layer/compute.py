@@ -8,6 +8,7 @@ Collectives inside the passes count here too, since they sit between the product
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -137,38 +138,57 @@ def output_work(x: LayoutColumns, job: Job) -> Work:
     )
 
 
+class _Heads(NamedTuple):
+    """Heads of an attention core, before ranks split them."""
+
+    queries: int
+    keys: int
+    key_width: float
+    value_width: float
+
+
 def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Forward and backward seconds of the attention core, timed once for each combination that it depends on.
 
-    Where some layers have a window, these are the mean over all layers.
+    Where some layers have a window, or linear attention, these are the mean over all layers.
     """
     few, which = x.distinct(*ATTENTION_FIELDS)
-    forward_s, backward_s = _attention_cores_s(few, job, float(job.workload.seq_len))
-    window, share = 2.0 * job.model.attention_window, job.model.num_windowed_layers / job.model.num_layers
-    if share and window < job.workload.seq_len:  # a causal mask shows half of the keys, a window all of its own
-        windowed = _attention_cores_s(few, job, window)
-        forward_s = (1 - share) * forward_s + share * windowed[0]
-        backward_s = (1 - share) * backward_s + share * windowed[1]
-    return forward_s[which], backward_s[which]
+    model, seq_len = job.model, float(job.workload.seq_len)
+    widths = model.query_size / model.num_heads, model.attention_output_size / model.num_heads
+    heads = _Heads(model.num_heads, model.num_kv_heads, *widths)
+    cores_s = _cores_s(few, job, heads, np.full(len(few), seq_len))
+    window, share = 2.0 * model.attention_window, model.num_windowed_layers / max(1, model.num_attending_layers)
+    if share and window < seq_len:  # a causal mask shows half of the keys, a window all of its own
+        # kernels with their scores in memory compute those outside a window, too
+        key_len = np.where(has_scores(few), seq_len, window)
+        cores_s = _mixed(cores_s, _cores_s(few, job, heads, key_len), share)
+    if linear := model.linear_attention:
+        heads = _Heads(linear.num_value_heads, linear.num_key_heads, linear.key_head_dim, linear.value_head_dim)
+        key_len = np.full(len(few), 2.0 * linear.core_keys)
+        cores_s = _mixed(cores_s, _cores_s(few, job, heads, key_len), model.linear_share)
+    return cores_s[0][which], cores_s[1][which]
 
 
-def _attention_cores_s(x: LayoutColumns, job: Job, key_len: float) -> tuple[Floats, Floats]:
-    """Seconds of the attention core, row by row; context ranks split its heads, or its queries.
+def _mixed(most: tuple[Floats, Floats], some: tuple[Floats, Floats], share: float) -> tuple[Floats, Floats]:
+    """Forward and backward seconds of a layer, the mean where a share of them takes others."""
+    return (1 - share) * most[0] + share * some[0], (1 - share) * most[1] + share * some[1]
 
-    Kernels with their scores in memory compute those outside a window, too.
-    """
-    model, tensor, seq_len = job.model, x.tensor_parallel_degree, float(job.workload.seq_len)
+
+def _cores_s(x: LayoutColumns, job: Job, heads: _Heads, key_len: Floats) -> tuple[Floats, Floats]:
+    """Seconds of an attention core, row by row; context ranks split its heads, or its queries."""
+    seq_len = float(job.workload.seq_len)
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
+    ranks = x.tensor_parallel_degree * head_ranks
     forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
     for rows, law in by_precision(x, kernels_for(job.cluster.accelerator).attention):
         shape = AttentionShape(
             batch=x.micro_batch_size[rows],
-            num_heads=model.num_heads / (tensor * head_ranks)[rows],
-            num_kv_heads=model.num_kv_heads / (tensor * head_ranks)[rows],
-            head_dim=model.query_size / model.num_heads,
-            value_dim=model.attention_output_size / model.num_heads,
+            num_heads=heads.queries / ranks[rows],
+            num_kv_heads=heads.keys / ranks[rows],
+            head_dim=heads.key_width,
+            value_dim=heads.value_width,
             query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
-            key_len=np.where(has_scores(x)[rows], seq_len, key_len),
+            key_len=key_len[rows],
         )
         forward, backward = attention_s(shape, x.attention_kernel[rows], law)
         sustained = law.products.sustained_share

@@ -30,7 +30,7 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
     model, seq_len = job.model, job.workload.seq_len
     dense, sparse = _recomputing_layers(x, job)
     attention = (dense + sparse) / model.num_layers * float(model.attention_flop_per_token(seq_len))
-    dense_parameters = model.attention_matrix_parameters + model.mlp_matrix_parameters
+    dense_parameters = model.mean_attention_matrix_parameters + model.mlp_matrix_parameters
     num_dense = model.num_layers - model.num_sparse_layers
     all_sparse = model.num_active_layer_matrix_parameters - num_dense * dense_parameters
     layers = 2.0 * (dense * dense_parameters + sparse / max(1, model.num_sparse_layers) * all_sparse) + attention

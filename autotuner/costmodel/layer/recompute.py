@@ -92,7 +92,7 @@ def product_share(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def _product_parts(model: TransformerSpec, *, sparse: bool) -> Mapping[LayerPart, float]:
-    """Elements of matrices that multiply a token in each part of a layer."""
+    """Elements of matrices that multiply a token in each part of a layer; linear attention's as those of attention."""
     return _attention_parts(model) | (_expert_parts(model) if sparse and model.experts else _mlp_parts(model))
 
 
@@ -101,7 +101,8 @@ def _attention_parts(model: TransformerSpec) -> dict[LayerPart, float]:
     output = {_P.ATTENTION_OUTPUT: float(model.attention_output_size * hidden)}
     if latent is None:
         key = value = hidden * model.key_value_size / 2
-        return output | {_P.QUERY: float(hidden * model.query_size), _P.KEY: key, _P.VALUE: value}
+        query = float(hidden * (model.query_size + model.output_gate_size))
+        return output | {_P.QUERY: query, _P.KEY: key, _P.VALUE: value}
     up = (latent.query_rank or 0) * model.query_size  # queries that are not compressed go up at once
     up += latent.key_value_rank * model.num_heads * (model.head_dim + latent.value_head_dim)
     down = model.attention_matrix_parameters - output[_P.ATTENTION_OUTPUT] - up
@@ -118,6 +119,6 @@ def _expert_parts(model: TransformerSpec) -> dict[LayerPart, float]:
     assert experts is not None
     each = float(experts.experts_per_token * model.hidden_size * experts.expert_ffn_size)
     gate = {_P.EXPERT_GATE: each} if model.gated_mlp else {}
-    shared = float(experts.num_shared_experts * model.expert_matrix_parameters)
+    shared = float(model.shared_expert_matrix_parameters)
     routing = {_P.ROUTING: float(model.router_matrix_parameters), _P.SHARED_EXPERTS: shared}
     return routing | gate | {_P.EXPERT_UP: each, _P.EXPERT_DOWN: each}

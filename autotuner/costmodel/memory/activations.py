@@ -100,7 +100,8 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
     """
     model, tensor, one = job.model, x.tensor_parallel_degree, x.element_bytes * tokens_per_pass(x, job)
     hidden = one * model.hidden_size / hidden_split(x)
-    norm = ~x.compiled * _block_input(x, job, hidden) + hidden * _norm_copies_bytes(x, job) / x.element_bytes
+    copies = hidden * _norm_copies_bytes(x, job) / x.element_bytes
+    norm = ~x.compiled * _block_input(x, job, hidden) + copies
     gathers = x.context_exchange == ContextExchange.ALL_GATHER
     key_values = one * model.key_value_size * np.where(gathers, x.context_parallel_degree, 1) / tensor
     statistics = 4 * tokens_per_pass(x, job) * model.num_heads / tensor  # log-sum-exp of each row, fp32
@@ -113,7 +114,30 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
         LayerPart.RESIDUAL: hidden,
         LayerPart.MLP_NORM: norm,
     }
+    parts |= _other_norms(x, job, parts, hidden, copies) | _output_gate(x, job, one, parts)
     return parts | (_expert_parts(x, job, one) if sparse and model.experts else _mlp_parts(x, job, one))
+
+
+def _other_norms(
+    x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats], hidden: Floats, copies: Floats
+) -> dict[LayerPart, Floats]:
+    """Parts that hold more where norms follow the blocks, too, or less where both blocks share one.
+
+    A norm behind a block keeps what the block gives. Blocks beside each other read one normed input, and what the
+    first of them gives is added up and forgotten.
+    """
+    if job.model.num_norms_per_layer == 4:
+        names = (LayerPart.ATTENTION_NORM, LayerPart.MLP_NORM)
+        return {name: parts[name] + hidden + copies for name in names}
+    if job.model.num_norms_per_layer == 1:
+        return {name: np.zeros(len(x)) for name in (LayerPart.RESIDUAL, LayerPart.MLP_NORM)}
+    return {}
+
+
+def _output_gate(x: LayoutColumns, job: Job, one: Floats, parts: Mapping[LayerPart, Floats]) -> dict[LayerPart, Floats]:
+    """The attention core's part with the gate behind its sigmoid and what it leaves of the output."""
+    gates = 2 * one * job.model.output_gate_size / x.tensor_parallel_degree
+    return {LayerPart.CORE: parts[LayerPart.CORE] + gates} if job.model.attention_output_gate else {}
 
 
 def _block_input(x: LayoutColumns, job: Job, hidden: Floats) -> Floats:
@@ -141,8 +165,15 @@ def _rotation_tables(x: LayoutColumns, job: Job, one: Floats) -> Floats:
 
 
 def _heads(x: LayoutColumns, job: Job, one: Floats, key_values: Floats) -> dict[LayerPart, Floats]:
-    """Queries, keys and values; of latent attention also the latents, before and behind their norms."""
+    """Queries, keys and values; of latent attention also the latents, before and behind their norms.
+
+    Where some layers attend linearly, these are the mean over all layers.
+    """
     queries, latent = one * job.model.query_size / x.tensor_parallel_degree, job.model.latent_attention
+    if linear := job.model.linear_attention:
+        share = job.model.linear_share  # projected, convolved and activated; the gate
+        sizes = one * (3 * linear.convolved_size + linear.output_size) / x.tensor_parallel_degree
+        queries, key_values = (1 - share) * queries + share * sizes, (1 - share) * key_values
     if latent is None:
         return {LayerPart.QUERY: queries, LayerPart.KEY: key_values / 2, LayerPart.VALUE: key_values / 2}
     latents = 2 * ((latent.query_rank or 0) + latent.key_value_rank) + latent.rope_head_dim
@@ -174,7 +205,7 @@ def _expert_parts(x: LayoutColumns, job: Job, one: Floats) -> dict[LayerPart, Fl
         **({LayerPart.EXPERT_GATE: each} if model.gated_mlp else {}),
         LayerPart.EXPERT_UP: each,
         LayerPart.EXPERT_ACTIVATION: (inner - 1 - model.gated_mlp) * each,
-        LayerPart.SHARED_EXPERTS: inner * one / tensor * experts.num_shared_experts * experts.expert_ffn_size,
+        LayerPart.SHARED_EXPERTS: inner * one / tensor * experts.shared_ffn_size,
     }
 
 
@@ -274,8 +305,8 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
     width: Floats | int = model.ffn_size
     if model.experts:
         routed = model.experts.experts_per_token * load_factor(x, job, model.experts)
-        active = (routed + model.experts.num_shared_experts) * model.experts.expert_ffn_size
-        width = np.maximum(width if model.experts.num_dense_layers else 0, active)
+        active = routed * model.experts.expert_ffn_size + model.experts.shared_ffn_size
+        width = np.maximum(width if model.num_sparse_layers < model.num_layers else 0, active)
     beside = np.maximum(tokens * model.gated_mlp, 0 if model.experts else model.hidden_size)
     scores = has_scores(x) * job.stack.scores_alive * model.num_heads * float(job.workload.seq_len)
     hidden = model.hidden_size * (1 / hidden_split(x) + x.sequence_parallel)

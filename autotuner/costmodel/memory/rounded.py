@@ -49,5 +49,5 @@ def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Flo
     return {
         LayerPart.ROUTING: -copies * model.hidden_size,
         LayerPart.EXPERT_ACTIVATION: -copies * experts.expert_ffn_size,
-        LayerPart.SHARED_EXPERTS: -one * experts.num_shared_experts * experts.expert_ffn_size,
+        LayerPart.SHARED_EXPERTS: -one * experts.shared_ffn_size,
     }

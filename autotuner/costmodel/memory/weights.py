@@ -23,7 +23,7 @@ class Weights:
         dense: Split over tensor ranks and stages only.
         expert: Routed experts; split over expert ranks, over tensor ranks, or over both.
         layer: The largest layer, experts included: what FSDP gathers at once.
-        tables: Vocabulary tables, which are gathered with what begins and ends the model.
+        tables: Vocabulary tables and what lies beside them, gathered with what begins and ends the model.
     """
 
     dense: Floats
@@ -36,9 +36,10 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
     """What the rank holds of the model."""
     model, tensor = job.model, x.tensor_parallel_degree
     dense_layer, sparse_layer = _layer_elements(model)
-    tables = load.has_input * (model.embedding_parameters + model.num_learned_positions * model.hidden_size)
+    tables = load.has_input * model.num_input_parameters
     shares_table = load.has_input & load.has_output & model.tied_embeddings
     tables = tables + (load.has_output & ~shares_table) * model.embedding_parameters
+    tables = tables + load.has_output * model.num_output_bias_parameters
     dense = load.num_dense_layers * dense_layer + load.num_sparse_layers * sparse_layer + tables
     expert_layer = _expert_layer_elements(model) / expert_split(x, job)
     largest_layer = np.maximum(dense_layer, (sparse_layer if model.experts else 0)) / tensor
@@ -62,7 +63,7 @@ def _layer_elements(model: TransformerSpec) -> tuple[float, float]:
     without_experts = model.num_layer_parameters - model.num_expert_parameters
     if num_sparse == 0 or model.experts is None:
         return without_experts / num_dense, 0.0
-    shared = model.experts.num_shared_experts * model.expert_matrix_parameters + model.router_matrix_parameters
+    shared = model.shared_expert_matrix_parameters + model.router_matrix_parameters
     rest = (without_experts - num_dense * model.mlp_matrix_parameters - num_sparse * shared) / model.num_layers
     return rest + model.mlp_matrix_parameters, rest + shared
 

@@ -60,21 +60,19 @@ def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
     """Layers of a pipeline rank, summed over its stages."""
     num_sparse = job.model.num_sparse_layers
     if 0 < num_sparse < job.model.num_layers:
-        return _summed(_stages(x, job, rank))
+        return _summed(_stage(x, job, stage) for stage in _stages(x, rank))
     held, nothing = _held(x, job, rank), np.zeros_like(rank)
     return LayerCounts(nothing, held) if num_sparse else LayerCounts(held, nothing)
 
 
 def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
     """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
-    return _summed(_not_recomputed(x, counts) for counts in _stages(x, job, rank))
+    return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
 
 
 def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> LayerCounts:
     """Layers of the whole model that do not recompute although the layout does."""
-    return _summed(
-        _not_recomputed(x, _stage(x, job, np.full(len(x), s))) for s in range(int(x.num_stages.max(initial=1)))
-    )
+    return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
@@ -87,26 +85,50 @@ def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
     return np.where(x.virtual_stages_per_rank == 1, alone, per_stage * x.virtual_stages_per_rank - less)
 
 
-def _stages(x: LayoutColumns, job: Job, rank: Integers) -> Iterator[LayerCounts]:
-    """The stages of a rank one after the other; empty ones where a layout has fewer."""
+def _stages(x: LayoutColumns, rank: Integers) -> Iterator[Integers]:
+    """The stages of a rank one after the other; beyond the last one where a layout has fewer."""
     for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
         back = is_folded(x) & (chunk > 0)
-        stage = np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
-        yield _stage(x, job, stage)
+        yield np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
 
 
 def _stage(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
-    """Layers of a stage, none where the layout has no such stage; the leading ones of the model are dense."""
+    """Layers of a stage, none where the layout has no such stage."""
     start = first_layer(x, job, stage)
     size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
-    dense = np.clip(job.model.num_layers - job.model.num_sparse_layers - start, 0, size)
-    return LayerCounts(dense, size - dense)
+    sparse = _sparse_before(start + size, job) - _sparse_before(start, job)
+    return LayerCounts(size - sparse, sparse)
 
 
-def _not_recomputed(x: LayoutColumns, stage: LayerCounts) -> LayerCounts:
-    size = stage.dense + stage.sparse
-    dense = -(-stage.dense // x.recompute_every)
-    return LayerCounts(stage.dense - dense, stage.sparse - (-(-size // x.recompute_every) - dense))
+def _sparse_before(layer: Integers, job: Job) -> Integers:
+    """How many of the first layers of the model have experts (``MixtureOfExperts.num_sparse``)."""
+    experts = job.model.experts
+    if experts is None:
+        return np.zeros_like(layer)
+    interval = experts.sparse_layer_interval
+    before: Integers = layer // interval - np.minimum(layer, experts.num_dense_layers) // interval
+    return before
+
+
+def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+    """Of a stage all but every n-th layer from its first."""
+    held = _stage(x, job, stage)
+    recomputed = -(-(held.dense + held.sparse) // x.recompute_every)
+    sparse = _sparse_recomputed(x, job, first_layer(x, job, stage), recomputed)
+    return LayerCounts(held.dense - (recomputed - sparse), held.sparse - sparse)
+
+
+def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: Integers) -> Integers:
+    """How many of so many layers, every n-th from a first one, have experts."""
+    experts, every = job.model.experts, x.recompute_every
+    sparse = np.zeros_like(recomputed)
+    if experts is None:
+        return sparse
+    interval, dense = experts.sparse_layer_interval, np.maximum(0, -((start - experts.num_dense_layers) // every))
+    for place in range(interval):  # of those that are none of the leading dense ones: they repeat after as many
+        is_sparse = (start + (dense + place) * every + 1) % interval == 0
+        sparse = sparse + is_sparse * np.maximum(0, -((dense + place - recomputed) // interval))
+    return sparse
 
 
 def _summed(stages: Iterator[LayerCounts]) -> LayerCounts:

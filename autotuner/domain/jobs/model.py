@@ -2,74 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotuner.domain import check
+from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.errors import InvalidInput
 
-__all__ = ["LatentAttention", "MixtureOfExperts", "TransformerSpec"]
+__all__ = ["LatentAttention", "LinearAttention", "MixtureOfExperts", "Norm", "TransformerSpec"]
 
+Norm = Literal["rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"]
+"""Kinds of norms: ``rmsnorm`` has weights, ``layernorm`` weights and biases, as torch's modules have."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureOfExperts:
-    """The expert part of a sparse model's feed-forward blocks.
-
-    Attributes:
-        num_experts: Routed experts per sparse layer.
-        experts_per_token: Routed experts that see each token (top-k).
-        expert_ffn_size: Inner width of one expert.
-        num_shared_experts: Experts that see every token.
-        num_dense_layers: Leading layers with an ordinary feed-forward block.
-        router_bias: The router has a balancing bias per expert (DeepSeek-V3).
-        expert_bias: Matrices of routed experts carry biases (GPT-OSS).
-        capacity_factor: An expert takes at most so many times its even share of the tokens, the rest are dropped
-            (Switch Transformer, arXiv 2101.03961, section 2.2); None drops nothing.
-        pads_to_capacity: Experts with fewer tokens are filled up, so that all compute the same shapes.
-    """
-
-    num_experts: int
-    experts_per_token: int
-    expert_ffn_size: int
-    num_shared_experts: int = 0
-    num_dense_layers: int = 0
-    router_bias: bool = False
-    expert_bias: bool = False
-    capacity_factor: float | None = None
-    pads_to_capacity: bool = False
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_experts", "experts_per_token", "expert_ffn_size")
-        check.non_negative(self, "num_shared_experts", "num_dense_layers")
-        if self.capacity_factor is not None:
-            check.positive(self, "capacity_factor")
-        elif self.pads_to_capacity:
-            raise InvalidInput("pads_to_capacity", True, "needs a capacity_factor", False)
-        if self.experts_per_token > self.num_experts:
-            rule = f"must not exceed num_experts ({self.num_experts})"
-            raise InvalidInput("experts_per_token", self.experts_per_token, rule, self.num_experts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
-    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-
-    Attributes:
-        query_rank: Width of a compressed query; None where queries are not compressed (DeepSeek-V2-Lite).
-        key_value_rank: Width of what keys and values are made of.
-        rope_head_dim: Rotary part of a query head, and of the one key that all heads share.
-        value_head_dim: Width of one value head.
-    """
-
-    query_rank: int | None = None
-    key_value_rank: int
-    rope_head_dim: int
-    value_head_dim: int
-
-    def __post_init__(self) -> None:
-        check.positive(self, "key_value_rank", "rope_head_dim", "value_head_dim")
-        if self.query_rank is not None:
-            check.positive(self, "query_rank")
+_NORM_PARAMETERS: dict[Norm, int] = {
+    "rmsnorm": 1,
+    "layernorm": 2,
+    "layernorm_without_bias": 1,
+    "layernorm_without_weights": 0,
+}
+"""Elements per width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +32,23 @@ class TransformerSpec:
         ffn_size: Inner width of a dense feed-forward block.
         gated_mlp: Three matrices (SwiGLU) instead of two.
         tied_embeddings: The output projection is the input embedding.
-        norm: ``layernorm`` carries a bias, ``rmsnorm`` does not.
+        norm: Kind of all norms, but for those of queries and keys that are told otherwise.
+        num_norms_per_layer: 2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: attention and
+            feed-forward block share one and run beside each other (Falcon 7B, Command R).
+        embedding_norm: Embedded tokens are normalised (BLOOM).
         attention_bias: Which attention projections carry a bias.
+        attention_output_gate: What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next).
+        attention_sinks: A learned score per head that takes part in the softmax (GPT-OSS).
+        output_bias: The output projection carries a bias (Phi-3.5-MoE).
         num_learned_positions: Rows of a learned position table; 0 for rotary positions.
         attention_window: Keys before a query that it sees in a windowed layer.
         num_windowed_layers: Layers whose attention has that window.
-        qk_norm: Queries and keys are normalised per head (Qwen3).
+        qk_norm: Queries and keys are normalised, each head by itself with the same weights (Qwen3).
+        qk_norm_of_all_heads: The norm's weights are those of all heads together (OLMo 2).
+        linear_attention: What layers have that keep no keys and values.
+        num_linear_layers: Layers that have it in the place of attention; they are never windowed ones.
+        approximations: How what was read differs from what is counted or priced, and with which effect; sentences
+            without full stops.
     """
 
     name: str
@@ -99,31 +61,61 @@ class TransformerSpec:
     vocab_size: int
     gated_mlp: bool = True
     tied_embeddings: bool = False
-    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm: Norm = "rmsnorm"
+    num_norms_per_layer: int = 2
+    embedding_norm: bool = False
     attention_bias: Literal["none", "qkv", "all"] = "none"
+    attention_output_gate: bool = False
+    attention_sinks: bool = False
     mlp_bias: bool = False
+    output_bias: bool = False
     num_learned_positions: int = 0
     qk_norm: bool = False
+    qk_norm_of_all_heads: bool = False
     attention_window: int = 0
     num_windowed_layers: int = 0
     experts: MixtureOfExperts | None = None
     latent_attention: LatentAttention | None = None
+    linear_attention: LinearAttention | None = None
+    num_linear_layers: int = 0
+    approximations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check.positive(
             self,
             *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "ffn_size", "vocab_size"),
         )
-        check.non_negative(self, "num_learned_positions", "attention_window", "num_windowed_layers")
-        if self.num_windowed_layers > (self.num_layers if self.attention_window else 0):
-            rule = f"must not exceed num_layers ({self.num_layers}), and needs an attention_window"
+        counts = ("num_learned_positions", "attention_window", "num_windowed_layers", "num_linear_layers")
+        check.non_negative(self, *counts)
+        if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
+            rule = f"must not exceed num_layers ({self.num_layers}), and needs a linear_attention"
+            raise InvalidInput("num_linear_layers", self.num_linear_layers, rule, 0)
+        if self.num_windowed_layers > (self.num_attending_layers if self.attention_window else 0):
+            rule = f"must not exceed the attending layers ({self.num_attending_layers}), and needs an attention_window"
             raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, 0)
-        check.one_of("norm", self.norm, ("rmsnorm", "layernorm"))
+        if self.qk_norm_of_all_heads and not self.qk_norm:
+            raise InvalidInput("qk_norm_of_all_heads", True, "needs qk_norm", False)
+        check.one_of("norm", self.norm, tuple(_NORM_PARAMETERS))
+        if self.num_norms_per_layer not in (1, 2, 4):
+            raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", 2)
         check.one_of("attention_bias", self.attention_bias, ("none", "qkv", "all"))
         check.divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads")
         if self.experts is not None and self.experts.num_dense_layers > self.num_layers:
             rule = f"must not exceed num_layers ({self.num_layers})"
             raise InvalidInput("experts.num_dense_layers", self.experts.num_dense_layers, rule, self.num_layers)
+
+    def with_num_layers(self, num_layers: int) -> TransformerSpec:
+        """The model with other layers, of each kind about the same share; its dense ones lead as before."""
+        experts = self.experts
+        if experts is not None:
+            experts = replace(experts, num_dense_layers=min(experts.num_dense_layers, num_layers))
+        return replace(
+            self,
+            num_layers=num_layers,
+            num_windowed_layers=self.num_windowed_layers * num_layers // self.num_layers,
+            num_linear_layers=self.num_linear_layers * num_layers // self.num_layers,
+            experts=experts,
+        )
 
     # ---------------------------------------------------------------- widths
     @property
@@ -146,15 +138,37 @@ class TransformerSpec:
         return 2 * self.num_kv_heads * self.head_dim
 
     @property
+    def mean_projected_size(self) -> float:
+        """Width of all that a token is projected to before an attention core, the mean of all layers."""
+        projected = self.num_attending_layers * (self.query_size + self.key_value_size + self.output_gate_size)
+        linear = self.num_linear_layers * self.linear_attention.projected_size if self.linear_attention else 0
+        return (projected + linear) / self.num_layers
+
+    @property
+    def linear_share(self) -> float:
+        """Share of the layers whose attention is linear."""
+        return self.num_linear_layers / self.num_layers
+
+    @property
     def num_sparse_layers(self) -> int:
         """Layers whose feed-forward block is a mixture of experts."""
-        return self.num_layers - self.experts.num_dense_layers if self.experts else 0
+        return self.experts.num_sparse(self.num_layers) if self.experts else 0
+
+    @property
+    def num_attending_layers(self) -> int:
+        """Layers whose queries see keys: all but those of linear attention."""
+        return self.num_layers - self.num_linear_layers
+
+    @property
+    def output_gate_size(self) -> int:
+        """Width of what weighs the output of attention; 0 where nothing does."""
+        return self.attention_output_size if self.attention_output_gate else 0
 
     # ---------------------------------------------------------------- matrices: parameters that multiply
     @property
     def attention_matrix_parameters(self) -> int:
-        """Elements of the projection matrices of one attention block."""
-        output = self.attention_output_size * self.hidden_size
+        """Elements of the projection matrices of one attention block that is no linear one."""
+        output = (self.attention_output_size + self.output_gate_size) * self.hidden_size
         latent = self.latent_attention
         if latent is None:
             return self.hidden_size * (self.query_size + self.key_value_size) + output
@@ -165,6 +179,18 @@ class TransformerSpec:
         return query + down + up + output
 
     @property
+    def linear_attention_matrix_parameters(self) -> int:
+        """Elements of the projection matrices of one linear attention block; 0 in a model without."""
+        linear = self.linear_attention
+        return self.hidden_size * (linear.projected_size + linear.output_size) if linear else 0
+
+    @property
+    def mean_attention_matrix_parameters(self) -> float:
+        """Elements of the projection matrices of an attention block, the mean of all layers."""
+        linear = self.num_linear_layers * self.linear_attention_matrix_parameters
+        return (self.num_attending_layers * self.attention_matrix_parameters + linear) / self.num_layers
+
+    @property
     def mlp_matrix_parameters(self) -> int:
         """Elements of the matrices of one dense feed-forward block."""
         return self._matrices_per_mlp * self.hidden_size * self.ffn_size
@@ -173,6 +199,11 @@ class TransformerSpec:
     def expert_matrix_parameters(self) -> int:
         """Elements of the matrices of one expert; 0 in a dense model."""
         return self._matrices_per_mlp * self.hidden_size * self.experts.expert_ffn_size if self.experts else 0
+
+    @property
+    def shared_expert_matrix_parameters(self) -> int:
+        """Elements of the matrices of a layer's shared experts; 0 without any."""
+        return self._matrices_per_mlp * self.hidden_size * self.experts.shared_ffn_size if self.experts else 0
 
     @property
     def router_matrix_parameters(self) -> int:
@@ -191,17 +222,46 @@ class TransformerSpec:
     # ---------------------------------------------------------------- totals
     @property
     def num_parameters(self) -> int:
-        """Every trainable element and routing bias, once; exact against published checkpoints."""
-        tables = self.embedding_parameters * (1 if self.tied_embeddings else 2)
+        """Every trainable element and routing bias, once; exact against published checkpoints.
+
+        Checked against transformers for every type of model that is read, in tests/unit/catalog/huggingface.
+        """
+        return self.num_input_parameters + self.num_layer_parameters + self._num_output_parameters
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that act on each token: all but the routed experts that a token does not choose."""
+        if self.experts is None:
+            return self.num_parameters
+        idle = self.experts.num_experts - self.experts.experts_per_token
+        return self.num_parameters - self.num_expert_parameters * idle // self.experts.num_experts
+
+    @property
+    def num_input_parameters(self) -> int:
+        """What begins the model: the token table, learned positions and their norm."""
         positions = self.num_learned_positions * self.hidden_size
-        return tables + positions + self.num_layer_parameters + self._norm_parameters(self.hidden_size)
+        norm = self._norm_parameters(self.hidden_size) if self.embedding_norm else 0
+        return self.embedding_parameters + positions + norm
+
+    @property
+    def num_output_bias_parameters(self) -> int:
+        """Biases of the output projection."""
+        return self.vocab_size if self.output_bias else 0
+
+    @property
+    def _num_output_parameters(self) -> int:
+        table = 0 if self.tied_embeddings else self.embedding_parameters
+        return table + self.num_output_bias_parameters + self._norm_parameters(self.hidden_size)
 
     @property
     def num_layer_parameters(self) -> int:
         """Parameters of all layers, without embeddings, output projection and final norm."""
-        shared = self.num_layers * (self._attention_parameters + 2 * self._norm_parameters(self.hidden_size))
+        norms = self.num_layers * self.num_norms_per_layer * self._norm_parameters(self.hidden_size)
+        attention = self.num_attending_layers * self._attention_parameters
+        attention += self.num_linear_layers * self._linear_attention_parameters
         num_dense = self.num_layers - self.num_sparse_layers
-        return shared + num_dense * self._dense_mlp_parameters + self.num_sparse_layers * self._sparse_mlp_parameters
+        blocks = num_dense * self._dense_mlp_parameters + self.num_sparse_layers * self._sparse_mlp_parameters
+        return norms + attention + blocks
 
     @property
     def num_expert_parameters(self) -> int:
@@ -227,19 +287,25 @@ class TransformerSpec:
     @property
     def num_active_layer_matrix_parameters(self) -> int:
         """The part of ``num_active_matrix_parameters`` that lies in the layers."""
-        total = self.num_layers * self.attention_matrix_parameters
+        total = self.num_attending_layers * self.attention_matrix_parameters
+        total += self.num_linear_layers * self.linear_attention_matrix_parameters
         total += (self.num_layers - self.num_sparse_layers) * self.mlp_matrix_parameters
         if self.experts:
-            active = self.experts.experts_per_token + self.experts.num_shared_experts
-            total += self.num_sparse_layers * (active * self.expert_matrix_parameters + self.router_matrix_parameters)
+            routed = self.experts.experts_per_token * self.expert_matrix_parameters
+            total += self.num_sparse_layers * (
+                routed + self.shared_expert_matrix_parameters + self.router_matrix_parameters
+            )
         return total
 
     def attention_flop_per_token(self, seq_len: int) -> int:
         """Score and value products of one forward pass, all layers, full (not causal-halved) attention.
 
+        Windows are not subtracted; linear layers count what their recurrence takes.
+
         Source: PaLM, arXiv 2204.02311, appendix B (2 of its 6 parts are the forward pass).
         """
-        return 2 * self.num_layers * seq_len * (self.query_size + self.attention_output_size)
+        linear = self.num_linear_layers * self.linear_attention.core_flop_per_token if self.linear_attention else 0
+        return 2 * self.num_attending_layers * seq_len * (self.query_size + self.attention_output_size) + linear
 
     def model_flop_per_token(self, seq_len: int) -> int:
         """Forward and backward FLOP that the mathematics needs, per token; recomputation is not counted.
@@ -253,20 +319,32 @@ class TransformerSpec:
 
     # ---------------------------------------------------------------- small change
     def _norm_parameters(self, width: int) -> int:
-        return width * (2 if self.norm == "layernorm" else 1)
+        return width * _NORM_PARAMETERS[self.norm]
 
     @property
     def _attention_parameters(self) -> int:
-        bias = 0
+        bias = self.num_heads if self.attention_sinks else 0
         if self.attention_bias != "none":
-            bias += self.query_size + self.key_value_size
+            bias += self.query_size + self.key_value_size + self.output_gate_size
         if self.attention_bias == "all":
             bias += self.hidden_size
-        norms = 2 * self._norm_parameters(self.head_dim) if self.qk_norm else 0
+        norms = self._norm_parameters(self._qk_norm_size)
         if self.latent_attention:
             latent = self.latent_attention
             norms += self._norm_parameters(latent.query_rank or 0) + self._norm_parameters(latent.key_value_rank)
         return self.attention_matrix_parameters + bias + norms
+
+    @property
+    def _qk_norm_size(self) -> int:
+        """Widths of the norms of queries and keys."""
+        if not self.qk_norm:
+            return 0
+        return (self.num_heads + self.num_kv_heads if self.qk_norm_of_all_heads else 2) * self.head_dim
+
+    @property
+    def _linear_attention_parameters(self) -> int:
+        linear = self.linear_attention
+        return self.linear_attention_matrix_parameters + linear.num_other_parameters if linear else 0
 
     @property
     def _dense_mlp_parameters(self) -> int:
@@ -277,9 +355,10 @@ class TransformerSpec:
     def _sparse_mlp_parameters(self) -> int:
         if self.experts is None:
             return 0
-        num_experts = self.experts.num_experts + self.experts.num_shared_experts
-        bias = self.experts.num_experts * (self.experts.router_bias + self._expert_bias_parameters)
-        return num_experts * self.expert_matrix_parameters + self.router_matrix_parameters + bias
+        experts = self.experts
+        routed = experts.num_experts * (self.expert_matrix_parameters + self._expert_bias_parameters)
+        router = self.router_matrix_parameters + experts.num_experts * experts.router_bias
+        return routed + router + self.shared_expert_matrix_parameters + self.hidden_size * experts.shared_expert_gate
 
     @property
     def _expert_bias_parameters(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
@@ -45,7 +43,7 @@ def layers_per_stage(x: Layout, num_layers: int) -> int:
 def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
     """The model with other stages in the middle, and the same differences between its stages."""
     missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
-    return replace(model, num_layers=model.num_layers - missing)
+    return model.with_num_layers(model.num_layers - missing)
 
 
 def next_alike(fewest: int, whole: int, interval: int) -> int:

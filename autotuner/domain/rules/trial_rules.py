@@ -18,6 +18,7 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.degree_rules import smallest_end
 from autotuner.domain.rules.rule import Rule, any_of, job_rule, maximum
+from autotuner.domain.rules.trial_model_rules import TRIAL_MODEL_RULES
 
 __all__ = ["TRIAL_RULES"]
 
@@ -46,8 +47,7 @@ def _expert_width(job: Job) -> int:
 
 def _shared_ffn_size(job: Job) -> int:
     """0 without shared experts: everything divides it."""
-    experts = job.model.experts
-    return experts.num_shared_experts * experts.expert_ffn_size if experts else 0
+    return job.model.experts.shared_ffn_size if job.model.experts else 0
 
 
 def _ranks_of_all_experts(x: Layout) -> int:
@@ -254,18 +254,6 @@ TRIAL_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: Precision.BF16.label,
     ),
-    job_rule(
-        "trial-experts-are-plain",
-        "model.experts",
-        lambda j: (
-            j.model.experts is not None and (j.model.experts.capacity_factor is not None or j.model.experts.expert_bias)
-        ),
-        lambda j: (
-            "experts of the trial job carry no biases"
-            if j.model.experts and j.model.experts.expert_bias
-            else "each expert of the trial job takes as many tokens as choose it, whatever its capacity"
-        ),
-    ),
     Rule(
         "trial-scales-fp8",
         "fp8_recipe",
@@ -293,12 +281,6 @@ TRIAL_RULES: tuple[Rule, ...] = (
             "experts and no replicas, there are none"
         ),
         lambda x, j: False,
-    ),
-    job_rule(
-        "trial-attends-without-latents",
-        "model.latent_attention",
-        lambda j: j.model.latent_attention is not None,
-        lambda j: "the trial job has no multi-head latent attention yet",
     ),
     Rule(
         "trial-efficient-attention-has-equal-heads",
@@ -347,22 +329,11 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: AttentionKernel.FLASH.label,
     ),
     job_rule(
-        "trial-attends-without-windows",
-        "model.num_windowed_layers",
-        lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
-        lambda j: "queries of the trial job see all keys before them",
-    ),
-    job_rule(
-        "trial-rotates-pairs",
-        "model.head_dim",
-        lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
-        lambda j: f"rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
-    ),
-    job_rule(
         "trial-keeps-fp32-moments",
         "workload.optimizer_state_precision",
         lambda j: j.workload.optimizer_state_precision != "fp32",
         lambda j: "the trial job keeps AdamW's moments in fp32",
         "fp32",
     ),
+    *TRIAL_MODEL_RULES,
 )

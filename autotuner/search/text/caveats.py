@@ -12,9 +12,10 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
-__all__ = ["caveats"]
+__all__ = ["approximations", "caveats"]
 
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
@@ -25,7 +26,33 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_less_known(familiarity, layouts),
         *_borrowed(job, layouts),
         *_calibrated(job),
+        *approximations(job.model),
     )
+
+
+def approximations(model: TransformerSpec) -> tuple[str, ...]:
+    """What of the model is counted or priced as something else, with the effect; without full stops."""
+    return (*_of_shapes(model), *model.approximations)
+
+
+def _of_shapes(model: TransformerSpec) -> Iterator[str]:
+    """What follows from shapes that the cost model knows of and prices as others."""
+    if model.num_linear_layers:
+        yield (
+            f"{model.num_linear_layers} of {model.num_layers} layers attend linearly, priced as fused attention cores "
+            "of as many FLOP in chunks of 64 tokens: their kernels may reach less, and what context ranks exchange "
+            "does not grow with the sequence as predicted"
+        )
+    if model.num_norms_per_layer == 1:
+        yield (
+            "attention and feed-forward block of a layer run beside each other, priced one after the other: tensor "
+            "ranks may sum both results at once, in half of the predicted collectives"
+        )
+    if model.attention_sinks:
+        yield (
+            "attention has sinks, priced without: a kernel that does not support them falls back to one that keeps its "
+            "scores in memory"
+        )
 
 
 def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
+from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
@@ -26,10 +26,12 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule, illegal, reasons, require_legal
 from autotuner.domain.rules.rule import fields_read
+from autotuner.domain.rules.trial_model_rules import TRIAL_MODEL_RULES
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
 
+LINEAR = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=16)
 LATENTS = LatentAttention(query_rank=16, key_value_rank=16, rope_head_dim=8, value_head_dim=16)
 EXPERTS = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64)
 
@@ -271,7 +273,6 @@ TRIAL_CASES = (
         Layout(tensor_parallel_degree=2, expert_parallel_degree=2),
     ),
     Case("trial-rounds-no-experts", on_gpus(1, experts=EXPERTS), Layout(precision=Precision.FP8)),
-    Case("trial-experts-are-plain", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
     Case(
         "trial-scales-fp8",
         on_gpus(1),
@@ -289,7 +290,6 @@ TRIAL_CASES = (
             data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, expert_parallel_degree=2, compiled=True
         ),
     ),
-    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
     Case("trial-efficient-attention-has-equal-heads", on_gpus(1), Layout(attention_kernel=AttentionKernel.EFFICIENT)),
     Case(
         "trial-efficient-attention-has-heads-of-eight",
@@ -307,9 +307,18 @@ TRIAL_CASES = (
         replace(on_accelerator(attention_kernels=tuple(AttentionKernel)), model=tiny_model(head_dim=8)),
         Layout(attention_kernel=AttentionKernel.FLEX),
     ),
+    Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
+    Case("trial-experts-are-plain", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
+    Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
     Case("trial-attends-without-windows", on_gpus(1, attention_window=8, num_windowed_layers=2), Layout()),
     Case("trial-rotates-pairs", on_gpus(1, head_dim=15), Layout()),
-    Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
+    Case("trial-attends-in-every-layer", on_gpus(1, linear_attention=LINEAR, num_linear_layers=3), Layout()),
+    Case("trial-norms-each-block-once", on_gpus(1, num_norms_per_layer=4), Layout()),
+    Case("trial-norms-heads-alike", on_gpus(1, qk_norm=True, qk_norm_of_all_heads=True), Layout()),
+    Case("trial-attends-to-tokens-alone", on_gpus(1, attention_sinks=True), Layout()),
+    Case("trial-gates-no-attention", on_gpus(1, attention_output_gate=True), Layout()),
+    Case("trial-embeds-without-norm", on_gpus(1, embedding_norm=True), Layout()),
+    Case("trial-projects-without-bias", on_gpus(1, output_bias=True), Layout()),
 )
 BY_NAME = {rule.name: rule for rule in (*RULES, *TRIAL_RULES)}
 cases = pytest.mark.parametrize("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
@@ -350,10 +359,7 @@ UNREPAIRED = {
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
     "trial-fills-zero-bubble-rounds",
-    "trial-experts-are-plain",  # the model does, whatever the layout says
-    "trial-attends-without-windows",  # so has the model
-    "trial-rotates-pairs",  # it is the model that would have to change
-    "trial-attends-without-latents",  # the model has them, whatever the layout says
+    *(rule.name for rule in TRIAL_MODEL_RULES),  # it is the model that would have to change, whatever the layout says
 }
 
 
@@ -379,11 +385,18 @@ def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
         "trial-runs-torch": "stack.name",
+        "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
         "trial-experts-are-plain": "model.experts",
         "trial-attends-without-latents": "model.latent_attention",
         "trial-attends-without-windows": "model.num_windowed_layers",
         "trial-rotates-pairs": "model.head_dim",
-        "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
+        "trial-attends-in-every-layer": "model.num_linear_layers",
+        "trial-norms-each-block-once": "model.num_norms_per_layer",
+        "trial-norms-heads-alike": "model.qk_norm_of_all_heads",
+        "trial-attends-to-tokens-alone": "model.attention_sinks",
+        "trial-gates-no-attention": "model.attention_output_gate",
+        "trial-embeds-without-norm": "model.embedding_norm",
+        "trial-projects-without-bias": "model.output_bias",
     }
 
 
