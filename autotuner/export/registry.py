@@ -11,6 +11,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.arguments import ARGUMENTS
+from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
@@ -21,6 +22,7 @@ TARGETS: Mapping[ExportFormat, Target] = {
     for target in (
         SBATCH,
         TORCHRUN,
+        DEEPSPEED,
         ARGUMENTS,
     )
 }

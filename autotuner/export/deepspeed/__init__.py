@@ -1,0 +1,1 @@
+"""DeepSpeed: ``ds_config.json``, both directions."""

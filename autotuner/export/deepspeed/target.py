@@ -1,0 +1,21 @@
+"""DeepSpeed as a target of exports."""
+
+from __future__ import annotations
+
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.deepspeed.read import read, recognises
+from autotuner.export.deepspeed.rules import ELSEWHERE, RULES
+from autotuner.export.deepspeed.write import VERSION, write
+from autotuner.export.target import Target
+
+__all__ = ["DEEPSPEED"]
+
+DEEPSPEED = Target(
+    format=ExportFormat.DEEPSPEED,
+    version=VERSION,
+    rules=RULES,
+    elsewhere=ELSEWHERE,
+    write=write,
+    read=read,
+    recognises=recognises,
+)

@@ -1,0 +1,56 @@
+"""Layouts that a target can say, for round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.legality import RULES, Rule, reasons
+from autotuner.export.target import Target
+from tests.properties.strategies import layouts
+
+__all__ = ["in_its_words", "sayable"]
+
+_OF_THE_CLUSTER = {"world-size", "tensor-group-inside-node"}
+_ROUNDS = 30
+_COLLECTIVES = ("collective_algorithm", "collective_protocol", "collective_channels")
+"""Variables of the environment say them, not the configuration."""
+
+
+@st.composite
+def sayable(draw: st.DrawFn, target: Target, job: Job) -> Layout:
+    """A layout that keeps a target's rules and those of any layout, whatever the number of ranks."""
+    layout = _plain(draw(layouts), (*target.elsewhere, *_COLLECTIVES))
+    rules = tuple(rule for rule in (*RULES, *target.rules) if rule.name not in _OF_THE_CLUSTER)
+    return _mended(layout, job, rules)
+
+
+def in_its_words(target: Target, layout: Layout) -> Layout:
+    """The layout without what a target leaves to code or to the environment."""
+    return _plain(layout, (*target.elsewhere, *_COLLECTIVES))
+
+
+def _plain(layout: Layout, fields: Iterable[str]) -> Layout:
+    defaults = {name: OPTIONS[name].default for name in fields}
+    return replace(layout, **defaults)  # type: ignore[arg-type]  # each field has its own type
+
+
+def _mended(layout: Layout, job: Job, rules: tuple[Rule, ...]) -> Layout:
+    """The layout with the nearest value of each rule that it breaks."""
+    for _ in range(_ROUNDS):
+        broken = reasons(layout, job, rules)
+        if not broken:
+            return layout
+        reason = broken[0]
+        if reason.is_of_job:
+            break
+        near = OPTIONS[reason.field].default if reason.nearest is None else reason.nearest
+        value = OPTIONS[reason.field].from_plain(near, reason.field)
+        layout = replace(layout, **{reason.field: value})  # type: ignore[arg-type]  # each field has its own type
+    assume(False)
+    return layout
