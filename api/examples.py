@@ -23,6 +23,8 @@ from api.schemas import (
     SweepPage,
     SweepRules,
     SweepSummary,
+    TrainerList,
+    TrainerView,
     TrialCounts,
     TrialDetail,
     TrialPage,
@@ -41,6 +43,7 @@ from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
 from autotuner.domain.wire import to_dict
 from autotuner.ports import Page
@@ -110,6 +113,18 @@ def _model_bodies() -> dict[str, Any]:
 def _cluster_bodies() -> dict[str, Any]:
     """Bodies of ``PUT /clusters/{name}``."""
     return {"eight H100": to_dict(_cluster())}
+
+
+def _trainer_list() -> TrainerList:
+    trainer = TrainerView(
+        name="finetune",
+        format=ExportFormat.DEEPSPEED,
+        version="0.19.8",
+        stack="torch",
+        options=("data_parallel_shard_degree", "shard_level", "micro_batch_size", "recompute"),
+        fixed={"attention_kernel": "math"},
+    )
+    return TrainerList(items=(trainer,))
 
 
 def _small_model() -> dict[str, Any]:
@@ -417,6 +432,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_catalog_models": _model_list,
     "list_stacks": _stack_list,
     "list_stack_profiles": _stack_profile_list,
+    "list_trainers": _trainer_list,
     "health": Health,
     "ready": lambda: Readiness(schema_revision="0002"),
 }

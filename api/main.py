@@ -12,7 +12,18 @@ from api.dashboard.pages import add_dashboard
 from api.errors import add_error_handlers
 from api.middleware import RequestLog
 from api.openapi import install_openapi, operation_id
-from api.routes import catalog, descriptions, events, explanations, health, predictions, stacks, sweeps, trials
+from api.routes import (
+    catalog,
+    descriptions,
+    events,
+    explanations,
+    health,
+    predictions,
+    stacks,
+    sweeps,
+    trainers,
+    trials,
+)
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
 
@@ -54,7 +65,7 @@ def create_app(app: App | None = None) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
-    for module in (sweeps, trials, predictions, explanations, events, descriptions, catalog, stacks, health):
+    for module in (sweeps, trials, predictions, explanations, events, descriptions, catalog, stacks, trainers, health):
         api.include_router(module.router, prefix=_PREFIX)
     add_dashboard(api)
     add_error_handlers(api)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from uuid import uuid4
 
 from autotuner.catalog.load import load_cluster, load_model
@@ -18,19 +19,22 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule, reasons
+from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, host_hash
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
+from autotuner.search.expressible import trial_rules
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space import explain_empty, legal_layouts
 from autotuner.settings import Settings
@@ -52,6 +56,7 @@ class App:
     Attributes:
         stored_names: In the place of those that the store holds; None asks the store.
         open_store: Called once, when the store is first needed: a prediction needs none.
+        trainers: What an operator registered to run as a trial, by name.
     """
 
     settings: Settings
@@ -59,6 +64,7 @@ class App:
     open_store: Callable[[], Store]
     launcher: Launcher
     clock: Clock
+    trainers: Mapping[str, Registration] = field(default_factory=dict)
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
@@ -104,6 +110,17 @@ class App:
         except NotFound:
             return load_cluster(name)
 
+    def trainer(self, name: str) -> Trainer:
+        """The trainer that is registered under that name.
+
+        Raises:
+            NotFound: With the nearest name.
+        """
+        if name not in self.trainers:
+            near = get_close_matches(name, self.trainers, 1, cutoff=0.0)
+            raise NotFound("trainer", name, near[0] if near else None)
+        return self.trainers[name].trainer
+
     def _as_profiled(self, cluster: Cluster) -> Cluster:
         """With the constants of the profile of that name, where it was taken on this host."""
         try:
@@ -141,7 +158,7 @@ class App:
                 devices. A service without one leaves the second to the workers.
             Conflict: The key was used for another request.
         """
-        rules = (*RULES, *TRIAL_RULES)
+        rules = trial_rules(request.trainer)
         if len(legal_layouts(request.job, request.space, rules)) == 0:
             raise _empty(request.job, request.space, rules, "holds no layout that a trial can run")
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster)):
@@ -215,6 +232,7 @@ def build(
     Where ``names`` are passed in, no store is opened before it is asked for; else it is opened now.
     """
     configure_logs(settings.log_level)
+    trainers = read_trainers(settings.trainers) if settings.trainers else {}
 
     def opened() -> Store:
         from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
@@ -227,6 +245,7 @@ def build(
         open_store=opened,
         launcher=launcher or _local_launcher(settings),
         clock=clock or SystemClock(),
+        trainers=trainers,
     )
     if names is None:
         app.open()

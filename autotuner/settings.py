@@ -28,6 +28,9 @@ class Settings(BaseSettings):
     launch: Literal["zygote", "torchrun"] = Field(
         default="zygote", description="zygote: trials are forked from a process that has imported torch; torchrun: not."
     )
+    trainers: Path | None = Field(
+        default=None, description="TOML file of the trainers that sweeps may name; none: sweeps run our own decoder."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

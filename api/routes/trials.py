@@ -17,7 +17,7 @@ router = APIRouter(tags=["trials"])
 @router.get("/trials/{trial_id}", responses=problems(404, 422))
 def read_trial(app: AppOf, trial_id: TrialId) -> Document[TrialDetail]:
     """Read a trial: layout, prediction, measurement or failure, loss gate, and every step."""
-    return TrialDetail.of(app.store.get_trial(trial_id))
+    return TrialDetail.of_stored(app.store, app.store.get_trial(trial_id))
 
 
 @router.get("/ranking", responses=problems(422))

@@ -26,6 +26,7 @@ from api.schemas.predictions import (
 )
 from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate, as_described
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
+from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
 
 __all__ = [
@@ -56,6 +57,8 @@ __all__ = [
     "SweepPage",
     "SweepRules",
     "SweepSummary",
+    "TrainerList",
+    "TrainerView",
     "TrialCounts",
     "TrialDetail",
     "TrialPage",

@@ -15,7 +15,7 @@ from autotuner.catalog.load import load_stack
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space, default_trial_space
+from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
@@ -28,6 +28,7 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
+from autotuner.search.expressible import trial_space
 
 __all__ = ["ExplanationRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
 
@@ -127,6 +128,7 @@ class SweepCreate(_JobRequest):
         objective: What is maximised.
         max_parallel_trials: Trials that run at once where there is room for them.
         loss_gate: How layouts that change the mathematics earn the first rank.
+        trainer: Name of a registered trainer, which then runs as the trial; null: our own decoder does.
     """
 
     space: _GivenAxes = field(default_factory=dict)
@@ -137,13 +139,20 @@ class SweepCreate(_JobRequest):
     objective: Objective = field(default_factory=Objective)
     max_parallel_trials: Annotated[int, Field(ge=1)] = 1
     loss_gate: LossGate = field(default_factory=LossGate)
+    trainer: str | None = None
 
     def resolved(self, app: App) -> SweepRequest:
-        """The sweep that is asked for; its trials run PyTorch itself."""
-        job = self.job(app, Stack())
+        """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
+
+        Raises:
+            InvalidInput: The trainer cannot be told what the space asks for.
+            NotFound: No trainer is registered under that name.
+        """
+        trainer = None if self.trainer is None else app.trainer(self.trainer)
+        job = self.job(app, Stack() if trainer is None else load_stack(trainer.stack))
         return SweepRequest(
             job=job,
-            space=default_trial_space(job, is_gated=self.loss_gate.enabled).with_axes(**self.space),
+            space=trial_space(job, trainer, self.space, is_gated=self.loss_gate.enabled),
             budget=self.budget,
             trial=self.trial,
             seed=self.seed,
@@ -151,6 +160,7 @@ class SweepCreate(_JobRequest):
             objective=self.objective,
             max_parallel_trials=self.max_parallel_trials,
             loss_gate=self.loss_gate,
+            trainer=trainer,
         )
 
 

@@ -136,10 +136,12 @@ class SweepDetail(SweepSummary):
     Attributes:
         request: As it runs: every name resolved, every default filled in.
         best: The trial ranked first; null until there is one.
+        trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
     """
 
     request: SweepRequest
     best: TrialView | None
+    trainer: str | None = None
 
     @classmethod
     def of_sweep(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
@@ -147,7 +149,8 @@ class SweepDetail(SweepSummary):
         summary = SweepSummary.of(store.overview(sweep.id, now=now), now)
         ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
         best = TrialView.of(ranking[0]) if ranking else None
-        return extended(cls, summary, request=sweep.request, best=best)
+        trainer = sweep.request.trainer.name if sweep.request.trainer else None
+        return extended(cls, summary, request=sweep.request, best=best, trainer=trainer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,15 +85,23 @@ class TrialDetail(TrialView):
 
     Attributes:
         gate: What the loss gate found, with the curves of the candidate and of its reference; null where none ran.
+        trainer: Name of the registered trainer that runs it; null: our own decoder does.
     """
 
     steps: tuple[StepReport, ...]
     gate: GateResult | None
+    trainer: str | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialDetail:
         """The trial with its steps."""
         return extended(cls, TrialView.of(trial), steps=trial.steps, gate=trial.gate)
+
+    @classmethod
+    def of_stored(cls, store: Store, trial: Trial) -> TrialDetail:
+        """The trial with its steps, and with what its sweep says of it."""
+        trainer = store.get_sweep(trial.sweep_id).request.trainer
+        return extended(cls, TrialView.of(trial), steps=trial.steps, gate=trial.gate, trainer=trainer and trainer.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

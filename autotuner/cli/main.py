@@ -21,6 +21,7 @@ from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.stacks import stacks
 from autotuner.cli.commands.sweep import cancel, show, sweep
+from autotuner.cli.commands.trainers import trainers
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
 __all__ = ["app", "main"]
@@ -39,7 +40,7 @@ _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Look at sweeps": (show, cancel, rules),
     "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
-    "Run the service": (serve, worker, migrate),
+    "Run the service": (serve, worker, migrate, trainers),
 }
 
 for _panel, _commands in _COMMANDS.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import types
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -114,7 +115,7 @@ def _read(annotation: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise InvalidInput(path, value, "must be a list")
         return tuple(_read(args[0], item, f"{path}.{index}") for index, item in enumerate(value))
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, dict):
             raise InvalidInput(path, value, "must be an object")
         return {key: _read(args[1], item, _join(path, key)) for key, item in value.items()}

@@ -109,6 +109,9 @@ def sweep(
             "--gate-tolerance", help="How much higher its loss may end, as a fraction.", rich_help_panel=_GATE
         ),
     ] = 0.02,
+    trainer: Annotated[
+        str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
+    ] = None,
     measured: Measured = None,
     trial: TrialOption = None,
     space: Space = None,
@@ -153,6 +156,7 @@ def sweep(
         "name": name,
         "objective": {"metric": objective},
         "max_parallel_trials": parallel,
+        "trainer": trainer,
         "loss_gate": {
             "enabled": loss_gate,
             "num_steps": gate_steps,

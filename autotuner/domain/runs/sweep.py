@@ -12,7 +12,9 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import TrialSettings, TrialState
+from autotuner.errors import InvalidInput
 
 __all__ = ["Budget", "Event", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
 
@@ -84,6 +86,7 @@ class SweepRequest:
         max_parallel_trials: Trials that run at once where the launcher has room for them; more end a sweep sooner, and
             each is chosen knowing less.
         loss_gate: How layouts that change the mathematics earn the first rank.
+        trainer: What runs as a trial; None: our own decoder.
     """
 
     job: Job
@@ -95,10 +98,14 @@ class SweepRequest:
     objective: Objective = field(default_factory=Objective)
     max_parallel_trials: int = 1
     loss_gate: LossGate = field(default_factory=LossGate)
+    trainer: Trainer | None = None
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
         check.positive(self, "max_parallel_trials")
+        if self.trainer is not None and self.trial.proxy_layers_per_stage:
+            rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
+            raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
 
     @property
     def trial_job(self) -> Job:

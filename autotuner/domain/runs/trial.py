@@ -8,11 +8,13 @@ from enum import StrEnum
 from typing import Literal
 
 from autotuner.domain import check
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import Conflict, InvalidInput
 
 __all__ = [
@@ -147,6 +149,8 @@ class TrialSpec:
             GEMM rate of the cores the ranks have.
         precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
         memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
+        trainer: What runs; None: our own decoder.
+        cluster: Where a trainer runs, which its configuration may have to say; None for our own decoder.
     """
 
     trial_id: str
@@ -159,9 +163,14 @@ class TrialSpec:
     reference_flop_per_s: float | None = None
     precision_flop_per_s: float | None = None
     memory_bytes: int | None = None
+    trainer: Trainer | None = None
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
+        if (self.trainer is None) != (self.cluster is None):
+            given = self.cluster.name if self.cluster else None
+            raise InvalidInput("cluster", given, "must be given with a trainer, and only then")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import FailureKind, StepReport, Stopped, Trial, TrialState
 from autotuner.domain.wire import from_dict
+from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.pruner import LosingPruner
@@ -75,7 +75,7 @@ class SweepPlan:
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
         self._job = request.trial_job
-        layouts = legal_layouts(self._job, request.space, (*RULES, *TRIAL_RULES))
+        layouts = legal_layouts(self._job, request.space, trial_rules(request.trainer))
         self._num_layouts = len(layouts)
         predictions = predict(layouts, self._job)
         self._least_bytes = float(predictions.memory.total_bytes.min(initial=math.inf))

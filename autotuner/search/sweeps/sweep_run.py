@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import structlog
 
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
+from autotuner.search.expressible import trial_rules
 from autotuner.search.sweeps.gating import run_gate
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
@@ -137,7 +138,7 @@ class SweepRun:
 
     def _gate_result(self, order: RunGate) -> GateResult | Stopped:
         request = self._sweep.request
-        broken = reasons(order.reference, request.job, (*RULES, *TRIAL_RULES))
+        broken = reasons(order.reference, request.job, trial_rules(request.trainer))
         if broken:
             detail = f"the reference {order.reference} cannot run here: {broken[0].message}"
             outcome, tolerance = GateOutcome.NOT_GATED, request.loss_gate.tolerance
@@ -174,6 +175,8 @@ class SweepRun:
             reference_flop_per_s=reference,
             precision_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if is_known else None,
             memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
+            trainer=request.trainer,
+            cluster=request.job.cluster if request.trainer else None,
         )
 
     # ------------------------------------------------------------------ what watchers ask

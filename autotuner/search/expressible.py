@@ -1,0 +1,159 @@
+"""What a sweep of a registered trainer may try: what can run at all, as far as the trainer can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autotuner.domain.jobs.defaults import default_space, default_trial_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule
+from autotuner.domain.rules.rule import fields_read
+from autotuner.domain.runs.trainer import Trainer
+from autotuner.errors import InvalidInput
+from autotuner.export.registry import target_of
+from autotuner.export.target import Target
+from autotuner.search.space import explain_empty, legal_layouts
+
+__all__ = ["searched_by", "trainer_rules", "trainer_space", "trial_rules", "trial_space"]
+
+_REST = "data_parallel_replicate_degree"
+"""The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
+
+Axes = Mapping[str, tuple[int, ...] | None]
+
+
+def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
+    """What a layout must keep to be tried: by our own decoder, or by a trainer."""
+    if trainer is None:
+        return (*RULES, *TRIAL_RULES)
+    return (*RULES, *trainer_rules(trainer, target_of(trainer.format)))
+
+
+def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
+    """What a sweep tries where the caller names the values of some axes.
+
+    Args:
+        job: With the stack of the trainer.
+        trainer: None: our own decoder.
+        axes: The values that were asked for.
+        is_gated: A loss gate stands before the first rank of what changes the mathematics.
+
+    Raises:
+        InvalidInput: The trainer cannot be told a value that was asked for.
+    """
+    if trainer is None:
+        return default_trial_space(job, is_gated=is_gated).with_axes(**axes)
+    return trainer_space(job, trainer, target_of(trainer.format), axes, is_gated=is_gated)
+
+
+def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
+    """What its format cannot say, and that it has no replicas where it reads no number of these."""
+    if trainer.reads(_REST, target.elsewhere):
+        return target.rules
+    return (*target.rules, _held_rule(trainer))
+
+
+def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
+    """The fields of a layout that it reads, in their order, so that a sweep may search them."""
+    return tuple(name for name in LAYOUT_FIELDS if trainer.reads(name, target.elsewhere))
+
+
+def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
+    """The space of ``trial_space`` for one of a target's trainers."""
+    rules = trainer_rules(trainer, target)
+    held = {name: _held(name, trainer, job) for name in _axes() if not trainer.reads(name, target.elsewhere)}
+    for name, values in axes.items():
+        if name in held:
+            _require_held(name, values, held[name], trainer)
+    defaults = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _axes() if name not in held}
+    space = SearchSpace(**defaults).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
+    asked = {name: values for name, values in axes.items() if name not in held and values is not None}
+    _require_sayable(asked, job, space, rules, trainer)
+    return space
+
+
+def _axes() -> tuple[str, ...]:
+    return tuple(name for name in LAYOUT_FIELDS if name != _REST)
+
+
+def _held_rule(trainer: Trainer) -> Rule:
+    replicas = trainer.held(_REST) or 1
+    rule = f"the trainer {trainer.name} reads no number of replicas, so that there are {replicas}"
+    return Rule(
+        "trainer_holds_replicas",
+        _REST,
+        lambda layout, job: getattr(layout, _REST) != replicas,
+        lambda layout, job: f"{rule}, not {getattr(layout, _REST)}",
+        lambda layout, job: replicas,
+    )
+
+
+def _held(name: str, trainer: Trainer, job: Job) -> int:
+    """The one value of a field that the trainer does not read: the default, where the device has it."""
+    said = trainer.held(name)
+    if said is not None:
+        return said
+    usual, default = default_space(job).values(name), OPTIONS[name].default
+    lacks_kernel = name == "attention_kernel" and default not in job.cluster.accelerator.attention_kernels
+    lacks_format = name == "precision" and usual is not None and default not in usual
+    return usual[0] if usual and (lacks_kernel or lacks_format) else default
+
+
+def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> tuple[int, ...] | None:
+    """The values that are searched by default, without those that the trainer can never be told."""
+    values = default_space(job).values(name)
+    one = OPTIONS[name]
+    if values is None:
+        return None
+    alone = [rule for rule in rules if fields_read(rule, job) == {name}]
+    usual = [v for v in values if is_gated or v not in one.changes_mathematics]
+    for candidates in (usual, (one.default,), one.values):
+        if kept := tuple(v for v in candidates if not _breaks(name, v, job, alone)):
+            return kept
+    return values  # for the rules to refuse
+
+
+def _breaks(name: str, value: int, job: Job, rules: Sequence[Rule]) -> bool:
+    field: dict[str, Any] = {name: OPTIONS[name].value_of(value)}
+    layout = replace(Layout(), **field)
+    return any(rule.broken(layout, job) for rule in rules)
+
+
+def _require_held(name: str, values: tuple[int, ...] | None, held: int, trainer: Trainer) -> None:
+    if values != (held,) and values is not None:
+        plain = OPTIONS[name].plain
+        rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
+        raise InvalidInput(f"space.{name}", [plain(value) for value in values], rule, f"[{plain(held)}]")
+
+
+def _require_sayable(
+    asked: Mapping[str, tuple[int, ...]], job: Job, space: SearchSpace, rules: Sequence[Rule], trainer: Trainer
+) -> None:
+    """Return if every value that was asked for is in some layout that the trainer can be told, or in none at all.
+
+    Raises:
+        InvalidInput: One is in layouts that could run, and the trainer can be told none of these. A value that a rule
+            is about comes before those that are only met beside it.
+    """
+    found = legal_layouts(job, space, (*RULES, *rules))
+    complaints: list[tuple[bool, InvalidInput]] = []
+    for name, values in asked.items():
+        for value in set(values) - set(getattr(found, name).tolist()):
+            narrowed = space.with_axes(**{name: (value,)})
+            if len(legal_layouts(job, narrowed)):
+                complaints.append(_complaint(name, value, explain_empty(job, narrowed, rules), trainer))
+    for _, error in sorted(complaints, key=lambda complaint: not complaint[0]):
+        raise error
+
+
+def _complaint(name: str, value: int, broken: Sequence[Reason], trainer: Trainer) -> tuple[bool, InvalidInput]:
+    """Why the trainer cannot be told the value, and whether a rule is about that field."""
+    about = next((reason for reason in broken if reason.field == name), broken[0])
+    is_about = about.field == name
+    rule = f"the trainer {trainer.name} cannot be told it: {about.message}"
+    nearest = about.nearest if is_about else None
+    return is_about, InvalidInput(f"space.{name}", OPTIONS[name].plain(OPTIONS[name].value_of(value)), rule, nearest)

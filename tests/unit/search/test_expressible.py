@@ -1,0 +1,132 @@
+"""What a sweep of a registered trainer may try."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, TRIAL_RULES
+from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.errors import InvalidInput
+from autotuner.search.expressible import searched_by, trainer_rules, trainer_space, trial_rules, trial_space
+from autotuner.search.space import legal_layouts
+from tests.builders import tiny_job
+from tests.targets import PLAIN_TARGET
+
+GPUS = Job(
+    model=load_model("llama-3-8b"),
+    cluster=load_cluster("h100:8"),
+    workload=Workload(seq_len=8192, global_batch_size=64),
+)
+
+
+def trainer(**changes: Any) -> Trainer:
+    return Trainer(**{"name": "mine", "format": ExportFormat.ARGUMENTS, **changes})
+
+
+def space(job: Job = GPUS, *, one: Trainer | None = None, is_gated: bool = True, **axes: Any) -> SearchSpace:
+    return trainer_space(job, one or trainer(), PLAIN_TARGET, axes, is_gated=is_gated)
+
+
+def layouts(job: Job = GPUS, *, one: Trainer | None = None, **axes: Any) -> list[Any]:
+    one = one or trainer()
+    found = legal_layouts(job, space(job, one=one, **axes), (*RULES, *trainer_rules(one, PLAIN_TARGET)))
+    return [found.row(index) for index in range(len(found))]
+
+
+def test_it_is_the_space_of_predictions_without_what_the_trainer_cannot_be_told() -> None:
+    kernel = (AttentionKernel.FLASH,)  # the format says none
+    usual = default_space(GPUS).with_axes(compiled=(False,), attention_kernel=kernel, context_parallel_degree=(1,))
+    assert space() == usual
+
+
+def test_what_breaks_a_rule_only_beside_others_is_left_out_layout_by_layout() -> None:
+    found = layouts(context_parallel_degree=None)
+    assert {layout.context_parallel_degree for layout in found} == {1}
+    schedules = {layout.pipeline_schedule for layout in found if layout.pipeline_parallel_degree > 1}
+    assert schedules <= {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B}
+
+
+def test_what_its_own_code_decides_is_held_at_one_value() -> None:
+    narrowed = space(one=trainer(fixed={"recompute": "full", "attention_kernel": "cudnn"}))
+    assert narrowed.values("recompute") == (Recompute.FULL,)
+    assert narrowed.values("attention_kernel") == (AttentionKernel.CUDNN,)
+    assert narrowed.values("fused_norm") == (True,)
+
+
+def test_a_device_without_the_default_of_such_a_field_has_its_best() -> None:
+    job = tiny_job()
+    narrowed = trainer_space(job, trainer(options=("micro_batch_size",)), PLAIN_TARGET, {})
+    assert narrowed.values("precision") == default_space(job).values("precision") == (Precision.FP32,)
+
+
+def test_a_trainer_that_reads_few_fields_is_tried_with_these_alone() -> None:
+    one = trainer(options=("data_parallel_replicate_degree", "micro_batch_size"), fixed={"precision": "bf16"})
+    found = layouts(one=one, micro_batch_size=(1, 2))
+    assert {layout.micro_batch_size for layout in found} == {1, 2}
+    assert {layout.data_parallel_replicate_degree for layout in found} == {8}
+    assert len(found) == 2
+
+
+def test_a_trainer_that_reads_no_number_of_replicas_has_none() -> None:
+    one = trainer(options=("data_parallel_shard_degree", "shard_level", "micro_batch_size"))
+    found = layouts(one=one)
+    assert found
+    assert {layout.data_parallel_replicate_degree for layout in found} == {1}
+
+
+@pytest.mark.parametrize(
+    ("axes", "field", "value", "nearest"),
+    [
+        ({"attention_kernel": (AttentionKernel.MATH,)}, "space.attention_kernel", ["math"], "[flash]"),
+        ({"context_parallel_degree": (1, 2)}, "space.context_parallel_degree", 2, 1),
+        ({"compiled": (False, True)}, "space.compiled", True, False),
+        (
+            {"pipeline_parallel_degree": (2,), "pipeline_schedule": (PipelineSchedule.GPIPE,)},
+            "space.pipeline_schedule",
+            "gpipe",
+            "1f1b",
+        ),
+    ],
+)
+def test_an_axis_that_the_trainer_cannot_be_told_is_refused_with_the_nearest_that_it_can(
+    axes: dict[str, Any], field: str, value: object, nearest: object
+) -> None:
+    with pytest.raises(InvalidInput, match="trainer mine") as caught:
+        space(**axes)
+    assert (caught.value.field, caught.value.value, caught.value.nearest) == (field, value, nearest)
+
+
+def test_an_axis_at_the_value_that_is_held_anyway_is_fine() -> None:
+    assert space(attention_kernel=(AttentionKernel.FLASH,)).values("attention_kernel") == (AttentionKernel.FLASH,)
+
+
+def test_a_value_that_nothing_could_run_is_left_out_as_in_any_sweep() -> None:
+    assert space(tensor_parallel_degree=(1, 3)).values("tensor_parallel_degree") == (1, 3)
+
+
+def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> None:
+    assert Precision.FP8 in (space().values("precision") or ())
+    assert Precision.FP8 not in (space(is_gated=False).values("precision") or ())
+
+
+def test_our_own_decoder_keeps_its_own_rules_and_space() -> None:
+    assert trial_rules(None) == (*RULES, *TRIAL_RULES)
+    job = replace(tiny_job())
+    assert trial_space(job, None, {"micro_batch_size": (1,)}).values("micro_batch_size") == (1,)
+
+
+def test_what_it_searches_is_what_it_reads() -> None:
+    assert searched_by(trainer(options=("recompute", "micro_batch_size")), PLAIN_TARGET) == (
+        "micro_batch_size",
+        "recompute",
+    )
+    assert "attention_kernel" not in searched_by(trainer(), PLAIN_TARGET)
