@@ -1,0 +1,153 @@
+"""Registered trainers over REST: named by a sweep, and never described by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.bootstrap import App, build
+from autotuner.domain.runs.trainer import Trainer
+from autotuner.errors import InvalidInput
+from autotuner.launch.fake import FakeLauncher
+from autotuner.ports import Store
+from autotuner.settings import Settings
+from tests.api.service import NOW, FixedClock, StoreDriver, serve
+from tests.api.test_sweeps import BODY
+
+REGISTERED = """
+[finetune]
+format = "arguments"
+command = ["/opt/secret/run", "--token-file=/etc/secret", "{arguments}"]
+working_directory = "/opt/secret"
+environment = ["SECRET_TOKEN"]
+variables = { SECRET_PATH = "/etc/secret" }
+stack = "megatron-deepspeed"
+options = ["data_parallel_replicate_degree", "micro_batch_size", "recompute"]
+fixed = { precision = "fp32", attention_kernel = "math" }
+
+[other]
+format = "arguments"
+command = ["true"]
+"""
+
+
+@pytest.fixture
+def app(store: Store, tmp_path: Path) -> App:
+    path = tmp_path / "trainers.toml"
+    path.write_text(REGISTERED)
+    return build(Settings(num_workers=0, trainers=path), store=store, launcher=FakeLauncher(), clock=FixedClock())
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[httpx.Client]:
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+        yield client
+
+
+def create(client: httpx.Client, **body: Any) -> httpx.Response:
+    return client.post("/sweeps", json=BODY | body)
+
+
+def test_trainers_are_listed_with_what_a_sweep_may_search(client: httpx.Client) -> None:
+    first, second = client.get("/trainers").json()["items"]
+    assert (first["name"], first["format"], first["stack"]) == ("finetune", "arguments", "megatron-deepspeed")
+    assert first["options"] == ["data_parallel_replicate_degree", "micro_batch_size", "recompute"]
+    assert first["fixed"] == {"precision": "fp32", "attention_kernel": "math"}
+    assert "tensor_parallel_degree" in second["options"]
+
+
+def test_nothing_of_how_a_trainer_is_started_leaves_the_service(client: httpx.Client) -> None:
+    created = create(client, trainer="finetune")
+    answers = [
+        client.get("/trainers"),
+        created,
+        client.get("/sweeps"),
+        client.get(f"/sweeps/{created.json()['id']}"),
+        client.get("/openapi.json"),
+    ]
+    assert [answer for answer in answers if "secret" in answer.text.lower()] == []
+
+
+def test_a_sweep_of_a_trainer_says_which_and_searches_what_it_reads(client: httpx.Client) -> None:
+    created = create(client, trainer="finetune").json()
+    assert created["trainer"] == "finetune"
+    assert created["request"]["trainer"]["stack"] == "megatron-deepspeed"
+    assert created["request"]["job"]["stack"]["name"] == "megatron-deepspeed"
+    space = created["request"]["space"]
+    assert (space["tensor_parallel_degree"], space["precision"]) == ([1], ["fp32"])
+    assert space["attention_kernel"] == ["math"]
+    assert space["recompute"] == ["none", "selective", "full"]
+    assert create(client).json()["trainer"] is None
+
+
+def test_a_trial_says_which_trainer_runs_it(client: httpx.Client, driver: StoreDriver, store: Store) -> None:
+    sweep_id = create(client, trainer="other").json()["id"]
+    assert store.claim_sweep(owner=driver.owner, now=NOW, lease_s=3600)
+    trial = driver.queued(store.get_sweep(sweep_id), 0)
+    assert client.get(f"/trials/{trial.id}").json()["trainer"] == "other"
+
+
+def test_an_unknown_trainer_is_not_found_with_the_nearest(client: httpx.Client) -> None:
+    problem = create(client, trainer="fintune")
+    assert (problem.status_code, problem.json()["nearest"]) == (404, "finetune")
+
+
+def test_an_axis_that_the_trainer_does_not_read_is_refused(client: httpx.Client) -> None:
+    problem = create(client, trainer="finetune", space={"tensor_parallel_degree": [1, 2]})
+    assert problem.status_code == 422
+    assert problem.json()["field"] == "space.tensor_parallel_degree"
+    assert "finetune" in problem.json()["rule"]
+
+
+def test_a_trainer_is_never_run_at_smaller_depths(client: httpx.Client) -> None:
+    problem = create(client, trainer="other", trial={"proxy_layers_per_stage": [1, 2]})
+    assert (problem.status_code, problem.json()["field"]) == (422, "trial.proxy_layers_per_stage")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"trainer": {"name": "finetune", "command": ["rm"]}},
+        {"trainer": {"name": "mine", "format": "arguments"}},
+        {"trainer": ["rm", "-rf", "/"]},
+        {"trainer": "finetune", "command": ["rm"]},
+        {"trainer": "finetune", "working_directory": "/tmp"},
+        {"trainer": "finetune", "environment": {"LD_PRELOAD": "/tmp/x.so"}},
+        {"trainer": "finetune", "variables": {"LD_PRELOAD": "/tmp/x.so"}},
+        {"trainer": "finetune", "trial": {"command": ["rm"]}},
+        {"trainer": "finetune", "trial": {"environment": {"PATH": "/tmp"}}},
+    ],
+)
+def test_no_request_brings_a_command_a_path_or_a_variable(client: httpx.Client, body: dict[str, Any]) -> None:
+    assert create(client, **body).status_code == 422
+    assert client.get("/sweeps").json()["total"] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["/opt/secret/run", "../finetune", "finetune; rm -rf /", "$(id)", "{spec}", "", "true"]
+)
+def test_a_name_that_is_not_registered_starts_nothing_whatever_it_looks_like(client: httpx.Client, name: str) -> None:
+    assert create(client, trainer=name).status_code == 404
+    assert client.get("/sweeps").json()["total"] == 0
+
+
+def test_a_service_without_trainers_lists_none_and_finds_none(store: Store) -> None:
+    app = build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=FixedClock())
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+        assert client.get("/trainers").json() == {"items": []}
+        assert create(client, trainer="finetune").status_code == 404
+
+
+def test_a_service_whose_file_is_wrong_does_not_start(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "trainers.toml"
+    path.write_text('[mine]\nformat = "arguments"\n')
+    with pytest.raises(InvalidInput, match="command"):
+        build(Settings(num_workers=0, trainers=path), store=store, launcher=FakeLauncher())
+
+
+def test_what_a_sweep_stores_of_a_trainer_can_start_nothing() -> None:
+    assert set(Trainer.__slots__) == {"name", "format", "stack", "options", "fixed"}
