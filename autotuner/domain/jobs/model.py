@@ -229,14 +229,6 @@ class TransformerSpec:
         return self.num_input_parameters + self.num_layer_parameters + self._num_output_parameters
 
     @property
-    def num_active_parameters(self) -> int:
-        """Parameters that act on each token: all but the routed experts that a token does not choose."""
-        if self.experts is None:
-            return self.num_parameters
-        idle = self.experts.num_experts - self.experts.experts_per_token
-        return self.num_parameters - self.num_expert_parameters * idle // self.experts.num_experts
-
-    @property
     def num_input_parameters(self) -> int:
         """What begins the model: the token table, learned positions and their norm."""
         positions = self.num_learned_positions * self.hidden_size
