@@ -13,6 +13,7 @@ from autotuner.errors import InvalidInput
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.target import Export, Imported, Target
+from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 __all__ = ["TARGETS", "export", "read", "recognised", "target_of"]
@@ -23,6 +24,7 @@ TARGETS: Mapping[ExportFormat, Target] = {
         SBATCH,
         TORCHRUN,
         DEEPSPEED,
+        TORCHTITAN,
         ARGUMENTS,
     )
 }

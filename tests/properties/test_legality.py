@@ -12,20 +12,23 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.rules.rule import fields_read
+from autotuner.export.registry import TARGETS
 from tests.properties.strategies import jobs, layouts
+
+ALL_RULES = (*RULES, *TRIAL_RULES, *(rule for target in TARGETS.values() for rule in target.rules))
 
 
 @given(st.lists(layouts, min_size=1, max_size=20), jobs)
 def test_every_rule_judges_a_column_as_it_judges_each_layout(rows: list[Layout], job: Job) -> None:
     columns = LayoutColumns.from_layouts(rows)
-    for rule in (*RULES, *TRIAL_RULES):
+    for rule in ALL_RULES:
         verdict = broken_rows(columns, job, [rule])
         assert verdict.tolist() == [bool(rule.broken(row, job)) for row in rows], rule.name
 
 
 @given(layouts, jobs)
 def test_a_rule_reads_the_same_fields_of_every_layout(layout: Layout, job: Job) -> None:
-    for rule in (*RULES, *TRIAL_RULES):
+    for rule in ALL_RULES:
         others = {name: one.default for name, one in OPTIONS.items() if name not in fields_read(rule, job)}
         assert rule.broken(replace(layout, **others), job) == rule.broken(layout, job), rule.name  # type: ignore[arg-type]
 

@@ -1,0 +1,113 @@
+"""Models that torchtitan registers, by family and flavor, and what the catalog calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from autotuner.catalog.load import load_model
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.choice import AttentionKernel
+
+__all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "spec_of"]
+
+DEBUG_MODEL = ("llama3", "debugmodel")
+"""What torchtitan 0.2.2 trains where no model is named (``config/job_config.py``)."""
+
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "llama3": {
+        "1B": "llama-3.2-1b",
+        "3B": "llama-3.2-3b",
+        "8B": "llama-3.1-8b",
+        "70B": "llama-3.1-70b",
+        "405B": "llama-3.1-405b",
+    },
+    "llama4": {"17bx16e": "llama-4-scout", "17bx128e": "llama-4-maverick"},
+    "qwen3": {
+        "0.6B": "qwen3-0.6b",
+        "1.7B": "qwen3-1.7b",
+        "4B": "qwen3-4b",
+        "8B": "qwen3-8b",
+        "14B": "qwen3-14b",
+        "32B": "qwen3-32b",
+        "30B-A3B": "qwen3-30b-a3b",
+        "235B-A22B": "qwen3-235b-a22b",
+    },
+    "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
+    "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
+}
+"""``models/FAMILY/__init__.py`` of torchtitan 0.2.2 and 0.3.0."""
+
+_ONLY_IN: Mapping[str, frozenset[tuple[str, str]]] = {
+    "0.2.2": frozenset({("llama4", "17bx16e"), ("llama4", "17bx128e")}),
+    "0.3.0": frozenset({("llama3", "1B"), ("llama3", "3B")}),
+}
+"""Models that one release has and the other does not."""
+
+PIPELINED_0_2 = frozenset({"llama3", "llama4", "deepseek_v3"})
+"""Families of 0.2.2 with a ``pipelining_fn``; the others cannot be cut into stages."""
+
+_FLEX = {DEBUG_MODEL: "debugmodel_flex_attn", ("llama3", "8B"): "8B_flex"}
+"""Flavors of 0.2.2 that have a sister with FlexAttention."""
+
+_FLEX_FAMILIES = frozenset({"deepseek_v3", "gpt_oss"})
+"""Families of 0.2.2 whose flavors attend by FlexAttention; the others by ``scaled_dot_product_attention``."""
+
+_SUFFIXES: Mapping[str, AttentionKernel] = {
+    "_flex": AttentionKernel.FLEX,
+    "_flex_attn": AttentionKernel.FLEX,
+    "_varlen": AttentionKernel.FLASH,  # FlashAttention's kernel for sequences of several lengths
+    "_varlen_attn": AttentionKernel.FLASH,
+}
+"""Ends of a flavor's name that say an attention of its own (llama3 of 0.2.2)."""
+
+_DEBUG = TransformerSpec(
+    name="debugmodel",
+    num_layers=6,
+    hidden_size=256,
+    num_heads=16,
+    num_kv_heads=16,
+    head_dim=16,
+    ffn_size=768,
+    vocab_size=2048,
+)
+"""llama3's ``debugmodel``, 0.2.2 and 0.3.0: 8/3 of the width, in steps of 256."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """A registered model."""
+
+    family: str
+    name: str
+
+    def attending_by(self, kernel: AttentionKernel) -> str:
+        """The name of the flavor of 0.2.2 that attends so, where it has a name of its own."""
+        return _FLEX.get((self.family, self.name), self.name) if kernel == AttentionKernel.FLEX else self.name
+
+
+@cache
+def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
+    """Every model that a release registers and the catalog has, with its shapes."""
+    elsewhere = frozenset().union(*(only for release, only in _ONLY_IN.items() if release != version))
+    known = [
+        (Flavor(family=family, name=name), load_model(model))
+        for family, names in _NAMES.items()
+        for name, model in names.items()
+        if (family, name) not in elsewhere
+    ]
+    return (*known, (Flavor(family=DEBUG_MODEL[0], name=DEBUG_MODEL[1]), _DEBUG))
+
+
+def flavor_of(model: TransformerSpec, version: str) -> Flavor | None:
+    """The registered model with these shapes, whatever its name; None: there is none."""
+    return next((flavor for flavor, spec in flavors(version) if replace(spec, name=model.name) == model), None)
+
+
+def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | None, AttentionKernel | None]:
+    """Shapes of a flavor, and what its name says of attention; None where it is not known."""
+    suffix = max((end for end in _SUFFIXES if name.endswith(end)), key=len, default="")
+    plain = name.removesuffix(suffix)
+    found = next((spec for flavor, spec in flavors(version) if (flavor.family, flavor.name) == (family, plain)), None)
+    return found, _SUFFIXES.get(suffix, AttentionKernel.FLEX if family in _FLEX_FAMILIES else None)

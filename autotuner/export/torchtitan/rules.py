@@ -1,0 +1,312 @@
+"""Layouts that torchtitan cannot express: what it does in their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import (
+    FP8_PRECISIONS,
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.domain.rules.legality import TRIAL_RULES
+from autotuner.domain.rules.rule import Rule, any_of, job_rule
+from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
+from autotuner.export.torchtitan.release import RELEASE_0_2
+from autotuner.units import MIB
+
+__all__ = ["DDP_BUCKET_BYTES", "RULES_0_2", "RULES_0_3", "shards"]
+
+DDP_BUCKET_BYTES = 100 * MIB
+"""``bucket_cap_mb`` of its DDP (torchtitan 0.2.2, ``apply_ddp`` of models/llama3/infra/parallelize.py)."""
+
+_SHARED_WITH_TRIALS = (
+    "trial-recomputes-selectively-once",
+    "trial-compiles-whole-backwards",
+    "trial-keeps-parameters-between-backwards",
+    "trial-fills-zero-bubble-rounds",
+)
+"""What the trial job cannot run since PyTorch itself cannot."""
+
+
+def shards(x: Layout) -> bool:
+    """Whether FSDP is at work: over shard ranks, context ranks, or both (``ParallelDims.fsdp_enabled``)."""
+    return (x.data_parallel_shard_degree > 1) | (x.context_parallel_degree > 1)
+
+
+def _num_gradients(x: Layout) -> int:
+    return x.data_parallel_degree * x.context_parallel_degree
+
+
+def _has_stages(job: Job) -> bool:
+    """Whether 0.2.2 can cut this model into stages; one that it does not register is the user's own."""
+    flavor = flavor_of(job.model, RELEASE_0_2.version)
+    return flavor is None or flavor.family in PIPELINED_0_2
+
+
+def _of_torch() -> tuple[Rule, ...]:
+    by_name = {rule.name: rule for rule in TRIAL_RULES}
+    return tuple(replace(by_name[name], name=name.replace("trial-", "torchtitan-")) for name in _SHARED_WITH_TRIALS)
+
+
+_COMMON = (
+    *_of_torch(),
+    Rule(
+        "torchtitan-shards-parameters",
+        "shard_level",
+        lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
+        lambda x, j: f"torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
+        lambda x, j: ShardLevel.PARAMETERS.label,
+    ),
+    Rule(
+        "torchtitan-shards-over-context-ranks",
+        "shard_level",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
+        lambda x, j: "torchtitan shards parameters over context ranks wherever there are some",
+        lambda x, j: ShardLevel.PARAMETERS.label,
+    ),
+    Rule(
+        "torchtitan-reduces-in-fp32",
+        "fp32_gradient_reduce",
+        lambda x, j: (x.fp32_gradient_reduce == 0) & (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
+        lambda x, j: "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
+        lambda x, j: True,
+    ),
+    Rule(
+        "torchtitan-runs-zero-bubble-on-several-stages",
+        "virtual_stages_per_rank",
+        lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
+        lambda x, j: "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
+        lambda x, j: 2,
+    ),
+    Rule(
+        "torchtitan-keeps-activations-on-the-device",
+        "offload_activations",
+        lambda x, j: x.offload_activations != 0,
+        lambda x, j: "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
+        lambda x, j: False,
+    ),
+    Rule(
+        "torchtitan-fuses-norms",
+        "fused_norm",
+        lambda x, j: x.fused_norm == 0,
+        lambda x, j: "its norms are torch.nn.RMSNorm, one kernel each",
+        lambda x, j: True,
+    ),
+    Rule(
+        "torchtitan-emulates-tensorwise",
+        "fp8_recipe",
+        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.fp8_recipe != Fp8Recipe.TENSORWISE),
+        lambda x, j: (
+            f"its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}"
+        ),
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "torchtitan-emulates-uncompiled",
+        "compiled",
+        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.compiled != 0),
+        lambda x, j: "its float8 converter refuses to emulate in a compiled model",
+        lambda x, j: False,
+    ),
+)
+
+RULES_0_2: tuple[Rule, ...] = (
+    *_COMMON,
+    Rule(
+        "torchtitan-splits-sequences",
+        "sequence_parallel",
+        lambda x, j: (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
+        lambda x, j: "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
+        lambda x, j: True,
+    ),
+    Rule(
+        "torchtitan-sequence-per-rank",
+        "tensor_parallel_degree",
+        lambda x, j: j.workload.seq_len % (2 * x.tensor_parallel_degree * x.context_parallel_degree) != 0,
+        lambda x, j: (
+            f"it refuses a sequence of {j.workload.seq_len} that does not split into two parts for each of "
+            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+        ),
+    ),
+    Rule(
+        "torchtitan-exchanges-keys-and-values",
+        "context_exchange",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL),
+        lambda x, j: (
+            "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence"
+        ),
+        lambda x, j: ContextExchange.ALL_GATHER.label,
+    ),
+    Rule(
+        "torchtitan-replicates-alone",
+        "data_parallel_replicate_degree",
+        lambda x, j: (
+            (x.data_parallel_replicate_degree > 1)
+            & (shards(x) == 0)
+            & (x.data_parallel_replicate_degree != x.world_size)
+        ),
+        lambda x, j: "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "torchtitan-casts-what-it-shards",
+        "precision",
+        lambda x, j: (
+            (x.precision != Precision.FP32)
+            & (shards(x) == 0)
+            & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1))
+        ),
+        lambda x, j: (
+            "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32"
+        ),
+        lambda x, j: Precision.FP32.label,
+    ),
+    Rule(
+        "torchtitan-fills-its-own-buckets",
+        "gradient_bucket_bytes",
+        lambda x, j: (
+            (x.data_parallel_replicate_degree > 1) & (shards(x) == 0) & (x.gradient_bucket_bytes != DDP_BUCKET_BYTES)
+        ),
+        lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
+        lambda x, j: DDP_BUCKET_BYTES,
+    ),
+    Rule(
+        "torchtitan-recomputes-operations-of-every-layer",
+        "recompute_every",
+        lambda x, j: (x.recompute == Recompute.SELECTIVE) & (x.recompute_every > 1),
+        lambda x, j: (
+            'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both'
+        ),
+        lambda x, j: 1,
+    ),
+    Rule(
+        "torchtitan-rounds-to-8-bits",
+        "precision",
+        lambda x, j: x.precision == Precision.NVFP4,
+        lambda x, j: "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
+        lambda x, j: Precision.FP8.label,
+    ),
+    Rule(
+        "torchtitan-scales-fp8",
+        "fp8_recipe",
+        lambda x, j: (
+            any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE))
+        ),
+        lambda x, j: f"torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "torchtitan-overlaps-or-recomputes",
+        "recompute",
+        lambda x, j: (
+            (x.pipeline_schedule == PipelineSchedule.DUALPIPEV)
+            & (x.expert_parallel_degree > 1)
+            & (x.recompute != Recompute.NONE)
+        ),
+        lambda x, j: "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
+        lambda x, j: Recompute.NONE.label,
+    ),
+    Rule(
+        "torchtitan-cuts-this-model",
+        "pipeline_parallel_degree",
+        lambda x, j: (x.pipeline_parallel_degree > 1) & (not _has_stages(j)),
+        lambda x, j: f"torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
+        lambda x, j: 1,
+    ),
+    job_rule(
+        "torchtitan-keeps-fp32-moments",
+        "workload.optimizer_state_precision",
+        lambda j: j.workload.optimizer_state_precision != "fp32",
+        lambda j: "torchtitan 0.2 keeps AdamW's moments in the format of the weights, fp32",
+        "fp32",
+    ),
+)
+
+_KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
+"""What ``attn_backend`` of its model registries says: flex, and varlen, FlashAttention for sequences of all lengths."""
+
+RULES_0_3: tuple[Rule, ...] = (
+    *_COMMON,
+    Rule(
+        "torchtitan-sequence-per-rank",
+        "tensor_parallel_degree",
+        lambda x, j: (
+            j.workload.seq_len
+            % (
+                (1 + (x.tensor_parallel_degree - 1) * (x.sequence_parallel != 0))
+                * (1 + (2 * x.context_parallel_degree - 1) * (x.context_parallel_degree > 1))
+            )
+            != 0
+        ),
+        lambda x, j: (
+            f"it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly"
+        ),
+    ),
+    Rule(
+        "torchtitan-gathers-keys-and-values",
+        "context_exchange",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_GATHER),
+        lambda x, j: f"torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
+        lambda x, j: ContextExchange.ALL_GATHER.label,
+    ),
+    Rule(
+        "torchtitan-attends-by-flex-or-varlen",
+        "attention_kernel",
+        lambda x, j: any_of(x.attention_kernel, _KERNELS_0_3) == 0,
+        lambda x, j: (
+            f"attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither"
+        ),
+        lambda x, j: AttentionKernel.FLEX.label,
+    ),
+    Rule(
+        "torchtitan-attends-by-flex-over-context-ranks",
+        "attention_kernel",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.FLASH),
+        lambda x, j: "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
+        lambda x, j: AttentionKernel.FLEX.label,
+    ),
+    Rule(
+        "torchtitan-keeps-logits-apart",
+        "loss_parallel",
+        lambda x, j: x.loss_parallel == 0,
+        lambda x, j: "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
+        lambda x, j: True,
+    ),
+    Rule(
+        "torchtitan-reduces-layer-by-layer",
+        "gradient_bucket_bytes",
+        lambda x, j: x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES,
+        lambda x, j: "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
+        lambda x, j: DEFAULT_BUCKET_BYTES,
+    ),
+    Rule(
+        "torchtitan-recomputes-every-layer",
+        "recompute_every",
+        lambda x, j: x.recompute_every > 1,
+        lambda x, j: "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "torchtitan-scales-fp8",
+        "fp8_recipe",
+        lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8)) == 0),
+        lambda x, j: f"torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        lambda x, j: Fp8Recipe.ROWWISE.label,
+    ),
+    Rule(
+        "torchtitan-fuses-updates-of-bf16-moments",
+        "optimizer_kernel",
+        lambda x, j: (x.optimizer_kernel != OptimizerKernel.FUSED) & (j.workload.optimizer_state_precision == "bf16"),
+        lambda x, j: "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
+        lambda x, j: OptimizerKernel.FUSED.label,
+    ),
+)

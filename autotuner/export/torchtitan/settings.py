@@ -1,0 +1,156 @@
+"""Settings: what a configuration of torchtitan says, by dotted names, and what was made of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from autotuner.errors import InvalidInput
+from autotuner.export.flags import whole_number
+from autotuner.export.target import Note, NoteKind
+from autotuner.export.torchtitan.entries import Value
+
+__all__ = ["Settings"]
+
+_MOST = 10**9
+"""No degree, batch or number of layers comes near it."""
+
+
+class Settings:
+    """Reads settings one by one and remembers which: what is left over says nothing of a layout.
+
+    Attributes:
+        num_ranks: As a launcher beside the configuration says; None: none does.
+        notes: What became of settings, in the order in which they were read.
+    """
+
+    def __init__(self, values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = ()) -> None:
+        self._values = values
+        self._read: set[str] = set()
+        self.num_ranks = num_ranks
+        self.notes = list(notes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def note(self, kind: NoteKind, name: str, detail: str) -> None:
+        """Keep what became of a setting."""
+        said = f"{name} = {_shown(self._values[name])}" if name in self._values else name
+        self.notes.append(Note(kind=kind, setting=said, detail=detail))
+
+    def assume(self, name: str, default: Value, detail: str = "") -> None:
+        """Note a default of torchtitan's that was taken, unless the setting is there."""
+        if name not in self._values:
+            self.note(NoteKind.ASSUMED, name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+
+    def integer(self, name: str, default: int, *, least: int = 1) -> int:
+        """A whole number.
+
+        Raises:
+            InvalidInput: It is none, or out of range.
+        """
+        value = self._taken(name, default)
+        if isinstance(value, str):
+            value = whole_number(name, value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput(name, value, "must be a whole number")
+        if not least <= value <= _MOST:
+            raise InvalidInput(name, value, f"must be a whole number of {least} or more", least)
+        return value
+
+    def switch(self, name: str, default: bool) -> bool:
+        """On or off.
+
+        Raises:
+            InvalidInput: It is neither.
+        """
+        value = self._taken(name, default)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise InvalidInput(name, value, "must be true or false")
+        return value
+
+    def word(self, name: str, default: str) -> str:
+        """A text.
+
+        Raises:
+            InvalidInput: It is none.
+        """
+        value = self._taken(name, default)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)  # selective_ac_option = 2
+        if not isinstance(value, str):
+            raise InvalidInput(name, value, "must be a text")
+        return value
+
+    def words(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """A list of texts; flags write one with commas.
+
+        Raises:
+            InvalidInput: It is none.
+        """
+        value = self._taken(name, default)
+        if isinstance(value, str):
+            value = [word for word in value.split(",") if word]
+        if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) for word in value):
+            raise InvalidInput(name, value, "must be a list of texts")
+        return tuple(value)
+
+    def lists(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """A list of lists of texts; empty where the setting is not there.
+
+        Raises:
+            InvalidInput: It is none.
+        """
+        value = self._taken(name, ())
+        if value is None or value in ("None", ""):
+            return ()
+        rows = value if isinstance(value, (list, tuple)) else None
+        if rows is None or not all(
+            isinstance(row, (list, tuple)) and all(isinstance(w, str) for w in row) for row in rows
+        ):
+            raise InvalidInput(name, value, "must be a list of lists of texts")
+        return tuple(tuple(row) for row in rows)
+
+    def optional(self, name: str) -> int | None:
+        """A whole number of 1 or more, or nothing."""
+        if self._values.get(name) in (None, "None"):
+            self._read.add(name)
+            return None
+        return self.integer(name, 1)
+
+    def raw(self, name: str) -> object:
+        """What is said, of whatever type; None: nothing is."""
+        return self._values.get(name)
+
+    def ignore(self, name: str, detail: str) -> None:
+        """Note a setting that is there and that a layout has no field for."""
+        if name in self._values:
+            self._read.add(name)
+            self.note(NoteKind.IGNORED, name, detail)
+
+    def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
+        """Note what was not read: sections about other things together, settings beside those that count by name."""
+        rest = [name for name in self._values if name not in self._read]
+        told = {name.partition(".")[0] for name in rest if name.partition(".")[0] not in sections}
+        if told:
+            self.notes.append(
+                Note(kind=NoteKind.IGNORED, setting=", ".join(sorted(told)), detail="says nothing of a layout")
+            )
+        for name in rest:
+            if name.partition(".")[0] in sections:
+                near = get_close_matches(name, known, 1, 0.85)
+                detail = f"is no setting that is known; {near[0]} is" if near else "says nothing of a layout"
+                self.note(NoteKind.IGNORED, name, detail)
+
+    def _taken(self, name: str, default: object) -> object:
+        self._read.add(name)
+        return self._values.get(name, default)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

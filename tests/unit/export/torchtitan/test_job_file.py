@@ -1,0 +1,268 @@
+"""torchtitan 0.2's job file: written, read back, and parsed by torchtitan itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from autotuner.catalog.load import load_model
+from autotuner.domain.jobs.stages import stage_sizes
+from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.errors import InvalidInput
+from autotuner.export.registry import export, read, recognised
+from autotuner.export.torchtitan.flavors import flavors
+from autotuner.export.torchtitan.toml_file import TORCHTITAN
+from tests.builders import big_job, tiny_job
+from tests.unit.export.sayable import in_its_words, sayable
+from tests.unit.export.torchtitan.installed import dealt_layers, parsed, registered
+
+JOB = big_job()
+HSDP = Layout(
+    data_parallel_replicate_degree=2,
+    data_parallel_shard_degree=4,
+    shard_level=ShardLevel.PARAMETERS,
+    fp32_gradient_reduce=True,
+)
+PIPELINE = replace(
+    HSDP,
+    tensor_parallel_degree=8,
+    sequence_parallel=True,
+    pipeline_parallel_degree=4,
+    pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+    virtual_stages_per_rank=4,
+    micro_batch_size=2,
+)
+
+FLAGS = ("--training.local_batch_size", "4", "--compile.enable", "--parallelism.data_parallel_shard_degree=-1")
+
+
+def text_of(layout: Layout) -> str:
+    (file,) = export(JOB, layout, "torchtitan").files
+    return file.text
+
+
+def notes_of(text: str, num_ranks: int | None = None) -> dict[str, str]:
+    return {note.setting: note.kind.value for note in read(text, "torchtitan", num_ranks).notes}
+
+
+@given(sayable(TORCHTITAN, JOB))
+def test_what_torchtitan_can_say_is_read_back_as_it_was(layout: Layout) -> None:
+    exported = export(JOB, layout, "torchtitan")
+    assert exported.unsaid == ()
+    back = read(exported.files[0].text, "torchtitan", layout.world_size)
+    assert in_its_words(TORCHTITAN, back.layout) == in_its_words(TORCHTITAN, layout)
+    assert (back.seq_len, back.global_batch_size) == (8192, 1024)
+    assert back.model == replace(JOB.model, name="llama-3.1-70b")
+
+
+def test_torchtitan_s_own_parser_reads_what_is_written_and_torch_knows_the_schedules(tmp_path: Path) -> None:
+    written = [HSDP, PIPELINE, *drawn(20)]
+    commands: list[tuple[str, ...]] = []
+    for number, layout in enumerate(written):
+        (tmp_path / f"{number}.toml").write_text(text_of(layout))
+        commands.append(("--job.config_file", str(tmp_path / f"{number}.toml")))
+    *configs, overridden = parsed([*commands, (*commands[0], *FLAGS)])
+    for layout, config in zip(written, configs, strict=True):
+        assert_says(layout, config)
+    assert (overridden["training"]["local_batch_size"], overridden["compile"]["enable"]) == (4, True)
+    assert overridden["parallelism"]["data_parallel_shard_degree"] == -1
+
+
+def drawn(count: int) -> list[Layout]:
+    layouts: list[Layout] = []
+
+    @settings(max_examples=count, phases=[Phase.generate], database=None)
+    @given(sayable(TORCHTITAN, JOB))
+    def draw(layout: Layout) -> None:
+        layouts.append(layout)
+
+    draw()
+    return layouts
+
+
+def assert_says(layout: Layout, config: dict[str, Any]) -> None:
+    """torchtitan's configuration means the layout; degrees, stages and batch by torchtitan's own arithmetic."""
+    parallelism, training = config["parallelism"], config["training"]
+    for name in (
+        *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
+        *("context_parallel_degree", "expert_parallel_degree", "pipeline_parallel_degree"),
+    ):
+        assert parallelism[name] == getattr(layout, name), name
+    assert (config["model"]["name"], training["seq_len"]) == ("llama3", 8192)
+    accumulated = training["global_batch_size"] // (training["local_batch_size"] * layout.data_parallel_degree)
+    micro_batch = training["local_batch_size"]
+    if layout.pipeline_parallel_degree > 1:
+        micro_batch = parallelism["pipeline_parallel_microbatch_size"]
+        assert accumulated == 1
+        assert config["single"] == (layout.virtual_stages_per_rank == 1)
+        assert [len(layers) for layers in stages_of(config)] == list(sizes_of(layout))
+    assert micro_batch == layout.micro_batch_size
+    assert accumulated * training["local_batch_size"] // micro_batch == JOB.workload.num_micro_batches(layout)
+    assert config["compile"]["enable"] == layout.compiled
+    assert (config["model"]["converters"] != []) == (layout.precision in (Precision.FP8, Precision.FP8_EMULATED))
+
+
+def stages_of(config: dict[str, Any]) -> list[list[str]]:
+    """Layers of each stage, as pipeline_llm counts and generate_llm_fqn_per_model_part deals them."""
+    parallelism = config["parallelism"]
+    ends = [parallelism[f"pipeline_parallel_{end}_stage_less_layers"] for end in ("first", "last")]
+    per_stage = parallelism["pipeline_parallel_layers_per_stage"]
+    num_stages = parallelism["pipeline_parallel_degree"] * (1 if config["single"] else 2)
+    if per_stage is not None:
+        num_stages = -(-(JOB.model.num_layers + sum(ends)) // per_stage)
+    parts = dealt_layers(num_stages, JOB.model.num_layers, *ends)
+    return [[name for name in part if name.startswith("layers.")] for part in parts]
+
+
+def sizes_of(layout: Layout) -> tuple[int, ...]:
+    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
+    return stage_sizes(JOB.model.num_layers, layout.num_stages, *ends)
+
+
+@given(st.integers(2, 12), st.integers(2, 40), st.integers(0, 3), st.integers(0, 3))
+def test_torchtitan_deals_layers_to_stages_as_a_layout_does(stages: int, layers: int, first: int, last: int) -> None:
+    assume(min(stage_sizes(layers, stages, first, last)) >= 0)
+    assume((layers + first + last) // stages >= max(first, last, 1))
+    parts = dealt_layers(stages, layers, first, last)
+    dealt = [sum(name.startswith("layers.") for name in part) for part in parts]
+    assert tuple(dealt) == stage_sizes(layers, stages, first, last)
+
+
+def test_flags_override_the_file() -> None:
+    back = read(f"{text_of(HSDP)}\nNGPU=8 ./run_train.sh {' '.join(FLAGS)}\n", num_ranks=16)
+    assert (back.layout.micro_batch_size, back.layout.compiled, back.layout.data_parallel_shard_degree) == (4, True, 8)
+
+
+def test_a_launcher_s_ranks_are_those_that_shard_where_no_degree_is_said() -> None:
+    command = "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --parallelism.tensor_parallel_degree 4"
+    back = read(command)
+    assert (back.num_ranks, back.layout.data_parallel_shard_degree) == (16, 4)
+    assert "job.config_file" in {note.setting for note in back.notes}
+
+
+def test_defaults_of_torchtitan_that_are_not_ours_are_filled_in_and_told() -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\npipeline_parallel_degree = 2\n'
+    back = read(text, num_ranks=8)
+    assert (back.layout.first_stage_less_layers, back.layout.last_stage_less_layers) == (1, 1)
+    assert (back.layout.recompute, back.layout.recompute_every) == (Recompute.FULL, 2)
+    assert (back.layout.data_parallel_shard_degree, back.layout.reshard_after_forward) == (4, False)
+    assert (back.layout.micro_batch_size, back.seq_len, back.global_batch_size) == (1, 2048, 32)
+    told = {note.setting.partition(" ")[0] for note in back.notes}
+    assert {
+        "parallelism.data_parallel_shard_degree",
+        "parallelism.pipeline_parallel_first_stage_less_layers",
+        "parallelism.pipeline_parallel_last_stage_less_layers",
+        "activation_checkpoint.selective_ac_option",
+        "training.local_batch_size",
+        "training.seq_len",
+        "parallelism.fsdp_reshard_after_forward",
+    } <= told
+
+
+def test_stages_listed_by_their_modules_are_counted_and_their_ends_found() -> None:
+    parts = dealt_layers(4, 32, 2, 1)
+    rows = ", ".join("[" + ", ".join(f'"{name}"' for name in part) + "]" for part in parts)
+    text = f"[parallelism]\npipeline_parallel_degree = 4\nmodule_fqns_per_model_part = [{rows}]\n"
+    layout = read(text, num_ranks=4).layout
+    assert stage_sizes(32, 4, layout.first_stage_less_layers, layout.last_stage_less_layers) == (7, 9, 9, 7)
+
+
+def test_a_configuration_that_torchtitan_printed_is_read() -> None:
+    text = '[titan] - Running with configs: {"job": {"x": 1}, "parallelism": {"tensor_parallel_degree": 2}}\nnext line'
+    assert read(text, num_ranks=2).layout.tensor_parallel_degree == 2
+
+
+def test_a_model_without_a_flavor_is_named_with_the_shapes_that_a_flavor_needs() -> None:
+    exported = export(tiny_job(), Layout(), "torchtitan")
+    assert 'flavor = "tiny"' in exported.text
+    assert "dim 64, n_layers 4, n_heads 4, n_kv_heads 2, inner width 128, vocab_size 256" in exported.defaults[0]
+    with pytest.raises(InvalidInput, match="nearest legal value"):
+        read("[parallelism]\npipeline_parallel_degree = 3\n[training]\nlocal_batch_size = 2\n", "torchtitan", 8)
+
+
+@pytest.mark.parametrize("family", ["llama3", "llama4", "qwen3", "deepseek_v3", "gpt_oss"])
+def test_flavors_have_the_shapes_that_torchtitan_registers_them_with(family: str) -> None:
+    known = registered(family)
+    for flavor, spec in flavors("0.2.2"):
+        if flavor.family == family:
+            said = known[flavor.name]
+            shapes = {"n_layers": spec.num_layers, "dim": spec.hidden_size, "n_heads": spec.num_heads}
+            shapes |= {"vocab_size": spec.vocab_size}
+            assert {name: said[name] for name in shapes if name in said} == {
+                name: value for name, value in shapes.items() if name in said
+            }, flavor
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("parallelism.tensor_parallel_degree = 0", "must be a whole number of 1 or more; nearest legal value: 1"),
+        ('parallelism.pipeline_parallel_schedule = "1F2B"', "must be one of GPipe, 1F1B, Interleaved1F1B"),
+        ('activation_checkpoint.mode = "some"', "must be one of none, selective, full, memory_budget"),
+        ('activation_checkpoint.selective_ac_option = "all"', "the interval of layers"),
+        ('training.mixed_precision_param = "float16"', "must be bfloat16 or float32"),
+        ("training.global_batch_size = 9", "must be a multiple of 8"),
+        ('parallelism.fsdp_reshard_after_forward = "often"', "must be default, always or never"),
+    ],
+)
+def test_values_that_torchtitan_refuses_are_refused_with_what_it_takes(setting: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read(setting, "torchtitan", 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [
+        ('activation_checkpoint.mode = "memory_budget"', "changed"),
+        ('activation_checkpoint.selective_ac_option = "3"', "changed"),
+        ('optimizer.implementation = "for-loop"', "changed"),
+        ('training.dtype = "bfloat16"', "changed"),
+        ("training.enable_cpu_offload = true", "ignored"),
+        ("parallelism.tensor_paralel_degree = 2", "ignored"),
+    ],
+)
+def test_what_a_layout_cannot_say_is_told(setting: str, kind: str) -> None:
+    name = setting.partition(" = ")[0]
+    assert {said.partition(" ")[0]: as_kind for said, as_kind in notes_of(setting, 1).items()}[name] == kind
+
+
+def test_a_misspelt_setting_is_told_with_the_one_that_is_meant() -> None:
+    (note,) = (
+        n for n in read("[parallelism]\ntensor_paralel_degree = 2\n", num_ranks=1).notes if "paralel_" in n.setting
+    )
+    assert "parallelism.tensor_parallel_degree is" in note.detail
+
+
+LINES = st.sampled_from(
+    [
+        *("[parallelism]", "[training]", "[model]", "[activation_checkpoint]", "[compile]", "x = [1, {}]"),
+        *("tensor_parallel_degree = 2", "pipeline_parallel_degree = 2", "module_fqns_per_model_part = [[]]"),
+        *("pipeline_parallel_layers_per_stage = 3", "local_batch_size = -1", 'mode = "full"', "enable = 3"),
+        *("--training.local_batch_size 2", "--compile.enable", "--a.b=$X", "./run_train.sh --model.flavor 70B"),
+        *('{"job": {', '"parallelism": {"tensor_parallel_degree": []}}}', "date = 9999-99-99", "n = 0x"),
+        *('flavor = "8B"', "a.b.c = 1", "inf = inf", "[", "=", '"', "\\", "{"),
+    ]
+)
+
+
+@given(st.lists(LINES | st.text(max_size=20), max_size=12), st.none() | st.integers(-1, 16))
+def test_any_text_becomes_a_layout_or_is_refused(lines: list[str], num_ranks: int | None) -> None:
+    with suppress(InvalidInput):
+        assert read("\n".join(lines), "torchtitan", num_ranks).layout.world_size >= 1
+
+
+def test_torchtitan_s_files_and_commands_are_recognised() -> None:
+    assert recognised(text_of(PIPELINE)).format == "torchtitan"
+    assert recognised("./run_train.sh --parallelism.tensor_parallel_degree 2").format == "torchtitan"
+
+
+def test_catalog_names_of_flavors_have_the_shapes_of_plain_llama_3() -> None:
+    for plain, later in (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b")):
+        assert replace(load_model(plain), name="") == replace(load_model(later), name="")
