@@ -52,4 +52,4 @@ def _mended(layout: Layout, job: Job, rules: tuple[Rule, ...]) -> Layout:
         near = OPTIONS[reason.field].default if reason.nearest is None else reason.nearest
         value = OPTIONS[reason.field].from_plain(near, reason.field)
         layout = replace(layout, **{reason.field: value})  # type: ignore[arg-type]  # each field has its own type
-    reject()
+    return reject()
