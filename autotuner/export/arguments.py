@@ -6,13 +6,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
 from autotuner.domain import wire
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Kind
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.export.target import Export, Target
+from autotuner.errors import InvalidInput
+from autotuner.export.flags import Flags
+from autotuner.export.launched import launched
+from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 
 __all__ = ["ARGUMENTS"]
 
@@ -47,4 +56,88 @@ def _said(name: str, value: int) -> list[str]:
     return [f"--{flag}", str(OPTIONS[name].plain(value))]
 
 
-ARGUMENTS = Target(format=ExportFormat.ARGUMENTS, version=_VERSION, rules=(), elsewhere=frozenset(), write=_write)
+# ---------------------------------------------------------------- read
+def _read(text: str, num_ranks: int | None) -> Imported:
+    """The layout that arguments say; fields that are not said have our own defaults.
+
+    Raises:
+        InvalidInput: There is no field of a layout, a value is none of its field, or the ranks do not fit.
+    """
+    command = launched(text)
+    given = command.arguments
+    fields = {name: _value(given, name) for name in OPTIONS if name in given or f"no_{name}" in given}
+    if not fields:
+        raise InvalidInput("config", text[:60], "has no argument that names a field of a layout")
+    ranks = num_ranks or command.num_ranks
+    layout, notes = _of_ranks(Layout(**fields), fields, ranks)
+    return Imported(
+        format=ExportFormat.ARGUMENTS,
+        version=_VERSION,
+        layout=layout,
+        num_ranks=ranks or layout.world_size,
+        seq_len=_batch(given, "seq_len"),
+        global_batch_size=_batch(given, "global_batch_size"),
+        notes=(*notes, *_ignored(given), *_unfollowed(command.notes)),
+    )
+
+
+def _value(given: Flags, name: str) -> Any:
+    option = OPTIONS[name]
+    if option.kind == Kind.SWITCH:
+        negated = given.switch(f"no_{name}")
+        return given.switch(name) if negated is None else not negated
+    if option.kind == Kind.CHOICE:
+        return option.from_plain(given.text(name) or "", name)
+    number = given.integer(name)
+    if number is None:
+        raise InvalidInput(name, "", "must be a whole number")
+    return number
+
+
+def _batch(given: Flags, name: str) -> int | None:
+    number = given.integer(name)
+    if number is not None and number < 1:
+        raise InvalidInput(name, number, "must be above 0", 1)
+    return number
+
+
+def _of_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None) -> tuple[Layout, tuple[Note, ...]]:
+    """The layout on so many ranks: those that no degree takes are replicas, as a loop that names none has them."""
+    if ranks is None or layout.world_size == ranks:
+        return layout, ()
+    left, rest = divmod(ranks, layout.world_size)
+    if rest or left == 0 or fields.keys() & {"data_parallel_replicate_degree", "data_parallel_shard_degree"}:
+        raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
+    detail = f"{left} replicas take the ranks that no degree names"
+    note = Note(kind=NoteKind.ASSUMED, setting="--data-parallel-replicate-degree", detail=detail)
+    return replace(layout, data_parallel_replicate_degree=left), (note,)
+
+
+def _ignored(given: Flags) -> Iterator[Note]:
+    known = {*OPTIONS, *(f"no_{name}" for name in OPTIONS), "seq_len", "global_batch_size"}
+    names = [name for name in given.values if name not in known]
+    for name in names:
+        near = get_close_matches(name, OPTIONS, 1, 0.85)
+        detail = f"is no field of a layout; {near[0]} is" if near else "is no field of a layout"
+        yield Note(kind=NoteKind.IGNORED, setting=f"--{name.replace('_', '-')}", detail=detail)
+
+
+def _unfollowed(notes: tuple[str, ...]) -> Iterator[Note]:
+    return (Note(kind=NoteKind.IGNORED, setting="command", detail=note) for note in notes)
+
+
+_OWN = re.compile(
+    r"(?:^|\s)--((data-parallel-(replicate|shard)|(tensor|context|expert|pipeline)-parallel)-degree|shard-level|"
+    r"pipeline-schedule|attention-kernel|recompute-every|gradient-bucket-bytes)\b"
+)
+"""Fields that no trainer's arguments are called like."""
+
+ARGUMENTS = Target(
+    format=ExportFormat.ARGUMENTS,
+    version=_VERSION,
+    rules=(),
+    elsewhere=frozenset(),
+    write=_write,
+    read=_read,
+    recognises=lambda text: bool(_OWN.search(text.replace("_", "-"))),
+)
