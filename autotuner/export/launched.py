@@ -65,6 +65,8 @@ _RANKS = (
 )
 """Flags that say ranks of a node, and how many nodes."""
 
+_MOST_NAMED = 8
+
 _NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
@@ -116,8 +118,18 @@ def _of_words(words: Sequence[str], script: Script) -> Launched:
         program=words[at] if at is not None else "",
         arguments=flags_of(words if at is None else words[at + 1 :]),
         variables=script.variables,
-        notes=script.notes,
+        notes=(*script.notes, *_unresolved(words, script)),
     )
+
+
+def _unresolved(words: Sequence[str], script: Script) -> Iterator[str]:
+    """What of these words only a run of the script would tell."""
+    unset = [name for name in script.unset if any(re.search(rf"\$\{{?{name}\b", word) for word in words)]
+    unknown = [part for part in script.unknown if any(part in word for word in words)]
+    if unset:
+        yield f"nothing sets {', '.join(f'${name}' for name in unset[:_MOST_NAMED])}"
+    if unknown:
+        yield f"only a run would tell {', '.join(unknown[:_MOST_NAMED])}"
 
 
 def _program_at(words: Sequence[str]) -> int | None:

@@ -12,6 +12,7 @@ from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
+from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
@@ -21,6 +22,7 @@ __all__ = ["TARGETS", "export", "read", "recognised", "target_of"]
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target
     for target in (
+        MEGATRON_LM,
         SBATCH,
         TORCHRUN,
         DEEPSPEED,

@@ -211,9 +211,17 @@ CHOICE_RULES: tuple[Rule, ...] = (
         "async_tensor_parallel",
         lambda x, j: (
             (x.async_tensor_parallel != 0)
-            & ((x.tensor_parallel_degree == 1) | (x.sequence_parallel == 0) | (x.compiled == 0))
+            & (
+                (x.tensor_parallel_degree == 1)
+                | (x.sequence_parallel == 0)
+                | ((x.compiled == 0) & j.stack.compiles)  # other software has kernels of its own for it
+            )
         ),
-        lambda x, j: "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks",
+        lambda x, j: (
+            "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks"
+            if j.stack.compiles
+            else "it cuts up the collectives of sequence parallelism, which needs tensor ranks"
+        ),
         lambda x, j: False,
         is_idle=True,
     ),

@@ -43,12 +43,16 @@ class Script:
         commands: Every command with arguments, its variables expanded, in order.
         variables: What they hold at the end, an array's elements with blanks between them.
         arrays: Elements of every variable.
+        unset: Names that a command or an assignment asked for and nothing sets.
+        unknown: Expansions that only a run would tell, as they are written.
         notes: What could not be followed; sentences without full stops.
     """
 
     commands: tuple[tuple[str, ...], ...]
     variables: Mapping[str, str]
     arrays: Mapping[str, tuple[str, ...]]
+    unset: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -114,7 +118,9 @@ class _Reader:
             commands=tuple(self._commands),
             variables=self._scope.variables,
             arrays={name: tuple(elements) for name, elements in values.items()},
-            notes=(*self._notes, *(_unknowns(self._scope) if not self._depth else ())),
+            unset=tuple(self._scope.unset),
+            unknown=tuple(self._scope.unknown),
+            notes=tuple(self._notes),
         )
 
     # ---------------------------------------------------------------- blocks
@@ -312,13 +318,6 @@ def _inner(words: tuple[str, ...]) -> list[str]:
 
 def _hands_over(shell: str, option: str) -> bool:
     return shell.rpartition("/")[2] in _SHELLS and option in ("-c", "-lc", "-xc")
-
-
-def _unknowns(scope: Scope) -> Iterator[str]:
-    if scope.unset:
-        yield f"nothing sets {', '.join(f'${name}' for name in list(scope.unset)[:8])}"
-    if scope.unknown:
-        yield f"only a run would tell {', '.join(list(scope.unknown)[:8])}"
 
 
 def _simple_commands(found: Iterator[Token]) -> Iterator[tuple[list[Token], str]]:

@@ -54,6 +54,11 @@ def test_of_several_commands_that_with_most_flags_counts() -> None:
     assert launched("mkdir --parents x\npython train.py --a 1 --b 2").arguments.integer("b") == 2
 
 
+def test_of_what_nothing_resolves_that_in_the_command_is_told() -> None:
+    found = launched("mkdir $(dirname $OUT)\nrun --data $DATA --out $1")
+    assert found.notes == ("nothing sets $DATA", "only a run would tell $1")
+
+
 def test_a_text_without_flags_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no command with --flags"):
         launched("hello")

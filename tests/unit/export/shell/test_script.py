@@ -32,7 +32,7 @@ def test_a_default_may_set_its_variable() -> None:
 def test_what_nothing_sets_stays_as_it_is_written_and_is_named() -> None:
     script = read_script("run --data $DATA --out $1 --host $(hostname)")
     assert script.commands == (("run", "--data", "$DATA", "--out", "$1", "--host", "$(hostname)"),)
-    assert script.notes == ("nothing sets $DATA", "only a run would tell $1, $(hostname)")
+    assert (script.unset, script.unknown) == (("DATA",), ("$1", "$(hostname)"))
 
 
 def test_arrays_keep_their_elements_and_lose_their_comments() -> None:

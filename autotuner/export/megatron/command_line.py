@@ -1,0 +1,221 @@
+"""Megatron-LM's command line: flags for the names of its namespace, and how it prints these.
+
+Flags and what they are stored as: add_megatron_arguments of core_v0.16.1 and core_v0.19.0, read from the parser itself;
+where a flag is not its name with dashes, it stands in a table here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.errors import InvalidInput
+from autotuner.export.flags import Flags
+from autotuner.export.launched import Launched, launched
+from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.reading import Reading, Settings, Value
+from autotuner.export.megatron.rules import MEGATRON_RULES
+from autotuner.export.megatron.shapes import unsaid_shapes, write_shapes
+from autotuner.export.target import Export, Imported, Target
+
+__all__ = ["MEGATRON_LM"]
+
+_VERSION = "0.16.1"
+"""Both releases read what is written; where only one does, nothing is."""
+
+_RENAMED = {"fp8": "fp8-format", "fp4": "fp4-format", "layernorm_epsilon": "norm-epsilon", "nccl_ub": "use-nccl-ub"}
+"""Flags with another name than what they are stored as."""
+
+_SWITCHED_OFF = {
+    "add_bias_linear": "disable-bias-linear",
+    "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+    "grad_reduce_in_fp32": "grad-reduce-in-bf16",
+    "overlap_p2p_comm": "no-overlap-p2p-communication",
+    "masked_softmax_fusion": "no-masked-softmax-fusion",
+    "torch_fsdp2_reshard_after_forward": "torch-fsdp2-no-reshard-after-forward",
+    "add_position_embedding": "no-position-embedding",
+    "apply_rope_fusion": "no-rope-fusion",
+}
+"""Flags that switch off what is on without them."""
+
+_SWITCHED_ON = {"grad_reduce_in_fp32": "accumulate-allreduce-grads-in-fp32"}
+"""Flags of switches that have two."""
+
+_RENAMED_BACK = {flag.replace("-", "_"): name for name, flag in _RENAMED.items()}
+_SWITCHED_BACK = {flag.replace("-", "_"): name for name, flag in _SWITCHED_OFF.items() if name != "grad_reduce_in_fp32"}
+
+_ONLY_IN = {
+    "0.19.0": (
+        *("flash_attention_version", "step_batch_size_schedule", "cuda_graph_modules", "hybrid_layer_pattern"),
+        *("moe_paged_stash", "use_transformer_engine_op_fuser", "moe_flex_dispatcher_num_sms", "mla_down_proj_fusion"),
+        *("megatron_fsdp_main_params_dtype", "megatron_fsdp_main_grads_dtype", "fused_residual_rmsnorm", "use_mup"),
+        *("eval_global_batch_size", "tensor_parallel_num_weight_shards", "activation_offload_fraction"),
+    ),
+    "0.16.1": (
+        *("moe_use_legacy_grouped_gemm", "no_async_tensor_model_parallel_allreduce", "legacy_tokenizer"),
+        *("use_legacy_models", "moe_extended_tp", "no_scatter_gather_tensors_in_pipeline", "tiktoken_special_tokens"),
+    ),
+}
+"""Names by which a release is recognised."""
+
+_RECOGNISED = (
+    *(
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "use_distributed_optimizer",
+        "context_parallel_size",
+    ),
+    *("expert_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "use_mcore_models", "use_megatron_fsdp"),
+    *("recompute_granularity", "swiglu", "untie_embeddings_and_output_weights", "disable_bias_linear"),
+)
+"""Flags that Megatron-LM has and the other trainers have not."""
+
+_SAID_ELSEWHERE = {
+    "step_batch_size_schedule": "the batch grows while it trains; its last size counts",
+    "rampup_batch_size": "the batch grows while it trains; its last size counts",
+    "optimizer_cpu_offload": "optimizer states in the host's memory are not modelled",
+    "fp8_param_gather": "the stack says whether weights are gathered in 8 bits",
+    "first_last_layers_bf16": "a layout has one precision for all layers",
+    "overlap_moe_expert_parallel_comm": "the stack says how much of the dispatch is hidden",
+    "delay_wgrad_compute": "the stack says what is hidden",
+    "use_tp_pp_dp_mapping": "a layout numbers ranks tp-cp-dp-pp",
+    "cuda_graph_impl": "the stack says what launches take",
+    "enable_cuda_graph": "the stack says what launches take",
+    "exp_avg_dtype": "moments of Adam are a choice of the workload",
+}
+"""Settings that matter for speed or memory and that no field of a layout says."""
+
+
+# ---------------------------------------------------------------- written
+def _write(job: Job, layout: Layout) -> Export:
+    return Export(
+        format=ExportFormat.MEGATRON_LM,
+        version=_VERSION,
+        arguments=tuple(_arguments(write_shapes(job) | layout_settings(job, layout))),
+        environment=environment(layout),
+        defaults=(
+            *left_at_default(layout),
+            *unsaid_shapes(job.model),
+            "data, tokenizer, learning rate and the number of steps are yours",
+        ),
+        usage=f"torchrun ... pretrain_gpt.py, these, and your data and schedule; on {layout.world_size} ranks",
+    )
+
+
+def _arguments(settings: Settings) -> Iterator[str]:
+    for name, value in settings.items():
+        flag = _RENAMED.get(name, name.replace("_", "-"))
+        if value is True:
+            yield f"--{_SWITCHED_ON.get(name, flag)}"
+        elif value is False:
+            yield f"--{_SWITCHED_OFF[name]}"
+        else:
+            yield f"--{flag}"
+            yield from value if isinstance(value, tuple) else (_said(value),)
+
+
+def _said(value: Value) -> str:
+    return str(value)
+
+
+# ---------------------------------------------------------------- read
+def _read(text: str, num_ranks: int | None) -> Imported:
+    found, variables, command = _settings(text)
+    reading = Reading(settings=found, asked_ranks=num_ranks, version=_version(found))
+    reading.num_ranks = command.num_ranks if command is not None else found.integer("world_size")
+    for sentence in command.notes if command is not None else ():
+        reading.ignored("script", sentence)
+    layout = read_layout(reading, variables)
+    _note_others(reading)
+    return Imported(
+        format=ExportFormat.MEGATRON_LM,
+        layout=layout.layout,
+        version=reading.version,
+        num_ranks=layout.num_ranks,
+        model=layout.model,
+        seq_len=layout.seq_len,
+        global_batch_size=layout.global_batch_size,
+        notes=tuple(replace(note, setting=_spelled(note.setting, flags=command is not None)) for note in reading.notes),
+    )
+
+
+def _spelled(setting: str, *, flags: bool) -> str:
+    """A setting as the text has it: by its flag, or by its name."""
+    return f"--{_RENAMED.get(setting, setting.replace('_', '-'))}" if flags and setting != "script" else setting
+
+
+_PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
+"""A line of the namespace that Megatron prints at start, whatever stands before it (training/arguments.py)."""
+
+_FEWEST_PRINTED = 10
+
+
+def _settings(text: str) -> tuple[Flags, Mapping[str, str], Launched | None]:
+    """Settings by the names of the namespace, of a printed one or of flags; with the variables of a script."""
+    printed = dict(_printed(text))
+    if len(printed) >= _FEWEST_PRINTED:
+        return Flags(printed), {}, None
+    command = launched(text)
+    return Flags(dict(_stored(command.arguments))), command.variables, command
+
+
+def _printed(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for line in text.splitlines():
+        found = _PRINTED.search(line)
+        if found is not None and found[2].strip() != "None":
+            yield found[1], _words(found[2].strip())
+
+
+def _words(value: str) -> tuple[str, ...]:
+    """A printed value; of a list, its elements."""
+    if value.startswith(("['", '["')):
+        return tuple(re.findall(r"['\"]([^'\"]*)['\"]", value))
+    return (value,)
+
+
+def _stored(flags: Flags) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Flags as what they are stored as."""
+    for flag, values in flags.values.items():
+        if flag in _SWITCHED_BACK:
+            yield _SWITCHED_BACK[flag], ("False",)
+        else:
+            yield _RENAMED_BACK.get(flag, flag), values
+
+
+def _version(settings: Flags) -> str:
+    for version, names in _ONLY_IN.items():
+        if any(name in settings for name in names):
+            return version
+    return ""
+
+
+def _note_others(reading: Reading) -> None:
+    """Say which settings were left aside."""
+    for name, detail in _SAID_ELSEWHERE.items():
+        value = reading.word(name, "on" if name in reading.settings else "")
+        if value and value not in ("false", "none", "0", "fp32", "torch.float32"):
+            reading.ignored(name, detail)
+
+
+def _recognises(text: str) -> bool:
+    try:
+        settings, _, _ = _settings(text)
+    except InvalidInput:
+        return False
+    names = {*settings.values}
+    return any(name in names or _SWITCHED_BACK.get(name) in names for name in _RECOGNISED)
+
+
+MEGATRON_LM = Target(
+    format=ExportFormat.MEGATRON_LM,
+    version=_VERSION,
+    rules=MEGATRON_RULES,
+    elsewhere=frozenset(),
+    write=_write,
+    read=_read,
+    recognises=_recognises,
+)

@@ -1,0 +1,132 @@
+"""A layout as settings by the names of Megatron's namespace, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stages import layers_per_stage
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol, Recompute, ShardLevel
+from autotuner.domain.layouts.collectives import collective_environment
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.export.megatron.degrees import read_degrees, write_degrees
+from autotuner.export.megatron.numerics import read_numerics, write_numerics
+from autotuner.export.megatron.pipeline import read_pipeline, write_pipeline
+from autotuner.export.megatron.reading import Reading, Settings
+from autotuner.export.megatron.recompute import read_recompute, write_recompute
+from autotuner.export.megatron.shapes import read_shapes
+from autotuner.export.megatron.sharding import read_sharding, write_sharding
+
+__all__ = ["Found", "environment", "layout_settings", "left_at_default", "read_layout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What settings say."""
+
+    layout: Layout
+    num_ranks: int | None
+    model: TransformerSpec | None
+    seq_len: int | None
+    global_batch_size: int | None
+
+
+def layout_settings(job: Job, layout: Layout) -> Settings:
+    """The layout, without the model."""
+    written = write_degrees(job, layout)
+    written |= write_pipeline(job, layout)
+    written |= write_sharding(layout)
+    written |= write_recompute(job, layout)
+    written |= write_numerics(layout)
+    if layout.async_tensor_parallel:
+        written["tp_comm_overlap"] = True
+    return written
+
+
+def environment(layout: Layout) -> dict[str, str]:
+    """Variables that the layout needs.
+
+    One connection to the device keeps kernels in the order in which they are launched, so that collectives of tensor
+    and context ranks overlap; Megatron demands it before Blackwell. FSDP demands more than one; 8 is CUDA's default.
+    Source: training/arguments.py of core_v0.16.1, validate_args.
+    """
+    if layout.shard_level in (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS):
+        connections = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    elif layout.tensor_parallel_degree * layout.context_parallel_degree > 1:
+        connections = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    else:
+        connections = {}
+    return connections | collective_environment(layout)
+
+
+def left_at_default(layout: Layout) -> Iterator[str]:
+    """What the layout does not say and Megatron decides; sentences without full stops."""
+    several = layout.data_parallel_degree * layout.context_parallel_degree > 1
+    if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
+        yield "gradient buckets have Megatron's own size, 40,000,000 elements or 1,000,000 for each data-parallel rank"
+    if layout.recompute == Recompute.SELECTIVE:
+        yield "selective recomputation is that of the stack's modules"
+    if layout.offload_activations:
+        yield "one layer keeps its activations on the device, since all of them is refused"
+    yield "overlaps of gradient reductions and parameter gathers are on; rank order is tp-cp-ep-dp-pp"
+
+
+def read_layout(reading: Reading, variables: Mapping[str, str]) -> Found:
+    """The layout that settings say.
+
+    Args:
+        reading: Settings by the names of Megatron's namespace.
+        variables: Those of a script, of which NCCL's are read.
+
+    Raises:
+        InvalidInput: A setting is no such value, or settings contradict each other.
+    """
+    model = read_shapes(reading)
+    fields, degrees = read_degrees(reading)
+    numerics, precision = read_numerics(reading)
+    fields |= numerics | read_sharding(reading, degrees, precision)
+    num_layers = model.num_layers if model else reading.count("num_layers", 0, most=10_000) or None
+    fields |= read_pipeline(reading, num_layers, degrees.pipeline)
+    between = layers_per_stage(_layout(fields), num_layers) if num_layers else None
+    fields |= read_recompute(reading, between)
+    fields |= _tensor_overlap(reading, fields) | _collectives(variables)
+    layout = _layout(fields)
+    batch = reading.count("global_batch_size", 0) or None
+    if batch is None:
+        batch = layout.micro_batch_size * layout.data_parallel_degree
+        reading.assumed("global_batch_size", f"one micro-batch on each data-parallel rank: {batch}")
+    return Found(
+        layout=layout,
+        num_ranks=reading.asked_ranks or reading.num_ranks,
+        model=model,
+        seq_len=reading.count("seq_length", 0) or reading.count("encoder_seq_length", 0) or None,
+        global_batch_size=batch,
+    )
+
+
+def _layout(fields: Mapping[str, Any]) -> Layout:
+    return Layout(**fields)
+
+
+def _tensor_overlap(reading: Reading, fields: Mapping[str, object]) -> dict[str, object]:
+    return {"async_tensor_parallel": reading.on("tp_comm_overlap") and bool(fields["sequence_parallel"])}
+
+
+def _collectives(variables: Mapping[str, str]) -> dict[str, object]:
+    """What NCCL is asked, as our own exports ask it; other words are left alone."""
+    found: dict[str, object] = {}
+    for algorithm in CollectiveAlgorithm:
+        if collective_environment(Layout(collective_algorithm=algorithm)).get("NCCL_ALGO", "") == variables.get(
+            "NCCL_ALGO"
+        ):
+            found["collective_algorithm"] = algorithm
+    word = variables.get("NCCL_PROTO", "").lower()
+    if word in CollectiveProtocol.labels():
+        found["collective_protocol"] = CollectiveProtocol.from_label(word)
+    channels = variables.get("NCCL_MIN_NCHANNELS", "")
+    if channels and channels == variables.get("NCCL_MAX_NCHANNELS") and channels.isdecimal() and len(channels) < 4:
+        found["collective_channels"] = int(channels)
+    return found

@@ -1,0 +1,153 @@
+"""Layouts that Megatron cannot express, with what it does instead.
+
+Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8's documentation for kernels.
+"""
+
+from __future__ import annotations
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    Fp8Recipe,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.rule import Rule, any_of
+from autotuner.export.megatron.numerics import BACKENDS, RECIPES
+from autotuner.export.megatron.sharding import gradient_element_bytes
+
+__all__ = ["MEGATRON_RULES"]
+
+_SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
+
+
+def _schedule(layout: Layout) -> PipelineSchedule:
+    several = layout.virtual_stages_per_rank > 1
+    return PipelineSchedule.INTERLEAVED_1F1B if several else PipelineSchedule.ONE_F_ONE_B
+
+
+def _has_experts(job: Job) -> bool:
+    return job.model.experts is not None
+
+
+MEGATRON_RULES: tuple[Rule, ...] = (
+    Rule(
+        "megatron-schedules",
+        "pipeline_schedule",
+        lambda x, j: any_of(x.pipeline_schedule, _SCHEDULES) == 0,
+        lambda x, j: f"Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
+        lambda x, j: _schedule(x).label,
+    ),
+    Rule(
+        "megatron-recomputes-blocks",
+        "recompute_every",
+        lambda x, j: x.recompute_every > 1,
+        lambda x, j: (
+            f"Megatron recomputes the first layers of a stage (block), not every {x.recompute_every}th: as many, and "
+            "others"
+        ),
+        lambda x, j: 1,
+    ),
+    Rule(
+        "megatron-precisions",
+        "precision",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
+        lambda x, j: "Megatron multiplies in fp8 where a layout emulates it",
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "megatron-fp8-recipes",
+        "fp8_recipe",
+        lambda x, j: any_of(x.fp8_recipe, tuple(RECIPES.values())) == 0,
+        lambda x, j: f"Megatron scales {', '.join(RECIPES)}, and not {x.fp8_recipe}: tensorwise is written",
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "megatron-attention-backends",
+        "attention_kernel",
+        lambda x, j: any_of(x.attention_kernel, tuple(BACKENDS.values())) == 0,
+        lambda x, j: (
+            f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel} by name: the "
+            "nearest is written, and what is installed decides which FlashAttention is called"
+        ),
+        lambda x, j: AttentionKernel.FLASH.label,
+    ),
+    Rule(
+        "megatron-context-ranks-need-fused-attention",
+        "attention_kernel",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.MATH),
+        lambda x, j: "Transformer Engine's unfused attention knows no context ranks",
+        lambda x, j: AttentionKernel.FLASH.label,
+    ),
+    Rule(
+        "megatron-reshards",
+        "reshard_after_forward",
+        lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0),
+        lambda x, j: "Megatron-FSDP gives sharded parameters away after each forward pass",
+        lambda x, j: True,
+    ),
+    Rule(
+        "megatron-buckets-hold-elements",
+        "gradient_bucket_bytes",
+        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x) != 0,
+        lambda x, j: (
+            f"a bucket holds whole gradients of {gradient_element_bytes(x)} bytes, and {x.gradient_bucket_bytes} bytes "
+            "are no multiple"
+        ),
+        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x)) * gradient_element_bytes(x),
+    ),
+    Rule(
+        "megatron-experts-need-sequence-parallel",
+        "sequence_parallel",
+        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
+        lambda x, j: "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
+        lambda x, j: True,
+    ),
+    Rule(
+        "megatron-keeps-logits-split",
+        "loss_parallel",
+        lambda x, j: x.loss_parallel == 0,
+        lambda x, j: "each of Megatron's tensor ranks keeps its part of the logits",
+        lambda x, j: True,
+    ),
+    Rule(
+        "megatron-norms-are-fused",
+        "fused_norm",
+        lambda x, j: x.fused_norm == 0,
+        lambda x, j: "norms are Transformer Engine's kernels",
+        lambda x, j: True,
+    ),
+    Rule(
+        "megatron-compiles-no-layers",
+        "compiled",
+        lambda x, j: x.compiled != 0,
+        lambda x, j: "Megatron compiles no layers; its fusions are modules of Transformer Engine",
+        lambda x, j: False,
+    ),
+    Rule(
+        "megatron-optimizer-is-fused",
+        "optimizer_kernel",
+        lambda x, j: x.optimizer_kernel != OptimizerKernel.FUSED,
+        lambda x, j: "Megatron's Adam is the fused kernel of Transformer Engine or Apex",
+        lambda x, j: OptimizerKernel.FUSED.label,
+    ),
+    Rule(
+        "megatron-offloads-one-stage",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & ((x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1)),
+        lambda x, j: "Megatron offloads activations of all layers but one, and of no pipeline",
+        lambda x, j: False,
+    ),
+    Rule(
+        "megatron-offloads-or-recomputes",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.NONE),
+        lambda x, j: "Megatron refuses to offload activations beside recomputing them",
+        lambda x, j: False,
+    ),
+)
+"""What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""

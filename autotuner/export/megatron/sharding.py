@@ -1,0 +1,135 @@
+"""What data-parallel ranks shard and how they reduce gradients.
+
+Names and defaults: megatron-core 0.16.1, distributed/distributed_data_parallel_config.py; instances of the distributed
+optimizer: parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP
+gives parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py).
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from autotuner.domain.layouts.choice import Precision, ShardLevel
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.errors import InvalidInput
+from autotuner.export.megatron.degrees import Degrees
+from autotuner.export.megatron.reading import Reading, Settings
+
+__all__ = ["gradient_element_bytes", "read_sharding", "write_sharding"]
+
+_STRATEGIES = {
+    "no_shard": ShardLevel.NONE,
+    "optim": ShardLevel.OPTIMIZER,
+    "optim_grads": ShardLevel.GRADIENTS,
+    "optim_grads_params": ShardLevel.PARAMETERS,
+}
+
+_FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+
+_DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
+"""Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
+
+
+def gradient_element_bytes(x: Layout) -> int:
+    """Bytes of a gradient while it is reduced, of one layout or of columns."""
+    return 2 + 2 * ((x.precision == Precision.FP32) | (x.fp32_gradient_reduce != 0))
+
+
+def write_sharding(layout: Layout) -> Settings:
+    """Sharding, overlaps, buckets, the format of gradient sums."""
+    if layout.data_parallel_degree * layout.context_parallel_degree == 1:
+        return {}
+    written: Settings = {}
+    if layout.shard_level != ShardLevel.NONE:
+        written["use_distributed_optimizer"] = True
+        if layout.data_parallel_replicate_degree > 1:
+            written["num_distributed_optimizer_instances"] = layout.data_parallel_replicate_degree
+    if layout.shard_level in _FSDP:
+        written |= _fsdp(layout)
+    written["overlap_grad_reduce"] = True  # buckets mean nothing without it
+    if layout.shard_level != ShardLevel.NONE:
+        written["overlap_param_gather"] = True
+    if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
+        written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout))
+    if layout.precision != Precision.FP32:
+        written["grad_reduce_in_fp32"] = layout.fp32_gradient_reduce
+    return written
+
+
+def _fsdp(layout: Layout) -> Settings:
+    strategy = next(word for word, level in _STRATEGIES.items() if level == layout.shard_level)
+    return {
+        "use_megatron_fsdp": True,
+        "data_parallel_sharding_strategy": strategy,
+        "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
+        "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
+    }
+
+
+def read_sharding(reading: Reading, degrees: Degrees, precision: Precision) -> dict[str, object]:
+    """The same back; without a second rank to share with, everything is whole."""
+    level, reshards = _level(reading)
+    if degrees.num_gradients == 1:
+        if level != ShardLevel.NONE:
+            reading.changed("use_distributed_optimizer", "one rank has nobody to shard with")
+        return {}
+    found: dict[str, object] = {"shard_level": level, "reshard_after_forward": reshards}
+    found |= _data_degrees(reading, degrees, level)
+    found["fp32_gradient_reduce"] = precision != Precision.FP32 and _sums_in_fp32(reading)
+    if level not in _FSDP:
+        found |= _bucket(reading, degrees, 4 if precision == Precision.FP32 or found["fp32_gradient_reduce"] else 2)
+    return found
+
+
+def _level(reading: Reading) -> tuple[ShardLevel, bool]:
+    """What is sharded, and whether parameters are given away between the passes."""
+    if reading.on("use_torch_fsdp2"):
+        return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
+    if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
+        level = _STRATEGIES[_strategy(reading)]
+        if level != ShardLevel.NONE or not reading.on("use_distributed_optimizer"):
+            return level, level == ShardLevel.PARAMETERS
+    return (ShardLevel.OPTIMIZER if reading.on("use_distributed_optimizer") else ShardLevel.NONE), False
+
+
+def _strategy(reading: Reading) -> str:
+    word = reading.word("data_parallel_sharding_strategy")
+    if not word:
+        word = next((w for v, w in _DEFAULT_STRATEGY.items() if reading.version.startswith(v)), "no_shard")
+        reading.assumed("data_parallel_sharding_strategy", f"the default of {reading.version or '0.16.1'} is {word}")
+    if word not in _STRATEGIES:
+        raise InvalidInput("data_parallel_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}")
+    if reading.word("outer_dp_sharding_strategy", "no_shard") != "no_shard":
+        reading.changed("outer_dp_sharding_strategy", "replicas of a layout share nothing")
+    return word
+
+
+def _data_degrees(reading: Reading, degrees: Degrees, level: ShardLevel) -> dict[str, object]:
+    if level == ShardLevel.NONE:
+        return {"data_parallel_replicate_degree": degrees.data}
+    instances = reading.count("num_distributed_optimizer_instances")
+    replicas = gcd(instances, degrees.data)
+    if replicas != instances:
+        reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")
+    return {"data_parallel_replicate_degree": replicas, "data_parallel_shard_degree": degrees.data // replicas}
+
+
+def _sums_in_fp32(reading: Reading) -> bool:
+    """True by default with bf16 (training/arguments.py, validate_args)."""
+    said = reading.settings.switch("grad_reduce_in_fp32")
+    if said is None:
+        said = reading.on("accumulate_allreduce_grads_in_fp32", True) and not reading.on("grad_reduce_in_bf16")
+        if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
+            reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
+    return said
+
+
+def _bucket(reading: Reading, degrees: Degrees, element_bytes: int) -> dict[str, object]:
+    elements = reading.settings.integer("ddp_bucket_size")
+    if elements is None or elements < 1:
+        own = max(40_000_000, 1_000_000 * degrees.data)  # distributed/distributed_data_parallel.py
+        reading.assumed("ddp_bucket_size", f"Megatron's own are {own:,} elements; the layout keeps its plain buckets")
+        return {}
+    if not reading.on("overlap_grad_reduce"):
+        reading.changed("ddp_bucket_size", "without overlap_grad_reduce Megatron reduces all gradients at once")
+    return {"gradient_bucket_bytes": elements * element_bytes}

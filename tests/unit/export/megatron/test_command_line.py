@@ -1,0 +1,340 @@
+"""Layouts are written as Megatron-LM's arguments and read back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotuner.catalog.load import load_stack
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import stage_sizes
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
+from autotuner.errors import InvalidInput
+from autotuner.export.megatron.command_line import MEGATRON_LM
+from autotuner.export.registry import export, read, recognised
+from autotuner.export.target import Imported, NoteKind
+from tests.builders import big_job
+from tests.unit.export.drawn import launches
+
+_STACK = load_stack("megatron-core")
+
+
+def _written(layout: Layout, job: Job | None = None) -> str:
+    return export(job or big_job(1), layout, "megatron-lm").text
+
+
+def _read(text: str, num_ranks: int | None = None) -> Imported:
+    return read(text, "megatron-lm", num_ranks)
+
+
+def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
+    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
+    return stage_sizes(job.model.num_layers, layout.num_stages, *ends)
+
+
+def _without_ends(layout: Layout) -> Layout:
+    """Several pairs of ends may give stages the same layers; these are compared apart."""
+    return replace(layout, first_stage_less_layers=0, last_stage_less_layers=0)
+
+
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@given(launches(MEGATRON_LM.rules, _STACK))
+def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout]) -> None:
+    job, layout = launch
+    exported = export(job, layout, "megatron-lm")
+    found = _read(exported.text, job.cluster.world_size)
+    assert exported.unsaid == ()
+    assert _without_ends(found.layout) == _without_ends(layout)
+    assert _sizes(job, found.layout) == _sizes(job, layout)
+    assert found.model is not None
+    assert replace(found.model, name=job.model.name) == job.model
+    assert (found.seq_len, found.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
+
+
+# ---------------------------------------------------------------- written
+def test_a_layout_is_written_as_flags_with_the_model_in_front() -> None:
+    job = replace(big_job(2), stack=_STACK)
+    layout = Layout(
+        tensor_parallel_degree=4,
+        sequence_parallel=True,
+        pipeline_parallel_degree=2,
+        virtual_stages_per_rank=5,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        data_parallel_shard_degree=2,
+        shard_level=ShardLevel.OPTIMIZER,
+        recompute=Recompute.FULL,
+        precision=Precision.FP8,
+        fp32_gradient_reduce=True,
+    )
+    exported = export(job, layout, "megatron-lm")
+    arguments = " ".join(exported.arguments)
+    assert arguments.startswith("--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672")
+    for part in (
+        "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2",
+        "--sequence-parallel",
+        "--num-virtual-stages-per-pipeline-rank 5",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        "--accumulate-allreduce-grads-in-fp32",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --attention-backend flash",
+    ):
+        assert part in arguments
+    assert exported.environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert exported.unsaid == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ({"first_stage_less_layers": 1, "last_stage_less_layers": 1}, "--account-for-embedding-in-pipeline-split"),
+        ({"first_stage_less_layers": 2, "last_stage_less_layers": 4}, "--decoder-first-pipeline-num-layers 5"),
+        (
+            {"first_stage_less_layers": 2},
+            "--pipeline-model-parallel-layout Et*5|t*7|t*7|t*7|t*7|t*7|t*7|t*7|t*7|t*7|t*6|t*6L",
+        ),
+    ],
+)
+def test_stages_with_fewer_layers_are_said_in_the_shortest_way(changes: dict[str, int], flags: str) -> None:
+    num_stages = {1: 82, 4: 86}.get(changes.get("last_stage_less_layers", 0), 80)
+    pipeline = {82: 2, 86: 2, 80: 12}[num_stages]
+    if num_stages == 86:
+        flags = "--decoder-first-pipeline-num-layers 41 --decoder-last-pipeline-num-layers 39"
+    text = _written(Layout(pipeline_parallel_degree=pipeline, **changes))  # type: ignore[arg-type]
+    assert flags in text.replace("'", "").replace(" \\\n", " ")
+
+
+def test_sharded_parameters_are_megatron_fsdp_and_want_more_than_one_connection() -> None:
+    layout = Layout(
+        data_parallel_shard_degree=4,
+        data_parallel_replicate_degree=2,
+        shard_level=ShardLevel.PARAMETERS,
+        reshard_after_forward=True,
+    )
+    text = _written(layout)
+    assert "--use-megatron-fsdp" in text
+    assert "--data-parallel-sharding-strategy optim_grads_params" in text
+    assert "--num-distributed-optimizer-instances 2" in text
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=8" in text
+    assert _read(text, 8).layout == layout
+
+
+def test_buckets_are_written_in_elements_of_the_gradients_format() -> None:
+    layout = Layout(data_parallel_replicate_degree=8, gradient_bucket_bytes=2**20)
+    assert "--ddp-bucket-size 524288" in _written(layout)
+    assert "--ddp-bucket-size 262144" in _written(replace(layout, fp32_gradient_reduce=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "nearest"),
+    [
+        (
+            {"pipeline_schedule": PipelineSchedule.ZERO_BUBBLE, "pipeline_parallel_degree": 2},
+            "megatron-schedules",
+            "1f1b",
+        ),
+        ({"recompute": Recompute.FULL, "recompute_every": 2}, "megatron-recomputes-blocks", 1),
+        ({"precision": Precision.FP8, "fp8_recipe": Fp8Recipe.ROWWISE}, "megatron-fp8-recipes", "tensorwise"),
+        ({"attention_kernel": AttentionKernel.FLEX}, "megatron-attention-backends", "flash"),
+        ({"data_parallel_shard_degree": 8, "shard_level": ShardLevel.PARAMETERS}, "megatron-reshards", True),
+        ({"data_parallel_replicate_degree": 8, "gradient_bucket_bytes": 1001}, "megatron-buckets-hold-elements", 1000),
+        ({"compiled": True}, "megatron-compiles-no-layers", False),
+        ({"offload_activations": True, "recompute": Recompute.FULL}, "megatron-offloads-or-recomputes", False),
+    ],
+)
+def test_what_it_cannot_say_is_named_with_the_nearest_that_it_can(
+    changes: dict[str, object], rule: str, nearest: object
+) -> None:
+    exported = export(big_job(1), Layout(**changes), "megatron-lm")  # type: ignore[arg-type]
+    assert [(reason.rule, reason.nearest) for reason in exported.unsaid] == [(rule, nearest)]
+
+
+# ---------------------------------------------------------------- read
+def test_a_script_that_starts_too_few_ranks_says_how_many_it_needs() -> None:
+    found = _read(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16"
+    )
+    assert (found.num_ranks, found.layout.world_size) == (None, 128)
+    assert ("--world-size", "8 ranks cannot run it; 128 are the fewest that do") in {
+        (note.setting, note.detail) for note in found.notes
+    }
+
+
+def test_ranks_of_the_caller_count_and_have_to_fit() -> None:
+    text = "--tensor-model-parallel-size 4 --use-distributed-optimizer --bf16"
+    layout = _read(text, 32).layout
+    assert (layout.data_parallel_shard_degree, layout.shard_level) == (8, ShardLevel.OPTIMIZER)
+    with pytest.raises(InvalidInput, match="multiple of 4"):
+        _read(text, 6)
+
+
+def test_expert_ranks_need_data_ranks() -> None:
+    layout = _read(
+        "--expert-model-parallel-size 8 --pipeline-model-parallel-size 4 --use-distributed-optimizer --bf16"
+    ).layout
+    assert (layout.world_size, layout.data_parallel_shard_degree) == (32, 8)
+
+
+def test_instances_of_the_optimizer_are_replicas() -> None:
+    text = "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --bf16 --context-parallel-size 2"
+    layout = _read(text, 16).layout
+    assert (layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree) == (2, 4)
+
+
+def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
+    found = _read("--bf16 --fp8-format hybrid --use-megatron-fsdp --flash-attention-version 3", 8)
+    assert found.version == "0.19.0"
+    assert found.layout.fp8_recipe == Fp8Recipe.DELAYED
+    assert found.layout.fp32_gradient_reduce
+    assert found.layout.shard_level == ShardLevel.PARAMETERS
+    assumed = {note.setting for note in found.notes if note.kind is NoteKind.ASSUMED}
+    assert {"--fp8-recipe", "--accumulate-allreduce-grads-in-fp32", "--data-parallel-sharding-strategy"} <= assumed
+
+
+def test_the_release_decides_what_megatron_fsdp_shards_unless_it_is_said() -> None:
+    assert _read("--bf16 --use-megatron-fsdp --legacy-tokenizer", 8).layout.shard_level == ShardLevel.NONE
+
+
+def test_sequence_parallel_with_one_tensor_rank_is_off_as_megatron_has_it() -> None:
+    found = _read("--sequence-parallel --tensor-model-parallel-size 1 --bf16")
+    assert not found.layout.sequence_parallel
+    assert any(note.kind is NoteKind.CHANGED and note.setting == "--sequence-parallel" for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("flags", "virtual", "first", "last"),
+    [
+        ("--num-layers-per-virtual-pipeline-stage 2", 4, 0, 0),
+        ("--num-virtual-stages-per-pipeline-rank 2", 2, 0, 0),
+        ("--num-virtual-stages-per-pipeline-rank 1", 1, 0, 0),
+        ("--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7", 1, 5, 3),
+        ("--decoder-last-pipeline-num-layers 2", 1, 0, 8),
+        ("--pipeline-model-parallel-layout 'Et*8|t*8|t*8|t*8L'", 1, 0, 0),
+        ("--pipeline-model-parallel-layout 'Et*7,(t*4|)*0'", None, 0, 0),
+        ("--pipeline-model-parallel-layout 'Ettt|(tttt|)*6tttt,ttttt|L'", None, 0, 0),
+        ("--pipeline-model-parallel-layout 'Ettt|(tttt|)*6ttttL'", None, 0, 0),
+        ("--pipeline-model-parallel-layout 'Ettt|(ttttt|)*5tttt|L'", 2, 2, 4),
+    ],
+)
+def test_stages_are_counted_in_each_way_to_say_them(flags: str, virtual: int | None, first: int, last: int) -> None:
+    text = f"--num-layers 32 --pipeline-model-parallel-size 4 {flags} --bf16"
+    if virtual is None:
+        with pytest.raises(InvalidInput, match="pipeline_model_parallel_layout"):
+            _read(text)
+        return
+    layout = _read(text).layout
+    assert (layout.virtual_stages_per_rank, layout.first_stage_less_layers, layout.last_stage_less_layers) == (
+        virtual,
+        first,
+        last,
+    )
+
+
+def test_blocks_of_layers_become_the_interval_with_as_many() -> None:
+    text = "--num-layers 32 --recompute-granularity full --recompute-method block --recompute-num-layers 5 --bf16"
+    found = _read(text)
+    assert found.layout.recompute_every == 7  # 1, 8, 15, 22, 29
+    assert "--recompute-method" in {note.setting for note in found.notes}
+
+
+def test_torch_fsdp_is_read_with_its_switch() -> None:
+    text = "--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward --bf16"
+    layout = _read(text, 8).layout
+    assert (layout.shard_level, layout.reshard_after_forward) == (ShardLevel.PARAMETERS, False)
+
+
+def test_the_namespace_that_megatron_prints_is_read_whatever_stands_before_it() -> None:
+    printed = "\n".join(
+        f"0: [rank0]:   {name} {'.' * (48 - len(name))} {value}"
+        for name, value in {
+            "accumulate_allreduce_grads_in_fp32": True,
+            "add_bias_linear": False,
+            "attention_backend": "AttnBackend.fused",
+            "bf16": True,
+            "context_parallel_size": 2,
+            "cp_comm_type": ["a2a"],
+            "cpu_offloading_num_layers": 0,
+            "data_parallel_size": 4,
+            "decoder_first_pipeline_num_layers": None,
+            "fp8": None,
+            "global_batch_size": 512,
+            "grad_reduce_in_bf16": False,
+            "hidden_size": 4096,
+            "micro_batch_size": 2,
+            "num_attention_heads": 32,
+            "num_layers": 32,
+            "padded_vocab_size": 128256,
+            "pipeline_model_parallel_size": 2,
+            "recompute_granularity": "selective",
+            "recompute_modules": ["core_attn"],
+            "seq_length": 8192,
+            "sequence_parallel": True,
+            "swiglu": True,
+            "tensor_model_parallel_size": 2,
+            "use_distributed_optimizer": True,
+            "virtual_pipeline_model_parallel_size": 4,
+            "world_size": 32,
+        }.items()
+    )
+    text = f"using world size: 32\n------------- arguments ------------\n{printed}\n------- end of arguments -------"
+    assert recognised(text) is MEGATRON_LM
+    found = _read(text)
+    said = "zero4 tp2 cp2 pp2 v4 interleaved_1f1b mb2 sp cp-all_to_all fp32-reduce recompute-selective cudnn bf16"
+    assert str(found.layout) == said
+    assert (found.num_ranks, found.layout.world_size, found.layout.virtual_stages_per_rank) == (32, 32, 4)
+    assert found.model is not None
+    assert (found.model.vocab_size, found.model.num_layers) == (128256, 32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--tensor-model-parallel-size 0 --bf16",
+        "--tensor-model-parallel-size $TP --bf16",
+        "--cp-comm-type sideways --context-parallel-size 2",
+        "--fp8-format hybrid --fp8-recipe rowwise",
+        "--recompute-granularity some",
+        "--num-layers 10 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|L",
+        "--num-layers 99999999999 --hidden-size 64 --num-attention-heads 1",
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --num-experts 4 --moe-layer-freq [0]*99999",
+        "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout t*9999,(t*9999|)*9999",
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        _read(text)
+
+
+_NAMES = (
+    *("num-layers", "hidden-size", "num-attention-heads", "tensor-model-parallel-size", "pipeline-model-parallel-size"),
+    *("context-parallel-size", "cp-comm-type", "num-experts", "moe-layer-freq", "expert-model-parallel-size"),
+    *("pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers", "use-distributed-optimizer", "bf16"),
+    *("num-distributed-optimizer-instances", "ddp-bucket-size", "recompute-granularity", "recompute-method"),
+    *("recompute-num-layers", "window-size", "window-attn-skip-freq", "multi-latent-attention", "kv-lora-rank"),
+    *("num-query-groups", "group-query-attention", "num-virtual-stages-per-pipeline-rank", "use-megatron-fsdp"),
+    *("moe-shared-expert-intermediate-size", "moe-expert-capacity-factor", "micro-batch-size"),
+    *("max-position-embeddings", "num-layers-per-virtual-pipeline-stage", "decoder-last-pipeline-num-layers"),
+)
+_VALUES = (
+    *("0", "1", "2", "3", "8", "-1", "64", "4096", "x", "full", "block", "", "1e3", "a2a", "E|tt|L", "[0]*3+[1]*5"),
+    *("([1]", "127,0", "Et|tL", "None", "flash", "optim_grads", "$X", "1.5", "10000"),
+)
+_PAIRS = st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES) | st.text(max_size=6))
+
+
+@given(st.lists(_PAIRS, max_size=12), st.none() | st.integers(-1, 64))
+def test_any_settings_are_a_layout_or_refused(pairs: list[tuple[str, str]], num_ranks: int | None) -> None:
+    text = "\0".join(f"--{name}={value}".replace("\0", "") for name, value in pairs) + "\0--x"
+    with suppress(InvalidInput):
+        assert isinstance(_read(text, num_ranks).layout, Layout)
