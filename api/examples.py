@@ -9,8 +9,13 @@ from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
     ClusterList,
+    FormatList,
+    FormatRule,
+    FormatView,
     Health,
+    ImportedLayout,
     LayoutExplanation,
+    LayoutExport,
     ModelList,
     PredictedLayout,
     PredictionTable,
@@ -38,6 +43,7 @@ from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import OptimizerKernel, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.objective import Objective
@@ -46,6 +52,7 @@ from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepS
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
 from autotuner.domain.wire import to_dict
+from autotuner.export.target import Export, Imported, Note, NoteKind
 from autotuner.ports import Page
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.pairwise import Insight
@@ -93,6 +100,28 @@ def _explanation_bodies() -> dict[str, Any]:
     """Bodies of ``POST /explanations``."""
     job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
     return {"one layout": job | {"layout": {"tensor_parallel_degree": 8, "sequence_parallel": True}}}
+
+
+def _export_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /exports``."""
+    job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
+    layout = {"data_parallel_shard_degree": 2, "tensor_parallel_degree": 4, "shard_level": "optimizer"}
+    sharded = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "recompute": "full"}
+    return {
+        "Megatron-LM": job | {"layout": layout | {"sequence_parallel": True}, "format": "megatron-lm"},
+        "torchtitan": job | {"layout": sharded, "format": "torchtitan"},
+        "DeepSpeed": job | {"layout": sharded, "format": "deepspeed"},
+    }
+
+
+def _import_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /imports``."""
+    flags = "--tensor-model-parallel-size 4 --sequence-parallel --micro-batch-size 1 --global-batch-size 128 --bf16"
+    file = "[parallelism]\ntensor_parallel_degree = 8\n\n[training]\nlocal_batch_size = 2\n"
+    return {
+        "flags of Megatron-LM": {"text": f"{flags} --use-distributed-optimizer", "num_ranks": 16},
+        "a file of torchtitan": {"text": file, "format": "torchtitan", "num_ranks": 64},
+    }
 
 
 def _model_bodies() -> dict[str, Any]:
@@ -224,6 +253,63 @@ def explanation() -> LayoutExplanation:
             illegal=(Refusal(change="tensor 8 → 16, replicate 2 → 1", reason=rule),),
             caveats=("dense models on nemo with h100-sxm were compared with 63 measured runs",),
         )
+    )
+
+
+def _layout_export() -> LayoutExport:
+    """Flags of Megatron-LM with one thing that they cannot say."""
+    layout = Layout(tensor_parallel_degree=8, sequence_parallel=True, optimizer_kernel=OptimizerKernel.FOREACH)
+    arguments = ("--tensor-model-parallel-size", "8", "--sequence-parallel", "--micro-batch-size", "1", "--bf16")
+    unsaid = Reason(
+        rule="megatron-optimizer-kernel",
+        field="optimizer_kernel",
+        message="Megatron-LM has no flag for the optimizer's kernel: it runs fused",
+        nearest="fused",
+    )
+    return LayoutExport.of(
+        layout,
+        Export(
+            format=ExportFormat.MEGATRON_LM,
+            version="core_v0.16.1",
+            arguments=arguments,
+            environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+            unsaid=(unsaid,),
+            defaults=("--overlap-grad-reduce is off",),
+            usage="append them to the command line of pretrain_gpt.py",
+        ),
+    )
+
+
+def _format_list() -> FormatList:
+    """One format, with one of its rules."""
+    rule = FormatRule(rule="megatron-optimizer-kernel", field="optimizer_kernel")
+    view = FormatView(
+        format=ExportFormat.MEGATRON_LM,
+        version="core_v0.16.1",
+        stack="megatron-core",
+        is_read=True,
+        rules=(rule,),
+        elsewhere=(),
+    )
+    return FormatList(items=(view,))
+
+
+def _imported_layout() -> ImportedLayout:
+    """Flags of Megatron-LM, read for 16 ranks."""
+    layout = Layout(
+        data_parallel_shard_degree=4,
+        tensor_parallel_degree=4,
+        sequence_parallel=True,
+        shard_level=ShardLevel.OPTIMIZER,
+        fp32_gradient_reduce=True,
+    )
+    reduce = Note(
+        kind=NoteKind.ASSUMED,
+        setting="--accumulate-allreduce-grads-in-fp32",
+        detail="with --bf16 gradients are summed in fp32, unless --grad-reduce-in-bf16 is given",
+    )
+    return ImportedLayout.of(
+        Imported(format=ExportFormat.MEGATRON_LM, layout=layout, num_ranks=16, global_batch_size=128, notes=(reduce,))
     )
 
 
@@ -402,6 +488,8 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "create_sweep": _sweep_bodies,
     "predict": _prediction_bodies,
     "explain_layout": _explanation_bodies,
+    "export_layout": _export_bodies,
+    "import_configuration": _import_bodies,
     "save_model": _model_bodies,
     "save_cluster": _cluster_bodies,
 }
@@ -421,6 +509,10 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "explain_layout": explanation,
     "explain_trial": explanation,
     "read_rules": _sweep_rules,
+    "list_formats": _format_list,
+    "export_layout": _layout_export,
+    "export_trial": _layout_export,
+    "import_configuration": _imported_layout,
     "list_models": _model_list,
     "read_model": _model,
     "save_model": _model,

@@ -17,6 +17,7 @@ from api.routes import (
     descriptions,
     events,
     explanations,
+    exports,
     health,
     predictions,
     stacks,
@@ -65,7 +66,8 @@ def create_app(app: App | None = None) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
-    for module in (sweeps, trials, predictions, explanations, events, descriptions, catalog, stacks, trainers, health):
+    routes = (sweeps, trials, predictions, explanations, exports, events, descriptions, catalog, stacks, trainers, health)
+    for module in routes:
         api.include_router(module.router, prefix=_PREFIX)
     add_dashboard(api)
     add_error_handlers(api)

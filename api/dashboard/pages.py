@@ -12,8 +12,10 @@ from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
+from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
+from autotuner.export.registry import TARGETS, export
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.sentences import EMULATED
@@ -29,6 +31,8 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
 """Further pages begin behind more sweeps than a database can count."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
+
+_Format = Annotated[ExportFormat | None, Query(alias="format")]
 
 
 def add_dashboard(api: FastAPI) -> None:
@@ -77,16 +81,19 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
 
 
 @_router.get("/trials/{trial_id}")
-def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = None) -> Response:
-    """One trial: predicted beside measured, where its time and memory go, and what lies one step away."""
+def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = None, wanted: _Format = None) -> Response:
+    """One trial: predicted beside measured, where its time and memory go, what lies one step away, and its export."""
     trial = app.store.get_trial(trial_id)
+    sweep = app.store.get_sweep(trial.sweep_id)
     return page(
         request,
         "_trial.html" if part else "trial.html",
-        sweep=app.store.get_sweep(trial.sweep_id),
+        sweep=sweep,
         trial=TrialDetail.of(trial),
         emulated=EMULATED if trial.layout.is_emulated else "",
         explanation=_explanation(app.store, trial),
+        formats=tuple(TARGETS),
+        export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
     )
 
 

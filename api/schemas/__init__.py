@@ -15,6 +15,15 @@ from api.schemas.descriptions import (
     StackProfileList,
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
+from api.schemas.exports import (
+    ExportRequest,
+    FormatList,
+    FormatRule,
+    FormatView,
+    ImportedLayout,
+    ImportRequest,
+    LayoutExport,
+)
 from api.schemas.predictions import (
     LargerCluster,
     NotSearched,
@@ -34,10 +43,17 @@ __all__ = [
     "AcceleratorList",
     "ClusterList",
     "ExplanationRequest",
+    "ExportRequest",
+    "FormatList",
+    "FormatRule",
+    "FormatView",
     "Health",
+    "ImportRequest",
+    "ImportedLayout",
     "LargerCluster",
     "LayoutChange",
     "LayoutExplanation",
+    "LayoutExport",
     "ModelList",
     "NotSearched",
     "Predicted",

@@ -30,7 +30,7 @@ from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.search.expressible import trial_space
 
-__all__ = ["ExplanationRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
+__all__ = ["ExplanationRequest", "JobRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
 
 MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
@@ -89,36 +89,49 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _JobRequest:
+class JobRequest:
     """Model, cluster and workload.
 
     Attributes:
         model: Name of a stored or catalog model, or the model itself.
         cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
             machine the service runs on, or the cluster itself.
-        measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
-            its kind, which shifts and narrows every prediction.
     """
 
     model: NameOrObject[TransformerSpec]
     cluster: NameOrObject[Cluster]
     workload: Workload
-    measured: Annotated[tuple[MeasuredRun, ...], Field(max_length=MAX_MEASURED)] = ()
 
-    def job(self, app: App, stack: Stack) -> Job:
-        """The job with its names resolved, and with what the measured runs say of its cluster.
+    def named(self, app: App, stack: Stack) -> Job:
+        """The job with its names resolved.
 
         Raises:
             InvalidInput: A description breaks a rule.
             NotFound: A name is neither stored nor in the catalog.
         """
         model, cluster = _model(self.model, app), _cluster(self.cluster, app)
-        job = Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+        return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PredictedJobRequest(JobRequest):
+    """A job, with what is known of its cluster.
+
+    Attributes:
+        measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
+            its kind, which shifts and narrows every prediction.
+    """
+
+    measured: Annotated[tuple[MeasuredRun, ...], Field(max_length=MAX_MEASURED)] = ()
+
+    def job(self, app: App, stack: Stack) -> Job:
+        """The job with its names resolved, and with what the measured runs say of its cluster; errors as ``named``."""
+        job = self.named(app, stack)
         return calibrated(job, [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCreate(_JobRequest):
+class SweepCreate(_PredictedJobRequest):
     """A sweep to start.
 
     Attributes:
@@ -165,7 +178,7 @@ class SweepCreate(_JobRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionRequest(_JobRequest):
+class PredictionRequest(_PredictedJobRequest):
     """A layout to predict, or a space to predict the best layouts of.
 
     Attributes:
@@ -191,7 +204,7 @@ class PredictionRequest(_JobRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplanationRequest(_JobRequest):
+class ExplanationRequest(_PredictedJobRequest):
     """A layout to explain.
 
     Attributes:

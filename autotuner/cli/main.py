@@ -16,6 +16,8 @@ from autotuner.cli.commands.backtest import backtest
 from autotuner.cli.commands.catalog import catalog
 from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.explain import explain, rules
+from autotuner.cli.commands.export import export
+from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.serve import migrate, serve, worker
@@ -38,6 +40,7 @@ app = typer.Typer(
 
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
+    "Bring your own launch": (import_, export),
     "Look at sweeps": (show, cancel, rules),
     "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers),
@@ -45,7 +48,8 @@ _COMMANDS = {
 
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel)(_command)
+        _name = _command.__name__.strip("_").replace("_", "-")  # import is a word of Python
+        app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -17,7 +17,7 @@ from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
-__all__ = ["TARGETS", "export", "read", "recognised", "target_of"]
+__all__ = ["TARGETS", "export", "read", "recognised", "stack_of", "target_of"]
 
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target
@@ -31,6 +31,20 @@ TARGETS: Mapping[ExportFormat, Target] = {
     )
 }
 """In the order in which a text is offered to them."""
+
+_STACKS: Mapping[ExportFormat, str] = {
+    ExportFormat.MEGATRON_LM: "megatron-core",
+    ExportFormat.MEGATRON_BRIDGE: "megatron-bridge",
+    ExportFormat.NEMO: "nemo",
+    ExportFormat.TORCHTITAN: "torchtitan",
+    ExportFormat.TORCHTITAN_CONFIG: "torchtitan",
+}
+"""Software of the catalog by the format that it reads; any other is PyTorch with little around it."""
+
+
+def stack_of(name: ExportFormat) -> str:
+    """Name of the software in the catalog that is nearest to the trainer of a format."""
+    return _STACKS.get(name, "torch")
 
 
 def target_of(name: str) -> Target:

@@ -1,0 +1,212 @@
+"""Layouts in the words of trainers, and trainers' configurations as layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from api.schemas.requests import JobRequest
+from autotuner.bootstrap import App
+from autotuner.catalog.load import load_stack
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.rule import Reason
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export import registry
+from autotuner.export.target import Export, ExportedFile, Imported, Note, Target
+
+__all__ = ["ExportRequest", "FormatList", "FormatRule", "FormatView", "ImportRequest", "ImportedLayout", "LayoutExport"]
+
+MAX_TEXT = 1_000_000
+"""Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""
+
+MAX_RANKS = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest(JobRequest):
+    """A layout to be written down for a trainer.
+
+    Attributes:
+        layout: A field left out takes its default.
+        format: Whose words are wanted.
+        stack: Name of the software that would run it, from the catalog; null: that of the format.
+    """
+
+    layout: Layout
+    format: ExportFormat
+    stack: str | None = None
+
+    def resolved(self, app: App) -> Job:
+        """The job that the layout is for."""
+        return self.named(app, load_stack(self.stack or registry.stack_of(self.format)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutExport:
+    """A layout in a trainer's words.
+
+    Attributes:
+        label: The layout in short.
+        version: Release of the trainer whose words they are.
+        text: All of it, to be pasted: variables, arguments one to a line, then the files.
+        arguments: For the trainer's command line, after whatever else stands there.
+        files: What it reads; a launch may have both.
+        environment: Variables that it must have for this layout.
+        unsaid: What the trainer cannot express, and what would run in its place.
+        defaults: What the layout does not say and was left as the trainer has it; sentences without full stops.
+        usage: How to use it.
+    """
+
+    label: str
+    layout: Layout
+    format: ExportFormat
+    version: str
+    text: str
+    arguments: tuple[str, ...]
+    files: tuple[ExportedFile, ...]
+    environment: dict[str, str]
+    unsaid: tuple[Reason, ...]
+    defaults: tuple[str, ...]
+    usage: str
+
+    @classmethod
+    def of(cls, layout: Layout, export: Export) -> Self:
+        """The export with the layout that it says."""
+        return cls(
+            label=str(layout),
+            layout=layout,
+            format=export.format,
+            version=export.version,
+            text=export.text,
+            arguments=export.arguments,
+            files=export.files,
+            environment=dict(export.environment),
+            unsaid=export.unsaid,
+            defaults=export.defaults,
+            usage=export.usage,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatRule:
+    """A limit of a trainer's words.
+
+    Attributes:
+        rule: Name of the rule; an export lists those that its layout breaks, with what would run instead.
+        field: Of a layout, that the rule is about.
+    """
+
+    rule: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatView:
+    """A trainer's words.
+
+    Attributes:
+        version: Release of the trainer whose words are written.
+        stack: Name of the software in the catalog that a layout read in them is predicted for, unless another is named.
+        is_read: Whether a configuration in them can be imported.
+        rules: What cannot be said in them.
+        elsewhere: Fields of a layout that the trainer's user decides in code: neither written nor refused.
+    """
+
+    format: ExportFormat
+    version: str
+    stack: str
+    is_read: bool
+    rules: tuple[FormatRule, ...]
+    elsewhere: tuple[str, ...]
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """What is known of a target."""
+        return cls(
+            format=target.format,
+            version=target.version,
+            stack=registry.stack_of(target.format),
+            is_read=target.read is not None,
+            rules=tuple(FormatRule(rule=rule.name, field=rule.field) for rule in target.rules),
+            elsewhere=tuple(sorted(target.elsewhere)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatList:
+    """Formats that a layout can be written in."""
+
+    items: tuple[FormatView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """A trainer's configuration to be read.
+
+    Attributes:
+        text: Arguments, a script that holds them, a configuration file, or what a trainer printed of its arguments; at
+            most 1,000,000 characters. It is read, and never run.
+        format: Whose words they are; null: found by what the text looks like.
+        num_ranks: Ranks of the job, where you know them: most configurations do not say it, and data-parallel degrees
+            follow from it.
+    """
+
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
+    format: ExportFormat | None = None
+    num_ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedLayout:
+    """A trainer's configuration, read.
+
+    Attributes:
+        label: The layout in short, in words that every command reads.
+        version: Release whose words these seem to be; empty where nothing tells.
+        stack: Name of the software in the catalog that is nearest to the trainer.
+        num_ranks: Null where neither the configuration nor the caller says it: data-parallel degrees are then the least
+            that the rest needs.
+        model: Where the configuration has its shapes; its size is beside it.
+        num_parameters: Of that model.
+        num_active_matrix_parameters: Matrix elements of it that multiply each token.
+        model_name: Where it names a model that the trainer knows.
+        notes: What was assumed, since it was not said; changed to the nearest that a layout can say; or ignored.
+    """
+
+    format: ExportFormat
+    version: str
+    stack: str
+    label: str
+    layout: Layout
+    num_ranks: int | None
+    model: TransformerSpec | None
+    num_parameters: int | None
+    num_active_matrix_parameters: int | None
+    model_name: str
+    seq_len: int | None
+    global_batch_size: int | None
+    notes: tuple[Note, ...]
+
+    @classmethod
+    def of(cls, read: Imported) -> Self:
+        """What was read, with what follows from it."""
+        model = read.model
+        return cls(
+            format=read.format,
+            version=read.version,
+            stack=registry.stack_of(read.format),
+            label=str(read.layout),
+            layout=read.layout,
+            num_ranks=read.num_ranks,
+            model=model,
+            num_parameters=model.num_parameters if model else None,
+            num_active_matrix_parameters=model.num_active_matrix_parameters if model else None,
+            model_name=read.model_name,
+            seq_len=read.seq_len,
+            global_batch_size=read.global_batch_size,
+            notes=read.notes,
+        )

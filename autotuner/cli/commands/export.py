@@ -1,0 +1,121 @@
+"""``autotuner export``: a layout in the words of the trainer that will run it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotuner.cli.options import (
+    Json,
+    OptionalCluster,
+    OptionalGlobalBatch,
+    OptionalModel,
+    OptionalSeqLen,
+    OptionalStack,
+    Server,
+)
+from autotuner.errors import InvalidInput
+
+__all__ = ["export"]
+
+_TRIAL = re.compile(r"sw-[A-Za-z0-9]+-\d+")
+"""The id of a trial, which no words of a layout look like."""
+
+_FORMATS = (
+    "megatron-lm, megatron-bridge, nemo, torchtitan, torchtitan-config, deepspeed, accelerate, transformers, "
+    "torchrun, sbatch, or arguments."
+)
+
+
+def export(
+    layout: Annotated[
+        str, typer.Argument(help="As tables print it ('fsdp8 tp4 mb1 sp'), JSON, or the id of a stored trial.")
+    ],
+    wanted: Annotated[str, typer.Option("--format", help=f"Whose words: {_FORMATS}")],
+    model: OptionalModel = None,
+    cluster: OptionalCluster = None,
+    global_batch: OptionalGlobalBatch = None,
+    seq_len: OptionalSeqLen = None,
+    stack: OptionalStack = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder to write the files into; else all is printed.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Write a layout down as arguments or files of a trainer, to be pasted.
+
+    What the trainer cannot say, and what was left at its default, is told on standard error.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import print_json
+    from autotuner.cli.inputs import is_measured
+
+    job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
+    if _TRIAL.fullmatch(layout):
+        _refuse(**job, stack=stack)
+        with connect(server) as client:
+            answer = client.get(f"/trials/{layout}/export", format=wanted)
+    else:
+        body = _body(layout, **job) | {"format": wanted, "stack": stack}
+        with connect(server, keep=is_measured(cluster or "")) as client:
+            answer = client.post("/exports", body)
+    written = [] if output is None else _write(answer, output)
+    if as_json:
+        return print_json(answer)
+    _print(answer, written)
+    return None
+
+
+def _refuse(**options: Any) -> None:
+    """A stored trial has its layout and its job; what else is said would be ignored."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, "must be left out when a trial is given")
+
+
+def _body(layout: str, **job: Any) -> dict[str, Any]:
+    """The layout with its job, from options that are only needed where no trial is given."""
+    from autotuner.cli.inputs import job_body
+    from autotuner.cli.layout_text import read_layout
+
+    fields = read_layout(layout)
+    for name, value in job.items():
+        if value is None:
+            rule = "is required, unless the id of a stored trial is given"
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
+    return job_body(**job) | {"layout": fields}
+
+
+def _write(answer: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the files, and the arguments as one, into a folder that is made where it is missing."""
+    texts = {Path(file["name"]).name: file["text"] for file in answer["files"]}
+    if answer["arguments"] or answer["environment"]:
+        texts["arguments.txt"] = _arguments(answer)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput("--output", str(folder), f"cannot be written: {error.strerror}") from error
+    return [folder / name for name in texts]
+
+
+def _arguments(answer: dict[str, Any]) -> str:
+    """What is pasted, without the files that follow it."""
+    files = "\n".join(file["text"] for file in answer["files"])
+    return str(answer["text"]).removesuffix(files)
+
+
+def _print(answer: dict[str, Any], written: list[Path]) -> None:
+    """What is pasted on standard output, what is to be known of it on standard error."""
+    from rich.console import Console
+
+    from autotuner.cli.views.export import export_notes
+
+    text = "".join(f"{path}\n" for path in written) or answer["text"]
+    typer.echo(text, nl=not text.endswith("\n"))
+    Console(stderr=True, markup=False, highlight=False).print(export_notes(answer), soft_wrap=True)

@@ -1,0 +1,113 @@
+"""``autotuner import``: what runs today, read from a trainer's configuration."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from os.path import isfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotuner.cli.options import (
+    Json,
+    OptionalCluster,
+    OptionalGlobalBatch,
+    OptionalModel,
+    OptionalSeqLen,
+    OptionalStack,
+    Server,
+)
+from autotuner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from autotuner.cli.client import Client
+
+__all__ = ["import_"]
+
+
+def import_(
+    config: Annotated[
+        list[str],
+        typer.Argument(
+            help="Launch script, configuration file, log that begins with the arguments; -: input; or, after --, flags."
+        ),
+    ],
+    wanted: Annotated[
+        str | None, typer.Option("--format", help="Whose words they are, as for export; else found by their look.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", min=1, help="Of the job; else those of --cluster, or what it says itself.")
+    ] = None,
+    model: OptionalModel = None,
+    cluster: OptionalCluster = None,
+    global_batch: OptionalGlobalBatch = None,
+    seq_len: OptionalSeqLen = None,
+    stack: OptionalStack = None,
+    save_model: Annotated[
+        Path | None, typer.Option("--save-model", help="File to write the model to that was read, for --model.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Read what you run today as a layout; with --cluster, predict it beside the best that is predicted.
+
+    Scripts are read, never run. What was assumed, changed and ignored on the way is listed.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.current import current_job, save
+    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.views.comparison import comparison_view
+    from autotuner.cli.views.imported import imported_view
+
+    text = _text(config)
+    with connect(server, keep=is_measured(cluster or "")) as client:
+        num_ranks = _num_ranks(client, cluster) if ranks is None and cluster is not None else ranks
+        read = client.post("/imports", {"text": text, "format": wanted, "num_ranks": num_ranks})
+        if save_model is not None:
+            save(read, save_model)
+        job = current_job(
+            read,
+            model=model or (str(save_model) if save_model else None),
+            cluster=cluster,
+            global_batch=global_batch,
+            seq_len=seq_len,
+            stack=stack,
+        )
+        if not as_json:
+            console().print(imported_view(read, job))
+        answer = None if cluster is None else client.post("/predictions", job.body(read))
+    if as_json:
+        return print_json(read if answer is None else read | {"compared": answer})
+    if answer is not None:
+        console().print(comparison_view(answer))
+    return None
+
+
+def _text(config: Sequence[str]) -> str:
+    """What is to be read: of standard input, of a file, or the words themselves where they are flags."""
+    if config == ["-"]:
+        return sys.stdin.read()
+    first = config[0]
+    if len(config) > 1 or not (isfile(first) or _is_name(first)):
+        return first if len(config) == 1 else shlex.join(config)
+    try:
+        return Path(first).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidInput("config", first, f"cannot be read: {error.strerror}") from error
+
+
+def _is_name(word: str) -> bool:
+    """Whether it can only be the name of a file, even where there is none."""
+    return not word.startswith("--") and not any(mark in word for mark in " =\n")
+
+
+def _num_ranks(client: Client, cluster: str) -> int:
+    from autotuner.cli.inputs import for_service
+
+    described: Any = for_service(cluster, kind="cluster")
+    found = client.get(f"/clusters/{described}") if isinstance(described, str) else described
+    return int(found["num_nodes"] * found["accelerators_per_node"])

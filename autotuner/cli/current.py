@@ -1,0 +1,109 @@
+"""CurrentJob: what runs today, as the options of commands and as the body of a request."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotuner.catalog.load import load_model
+from autotuner.cli.inputs import job_body
+from autotuner.domain.wire import to_dict
+from autotuner.errors import InvalidInput, NotFound
+
+__all__ = ["CurrentJob", "current_job", "save"]
+
+_NOT_SAID = "the configuration does not say it: name it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentJob:
+    """The job of a configuration that was read, as far as it or the caller says it.
+
+    Attributes:
+        model: What ``--model`` takes: a name or a file; None where the model has neither.
+        stack: Of the caller, or the software nearest to the trainer.
+    """
+
+    model: str | None
+    cluster: str | None
+    global_batch: int | None
+    seq_len: int | None
+    stack: str
+
+    def options(self) -> str:
+        """The options that name the job; what nobody said stands in capital letters."""
+        return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in self._named())
+
+    def _named(self) -> Iterator[tuple[str, object]]:
+        yield "model", self.model or "MODEL"
+        yield "cluster", self.cluster or "CLUSTER"
+        yield "global-batch", self.global_batch or "SEQUENCES"
+        yield "seq-len", self.seq_len or "TOKENS"
+        yield "stack", self.stack
+
+    def body(self, read: Mapping[str, Any]) -> dict[str, Any]:
+        """The job with its stack, as the service takes it.
+
+        Raises:
+            InvalidInput: Neither the configuration nor the caller says a part of it.
+        """
+        if self.cluster is None:
+            raise InvalidInput("--cluster", None, "is required")
+        if self.seq_len is None:
+            raise InvalidInput("--seq-len", None, _NOT_SAID)
+        if self.global_batch is None:
+            raise InvalidInput("--global-batch", None, _NOT_SAID)
+        if self.model is None and read["model"] is None:
+            raise InvalidInput("--model", None, f"{_NOT_SAID}, or its config.json")
+        body = job_body(self.model or "", self.cluster, self.global_batch, self.seq_len)
+        return body | ({} if self.model else {"model": read["model"]}) | {"stack": self.stack}
+
+
+def current_job(
+    read: Mapping[str, Any],
+    *,
+    model: str | None,
+    cluster: str | None,
+    global_batch: int | None,
+    seq_len: int | None,
+    stack: str | None,
+) -> CurrentJob:
+    """The job of a configuration; what the caller names replaces what it says."""
+    return CurrentJob(
+        model=model or _catalog_name(read["model"]),
+        cluster=cluster,
+        global_batch=global_batch or read["global_batch_size"],
+        seq_len=seq_len or read["seq_len"],
+        stack=stack or read["stack"],
+    )
+
+
+def save(read: Mapping[str, Any], path: Path) -> None:
+    """Write the model of a configuration into a file.
+
+    Raises:
+        InvalidInput: The configuration has none, or the file cannot be written.
+    """
+    if read["model"] is None:
+        raise InvalidInput("--save-model", str(path), "the configuration has no shapes of a model")
+    if path.suffix != ".json":
+        raise InvalidInput("--save-model", str(path), "must end in .json", f"{path}.json")
+    try:
+        path.write_text(json.dumps(read["model"], indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput("--save-model", str(path), f"cannot be written: {error.strerror}") from error
+
+
+def _catalog_name(model: Mapping[str, Any] | None) -> str | None:
+    """The model's name, where the catalog has the same under it."""
+    if model is None:
+        return None
+    try:
+        known = to_dict(load_model(str(model["name"])))
+    except NotFound:
+        return None
+    return known["name"] if known == model else None
