@@ -97,7 +97,7 @@ class FormatRule:
 
     Attributes:
         rule: Name of the rule; an export lists those that its layout breaks, with what would run instead.
-        field: Of a layout, that the rule is about.
+        field: What the rule is about: a field of a layout, or the path of one of the job (``model.experts``).
     """
 
     rule: str

@@ -43,7 +43,8 @@ class CurrentJob:
         yield "cluster", self.cluster or "CLUSTER"
         yield "global-batch", self.global_batch or "SEQUENCES"
         yield "seq-len", self.seq_len or "TOKENS"
-        yield "stack", self.stack
+        if self.stack != "torch":  # the default
+            yield "stack", self.stack
 
     def body(self, read: Mapping[str, Any]) -> dict[str, Any]:
         """The job with its stack, as the service takes it.

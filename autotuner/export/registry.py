@@ -80,11 +80,14 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
     Raises:
         InvalidInput: No format is recognised, the one that is named is not read, or a setting makes no sense.
     """
-    target = recognised(text) if name is None else target_of(name)
-    if target.read is None:
-        readable = ", ".join(t.format for t in TARGETS.values() if t.read)
-        raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
-    return target.read(text, num_ranks)
+    try:
+        target = recognised(text) if name is None else target_of(name)
+        if target.read is None:
+            readable = ", ".join(t.format for t in TARGETS.values() if t.read)
+            raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
+        return target.read(text, num_ranks)
+    except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
+        raise InvalidInput("config", text[:60], "is nested too deep") from error
 
 
 def recognised(text: str) -> Target:

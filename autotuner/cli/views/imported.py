@@ -26,7 +26,7 @@ def imported_view(read: Mapping[str, Any], job: CurrentJob) -> RenderableType:
     table.add_row("read as", " ".join(filter(None, (read["format"], read["version"]))))
     table.add_row("layout", Text(read["label"], style="bold"))
     table.add_row("model", _model(read))
-    table.add_row("job", ", ".join(_job(read)))
+    table.add_row("job", _job(read))
     for kind, line in _notes(read["notes"]):
         table.add_row(kind, line)
     return Group(table, Text("next", style="bold"), *map(Text, _next(read, job)))
@@ -46,11 +46,11 @@ def _billions(count: int) -> str:
     return f"{count / 1e9:.3g}B"
 
 
-def _job(read: Mapping[str, Any]) -> Iterator[str]:
+def _job(read: Mapping[str, Any]) -> str:
     ranks, batch, length = read["num_ranks"], read["global_batch_size"], read["seq_len"]
-    yield f"{ranks} ranks" if ranks else "ranks not said: as few as the rest needs (--ranks)"
-    yield f"{batch} sequences" if batch else "global batch not said"
-    yield f"of {length} tokens" if length else "sequence length not said"
+    said = f"{ranks} ranks" if ranks else "ranks not said, so as few as the rest needs (--ranks says how many)"
+    sequences = f"{batch} sequences" if batch else "global batch not said"
+    return f"{said}; {sequences}{f' of {length} tokens' if length else '; sequence length not said'}"
 
 
 def _notes(notes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.registry import TARGETS
+from tests.api.service import StoreDriver
+from tests.builders import cpu_layout
+
+JOB: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "cluster": "h100:8",
+    "workload": {"seq_len": 8192, "global_batch_size": 64},
+}
+LAYOUT = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "recompute": "full"}
+
+
+@pytest.mark.parametrize("wanted", sorted(TARGETS))
+def test_a_layout_is_written_in_every_format_with_what_that_cannot_say(client: httpx.Client, wanted: str) -> None:
+    answer = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": wanted}).json()
+    assert answer["format"] == wanted
+    assert answer["version"]
+    assert answer["text"]
+    assert answer["arguments"] or answer["files"]
+    assert answer["layout"]["recompute"] == "full"
+    assert answer["label"] == "fsdp8 mb1 recompute-full flash bf16"
+
+
+@pytest.mark.parametrize(
+    "wanted", sorted(target.format for target in TARGETS.values() if target.read and "megatron" not in target.format)
+)
+def test_what_is_exported_is_imported_as_the_same_layout(client: httpx.Client, wanted: str) -> None:
+    exported = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": wanted}).json()
+    for named in (wanted, None):
+        read = client.post("/imports", json={"text": exported["text"], "format": named, "num_ranks": 8}).json()
+        assert read["format"] == wanted
+        degrees = [name for name in OPTIONS if name.endswith("_degree")]
+        assert [read["layout"][name] for name in degrees] == [exported["layout"][name] for name in degrees]
+
+
+def test_an_illegal_layout_is_refused_with_its_reasons(client: httpx.Client) -> None:
+    refused = client.post("/exports", json=JOB | {"layout": {"tensor_parallel_degree": 3}, "format": "torchrun"})
+    assert refused.status_code == 422
+    assert {error["field"] for error in refused.json()["errors"]} >= {"layout.tensor_parallel_degree"}
+
+
+def test_an_unknown_format_names_the_nearest(client: httpx.Client) -> None:
+    refused = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": "megatron"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "format")
+    assert refused.json()["nearest"].startswith("megatron-")
+
+
+def test_a_layout_is_written_for_the_stack_of_its_format_unless_another_is_named(client: httpx.Client) -> None:
+    body = JOB | {"layout": LAYOUT, "format": "torchrun"}
+    assert client.post("/exports", json=body | {"stack": "megatron"}).status_code == 200
+    refused = client.post("/exports", json=body | {"stack": "megatrn"})
+    assert (refused.status_code, refused.json()["nearest"]) == (404, "megatron")
+
+
+def test_a_trial_is_exported_for_the_job_of_its_sweep(client: httpx.Client, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, layout=cpu_layout(tensor_parallel_degree=2))
+    answer = client.get(f"/trials/{trial.id}/export", params={"format": "arguments"}).json()
+    assert ("--tensor-parallel-degree", "2") in list(zip(answer["arguments"], answer["arguments"][1:], strict=False))
+
+
+def test_a_trial_that_is_not_stored_or_a_format_that_is_none_is_refused(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    trial = driver.ended(driver.sweep(), 0)
+    assert client.get("/trials/sw-none-0000/export", params={"format": "torchrun"}).status_code == 404
+    assert client.get(f"/trials/{trial.id}/export", params={"format": "fortran"}).status_code == 422
+    assert client.get(f"/trials/{trial.id}/export").status_code == 422
+
+
+def test_the_formats_are_listed_with_what_they_cannot_say(client: httpx.Client) -> None:
+    items = client.get("/exports/formats").json()["items"]
+    assert [item["format"] for item in items] == list(TARGETS)
+    assert set(TARGETS) <= set(ExportFormat)
+    known = {stack["name"] for stack in client.get("/catalog/stacks").json()["items"]}
+    for item in items:
+        assert item["stack"] in known
+        of_layout = {rule["field"] for rule in item["rules"] if "." not in rule["field"]}
+        assert of_layout | set(item["elsewhere"]) <= set(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"text": "once upon a time"}, "looks like no configuration that is known"),
+        ({"text": "x" * 1_000_001}, "1000000"),
+        ({"text": "--bf16", "format": "fortran"}, "must be one of"),
+        ({"text": "--bf16", "num_ranks": 0}, "must be 1 or more"),
+        ({"text": "[" * 100_000}, "config"),
+        ({}, "is required"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_rule(client: httpx.Client, body: dict[str, Any], said: str) -> None:
+    refused = client.post("/imports", json=body)
+    assert refused.status_code == 422
+    assert said in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("wanted", sorted(target.format for target in TARGETS.values() if target.read))
+@pytest.mark.parametrize(
+    "text", ["", "{" * 50_000, "[" * 50_000, "- " * 50_000, "a = " + "[" * 5_000, "x: " + "{" * 5_000, "--" * 400_000]
+)
+def test_a_text_that_makes_no_sense_is_refused_or_read_but_never_fails(
+    client: httpx.Client, wanted: str, text: str
+) -> None:
+    assert client.post("/imports", json={"text": text, "format": wanted}).status_code in (200, 422)
