@@ -172,7 +172,7 @@ class ImportedLayout:
             that the rest needs.
         model: Where the configuration has its shapes; its size is beside it.
         num_parameters: Of that model.
-        num_active_matrix_parameters: Matrix elements of it that multiply each token.
+        num_active_parameters: Those of it that each token meets.
         model_name: Where it names a model that the trainer knows.
         notes: What was assumed, since it was not said; changed to the nearest that a layout can say; or ignored.
     """
@@ -185,7 +185,7 @@ class ImportedLayout:
     num_ranks: int | None
     model: TransformerSpec | None
     num_parameters: int | None
-    num_active_matrix_parameters: int | None
+    num_active_parameters: int | None
     model_name: str
     seq_len: int | None
     global_batch_size: int | None
@@ -204,7 +204,7 @@ class ImportedLayout:
             num_ranks=read.num_ranks,
             model=model,
             num_parameters=model.num_parameters if model else None,
-            num_active_matrix_parameters=model.num_active_matrix_parameters if model else None,
+            num_active_parameters=model.num_active_parameters if model else None,
             model_name=read.model_name,
             seq_len=read.seq_len,
             global_batch_size=read.global_batch_size,

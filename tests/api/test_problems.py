@@ -47,7 +47,6 @@ def test_an_unknown_field_is_refused_with_the_field_that_was_meant(client: httpx
     assert (found["field"], found["nearest"]) == ("bugdet", "budget")
 
 
-
 def test_a_missing_field_is_named(client: httpx.Client) -> None:
     found = problem(client.post("/sweeps", json={"model": "llama-3-8b", "cluster": "h100:8"}), 422, "invalid-input")
     assert (found["field"], found["rule"]) == ("workload", "is required")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.current import CurrentJob
+from autotuner.units import format_count
 
 __all__ = ["imported_view"]
 
@@ -36,14 +37,10 @@ def _model(read: Mapping[str, Any]) -> str:
     model = read["model"]
     if model is None:
         return str(read["model_name"]) or "not said"
-    size = f"{_billions(read['num_parameters'])} parameters"
+    size = f"{format_count(read['num_parameters'])} parameters"
     if model["experts"] is not None:
-        size += f", {_billions(read['num_active_matrix_parameters'])} active"
+        size += f", {format_count(read['num_active_parameters'])} active"
     return f"{model['name']}: {size} ({model['num_layers']} layers, {model['hidden_size']} wide)"
-
-
-def _billions(count: int) -> str:
-    return f"{count / 1e9:.3g}B"
 
 
 def _job(read: Mapping[str, Any]) -> str:
