@@ -32,6 +32,12 @@ __all__ = ["create_app"]
 
 _PREFIX = "/api/v1"
 
+_ROUTES = (
+    *(sweeps, trials, predictions, explanations, exports, events),
+    *(descriptions, catalog, stacks, trainers, health),
+)
+"""In the order in which the OpenAPI document lists them."""
+
 _DESCRIPTION = """\
 Finds the parallel layout that trains a transformer fastest: predicted, tried for real, ranked by MFU.
 
@@ -66,8 +72,7 @@ def create_app(app: App | None = None) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
-    routes = (sweeps, trials, predictions, explanations, exports, events, descriptions, catalog, stacks, trainers, health)
-    for module in routes:
+    for module in _ROUTES:
         api.include_router(module.router, prefix=_PREFIX)
     add_dashboard(api)
     add_error_handlers(api)

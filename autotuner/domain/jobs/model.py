@@ -264,6 +264,14 @@ class TransformerSpec:
         return self.num_sparse_layers * self.experts.num_experts * each
 
     @property
+    def num_active_parameters(self) -> int:
+        """Those of ``num_parameters`` that one token meets: of the routed experts only those that it is sent to."""
+        if self.experts is None:
+            return self.num_parameters
+        num_idle = self.experts.num_experts - self.experts.experts_per_token
+        return self.num_parameters - num_idle * (self.num_expert_parameters // self.experts.num_experts)
+
+    @property
     def num_active_matrix_parameters(self) -> int:
         """Matrix elements that multiply each token: layers and output projection, of the experts only the chosen."""
         return self.num_active_layer_matrix_parameters + self.embedding_parameters
