@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import Any
 
 from autotuner.catalog.load import load_stack, stacks
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 from autotuner.launch.trainers.command import check_command
-from autotuner.launch.trainers.readers import LOG_READERS
+from autotuner.launch.trainers.log_readers.registry import READERS, NewReader
 from autotuner.launch.trainers.reported import LogReader
 
 __all__ = ["REPORTER", "Registration", "read_trainers"]
@@ -51,7 +52,7 @@ class Registration:
     environment: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     reports: str = REPORTER
-    readers: Mapping[str, Callable[[], LogReader]] = field(default_factory=lambda: LOG_READERS)
+    readers: Mapping[str, NewReader] = field(default_factory=lambda: READERS)
 
     def __post_init__(self) -> None:
         check_command(self.command)
@@ -63,15 +64,15 @@ class Registration:
                 raise InvalidInput(f"variables.{name}", value, "must not hold a NUL")
         _require_word("reports", self.reports, (REPORTER, *self.readers))
 
-    def new_reader(self) -> LogReader | None:
-        """What finds its steps in what it prints; None where it reports them itself."""
-        return None if self.reports == REPORTER else self.readers[self.reports]()
+    def new_reader(self, spec: TrialSpec) -> LogReader | None:
+        """What finds the steps of a trial in what it prints; None where it reports them itself."""
+        return None if self.reports == REPORTER else self.readers[self.reports](spec)
 
 
 def read_trainers(
     path: Path,
     targets: Mapping[ExportFormat, Target] = TARGETS,
-    readers: Mapping[str, Callable[[], LogReader]] = LOG_READERS,
+    readers: Mapping[str, NewReader] = READERS,
 ) -> dict[str, Registration]:
     """Every trainer of a file, by name, in the file's order; each is a table of its own.
 
@@ -111,7 +112,7 @@ def _registration(
     table: Any,
     path: Path,
     targets: Mapping[ExportFormat, Target],
-    readers: Mapping[str, Callable[[], LogReader]],
+    readers: Mapping[str, NewReader],
 ) -> Registration:
     try:
         said = from_dict(_Table, table)

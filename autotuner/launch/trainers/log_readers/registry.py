@@ -1,4 +1,4 @@
-"""Every log reader, by the name under which a trainer's registration asks for it."""
+"""Every log that is understood, and how a reader of each is made."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from autotuner.launch.trainers.log_readers.torchtitan import TorchtitanLog
 from autotuner.launch.trainers.log_readers.transformers import TransformersLog
 from autotuner.launch.trainers.reported import LogReader
 
-__all__ = ["READERS"]
+__all__ = ["READERS", "NewReader"]
 
-READERS: Mapping[str, Callable[[TrialSpec], LogReader]] = {
+NewReader = Callable[[TrialSpec], LogReader]
+"""Makes a reader for one run, since lines are read in the order in which they were printed."""
+
+READERS: Mapping[str, NewReader] = {
     "megatron-lm": MegatronLog,
     "torchtitan": TorchtitanLog,
     "deepspeed": DeepspeedLog,
     "transformers": TransformersLog,
 }
-"""A new reader per run: lines are read in the order in which they were printed."""
+"""By the name that a registration says (``reports = "megatron-lm"``)."""

@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.domain.runs.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.targets import TARGETS_OF_TESTS
+from tests.unit.launch.trainers.log_readers.specs import spec
 
 
 class Loud:
     """A reader for which every line is a step."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self.layout = spec.layout
 
     def read(self, line: str) -> Reported | None:
         return ReportedStep(step=len(line))
@@ -41,7 +46,7 @@ def test_a_trainer_needs_no_more_than_a_format_and_a_command(tmp_path: Path) -> 
     assert mine.trainer.stack == "torch"
     assert mine.command == ("{python}", "train.py", "--steps={steps}", "{arguments}")
     assert mine.working_directory == tmp_path
-    assert mine.new_reader() is None
+    assert mine.new_reader(spec()) is None
 
 
 def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
@@ -62,12 +67,12 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert (mine.environment, mine.variables) == (("HF_HOME",), {"TOKENIZERS_PARALLELISM": "false"})
     assert (mine.trainer.stack, mine.trainer.options) == ("megatron", ("tensor_parallel_degree",))
     assert mine.trainer.fixed == {"precision": "bf16"}
-    assert isinstance(mine.new_reader(), Loud)
+    assert isinstance(mine.new_reader(spec()), Loud)
 
 
 def test_every_run_has_a_reader_of_its_own(tmp_path: Path) -> None:
     mine = registered(tmp_path, MINE + 'reports = "loud"')["mine"]
-    assert mine.new_reader() is not mine.new_reader()
+    assert mine.new_reader(spec()) is not mine.new_reader(spec())
 
 
 def test_several_trainers_stand_in_the_files_order(tmp_path: Path) -> None:
