@@ -14,6 +14,7 @@ from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.target import Export, Imported, Target
+from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
@@ -26,6 +27,7 @@ TARGETS: Mapping[ExportFormat, Target] = {
         SBATCH,
         TORCHRUN,
         DEEPSPEED,
+        TORCHTITAN_CONFIG,
         TORCHTITAN,
         ARGUMENTS,
     )

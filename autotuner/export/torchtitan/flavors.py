@@ -10,7 +10,7 @@ from autotuner.catalog.load import load_model
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel
 
-__all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "spec_of"]
+__all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "shapes", "spec_of"]
 
 DEBUG_MODEL = ("llama3", "debugmodel")
 """What torchtitan 0.2.2 trains where no model is named (``config/job_config.py``)."""
@@ -111,3 +111,13 @@ def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | Non
     plain = name.removesuffix(suffix)
     found = next((spec for flavor, spec in flavors(version) if (flavor.family, flavor.name) == (family, plain)), None)
     return found, _SUFFIXES.get(suffix, AttentionKernel.FLEX if family in _FLEX_FAMILIES else None)
+
+
+def shapes(model: TransformerSpec) -> str:
+    """What a flavor of this model has to say, in one line."""
+    experts = model.experts
+    sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
+    return (
+        f"dim {model.hidden_size}, n_layers {model.num_layers}, n_heads {model.num_heads}, n_kv_heads "
+        f"{model.num_kv_heads}, inner width {model.ffn_size}, vocab_size {model.vocab_size}{sparse}"
+    )

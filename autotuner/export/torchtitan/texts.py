@@ -20,6 +20,7 @@ _TABLE = re.compile(r"^\s*\[[A-Za-z_][\w.]*\]\s*(#.*)?$", re.MULTILINE)
 _OWN_TABLE = re.compile(rf"^\s*\[({_SECTIONS})\]\s*(#.*)?$", re.MULTILINE)
 _OWN_FLAG = re.compile(rf"--({_SECTIONS})\.\w")
 _FLAG = re.compile(r"(?:^|\s)--[A-Za-z]")
+_SUBCOMMAND = re.compile(r"[a-z]+[-_][a-z]+:[a-z]")
 _PRINTED = re.compile(r'\{\s*"job"\s*:\s*\{')
 _COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
 
@@ -55,7 +56,8 @@ def settings_of(text: str) -> Settings:
 def overrides(flags: Flags) -> Mapping[str, object]:
     """Flags with a section, as tyro reads them: ``--compile.enable``, ``--compile.no_enable``, ``--a.b value``."""
     values: dict[str, object] = {}
-    for name, given in flags.values.items():
+    for name, words in flags.values.items():
+        given = [word for word in words if not _SUBCOMMAND.match(word)]
         section, dot, key = name.rpartition(".")
         if dot and not given and key.startswith("no_"):
             values[f"{section}.{key.removeprefix('no_')}"] = False

@@ -14,26 +14,16 @@ from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
 from autotuner.export.torchtitan.entries import Value
-from autotuner.export.torchtitan.flavors import flavor_of
+from autotuner.export.torchtitan.flavors import flavor_of, shapes
 from autotuner.export.torchtitan.release import RELEASE_0_2
 from autotuner.export.torchtitan.rules import RULES_0_2
 from autotuner.export.torchtitan.texts import is_job_file, settings_of
 from autotuner.export.torchtitan.understood import imported
 
-__all__ = ["TORCHTITAN", "shapes"]
+__all__ = ["TORCHTITAN"]
 
 _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer")
 """Sections in the order in which torchtitan's own files have them; tables of quantization come last."""
-
-
-def shapes(model: TransformerSpec) -> str:
-    """What a flavor of this model has to say, in one line."""
-    experts = model.experts
-    sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
-    return (
-        f"dim {model.hidden_size}, n_layers {model.num_layers}, n_heads {model.num_heads}, n_kv_heads "
-        f"{model.num_kv_heads}, inner width {model.ffn_size}, vocab_size {model.vocab_size}{sparse}"
-    )
 
 
 def _write(job: Job, layout: Layout) -> Export:

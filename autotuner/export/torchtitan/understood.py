@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, ShardLevel
+from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Imported, NoteKind
@@ -15,7 +15,7 @@ from autotuner.export.torchtitan.entries import Entry, Value
 from autotuner.export.torchtitan.flavors import DEBUG_MODEL, spec_of
 from autotuner.export.torchtitan.numbers import precision_0_2, precision_0_3
 from autotuner.export.torchtitan.recomputed import recompute_0_2, recompute_0_3
-from autotuner.export.torchtitan.release import RELEASE_0_2, Release
+from autotuner.export.torchtitan.release import RELEASE_0_2, RELEASE_0_3, Release
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES, shards
 from autotuner.export.torchtitan.settings import Settings
 from autotuner.export.torchtitan.staged import virtual_stages
@@ -134,6 +134,11 @@ def _entries(release: Release, settings: Settings, layout: Layout) -> dict[str, 
         value = _understood(entry, settings, matters=entry.matters(layout))
         if entry.matters(layout):
             fields[entry.name] = value
+    if fields["compiled"] and "model" not in settings.words("compile.components", ("model", "loss")):
+        settings.note(NoteKind.CHANGED, "compile.components", "without model in it no layer is compiled")
+        fields["compiled"] = False
+    if release is RELEASE_0_3 and layout.context_parallel_degree > 1:
+        fields["context_exchange"] = ContextExchange.ALL_GATHER  # of keys and values, for FlexAttention
     if release.splits_every_sequence and layout.tensor_parallel_degree > 1:
         fields["sequence_parallel"] = True
     return fields

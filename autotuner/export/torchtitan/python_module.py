@@ -1,0 +1,148 @@
+"""torchtitan 0.3's configuration: a Python module with one function, and flags that override it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import (
+    NARROW_PRECISIONS,
+    AttentionKernel,
+    Fp8Recipe,
+    Precision,
+    Recompute,
+)
+from autotuner.domain.layouts.collectives import collective_environment
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.target import Export, ExportedFile, Imported, Target
+from autotuner.export.torchtitan import said
+from autotuner.export.torchtitan.entries import Value
+from autotuner.export.torchtitan.flavors import Flavor, flavor_of, shapes
+from autotuner.export.torchtitan.presets import base_of
+from autotuner.export.torchtitan.python_texts import is_configuration, settings_of
+from autotuner.export.torchtitan.release import RELEASE_0_3
+from autotuner.export.torchtitan.rules import RULES_0_3
+from autotuner.export.torchtitan.understood import imported
+
+__all__ = ["TORCHTITAN_CONFIG"]
+
+_MODULE, _FUNCTION = "torchtitan_layout", "layout_config"
+
+_CHECKPOINTS = {Recompute.NONE: "", Recompute.SELECTIVE: "SelectiveAC", Recompute.FULL: "FullAC"}
+"""Classes of ``torchtitan/distributed/activation_checkpoint.py``."""
+
+_BACKENDS = {AttentionKernel.FLEX: "flex", AttentionKernel.FLASH: "varlen"}
+"""Words of ``attn_backend``; varlen is FlashAttention for sequences of several lengths."""
+
+
+def _write(job: Job, layout: Layout) -> Export:
+    flavor = flavor_of(job.model, RELEASE_0_3.version)
+    named = flavor or Flavor(family="llama3", name=job.model.name)
+    base = base_of(named.family, named.name) or "llama3_debugmodel"
+    settings = dict(_settings(job, layout))
+    text = "\n".join([*_head(layout, named, base), *_body(layout, named, base, settings), ""])
+    return Export(
+        format=ExportFormat.TORCHTITAN_CONFIG,
+        version=RELEASE_0_3.version,
+        files=(ExportedFile(name=f"{_MODULE}.py", text=text),),
+        environment=collective_environment(layout),
+        defaults=tuple(_defaults(job, settings, base, registered=flavor is not None)),
+        usage=f"--module {_MODULE} --config {_FUNCTION}, with the folder of {_MODULE}.py in PYTHONPATH",
+    )
+
+
+def _settings(job: Job, layout: Layout) -> Iterator[tuple[str, Value]]:
+    yield from said.batch(job, layout)
+    yield "training.mixed_precision_param", "float32" if layout.precision == Precision.FP32 else "bfloat16"
+    if layout.pipeline_parallel_degree > 1 or layout.expert_parallel_degree > 1:
+        yield "training.disable_cuda_graphs", True  # refused beside a pipeline, and beside most dispatchers
+    for setting, value in said.entries(RELEASE_0_3, layout):
+        in_bf16 = setting == "optimizer.implementation" and job.workload.optimizer_state_precision == "bf16"
+        yield setting, "fused_opt_states_bf16" if in_bf16 else value
+    yield from said.stages(job, layout)
+
+
+# ---------------------------------------------------------------- Python
+def _head(layout: Layout, flavor: Flavor, base: str) -> Iterator[str]:
+    yield f'"""A layout for torchtitan 0.3: --module {_MODULE} --config {_FUNCTION}"""'
+    yield ""
+    converter = _converter(layout)
+    if converter:
+        yield f"from torchtitan.components.quantization import {converter}"
+    if _CHECKPOINTS[layout.recompute]:
+        yield f"from torchtitan.distributed.activation_checkpoint import {_CHECKPOINTS[layout.recompute]}"
+    yield f"from torchtitan.models.{flavor.family} import model_registry"
+    yield f"from torchtitan.models.{flavor.family}.config_registry import {base}"
+    yield "from torchtitan.trainer import Trainer"
+    yield from ("", "")
+
+
+def _body(layout: Layout, flavor: Flavor, base: str, settings: Mapping[str, Value]) -> Iterator[str]:
+    yield f"def {_FUNCTION}() -> Trainer.Config:"
+    yield f"    config = {base}()"
+    yield "    config.model_spec = model_registry("
+    yield f"        {_literal(flavor.name)},"
+    yield f"        attn_backend={_literal(_BACKENDS.get(layout.attention_kernel, 'flex'))},"
+    if _converter(layout):
+        arguments = ", ".join(f"{name}={_literal(value)}" for name, value in _converter_arguments(layout).items())
+        yield f"        converters=[{_converter(layout)}.Config({arguments})],"
+    yield "    )"
+    for setting, value in settings.items():
+        yield f"    config.{setting} = {_literal(value)}"
+    kind = _CHECKPOINTS[layout.recompute]
+    yield f"    config.activation_checkpoint = {f'{kind}.Config()' if kind else None}"
+    yield "    return config"
+
+
+def _literal(value: object) -> str:
+    """As Python writes it, with the quotes that formatters choose."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
+
+
+def _converter(layout: Layout) -> str:
+    """The class that rounds products; empty where none is rounded."""
+    if layout.precision not in NARROW_PRECISIONS:
+        return ""
+    if layout.precision == Precision.NVFP4:
+        return "NVFP4LinearConverter"
+    return "MXFP8LinearConverter" if layout.fp8_recipe == Fp8Recipe.MXFP8 else "Float8LinearConverter"
+
+
+def _converter_arguments(layout: Layout) -> dict[str, object]:
+    compiled: dict[str, object] = {"model_compile_enabled": layout.compiled}
+    if _converter(layout) != "Float8LinearConverter":
+        return {"fqns": ["layers"], **compiled}  # the output projection stays in 16 bits
+    if layout.precision == Precision.FP8_EMULATED:
+        return {"filter_fqns": ["lm_head"], "emulate": True, **compiled}
+    recipe = RELEASE_0_3.recipes.get(layout.fp8_recipe, "rowwise")
+    return {"recipe_name": recipe, "filter_fqns": ["lm_head"], **compiled}
+
+
+def _defaults(job: Job, settings: Mapping[str, Value], base: str, *, registered: bool) -> Iterator[str]:
+    if not registered:
+        yield f"torchtitan 0.3.0 has no flavor of this model: add it to its family, with {shapes(job.model)}"
+    yield f"data set, tokenizer, learning rate, number of steps and all else that is not set is {base}'s"
+    if settings.get("compile.enable"):
+        yield f"compile.components is {base}'s; model has to be one of them"
+    if "training.disable_cuda_graphs" not in settings:
+        yield "CUDA graphs are on, as torchtitan 0.3 has them; no layout says them"
+    yield "spmd_backend and the dispatcher of experts are torchtitan's"
+
+
+def _read(text: str, num_ranks: int | None) -> Imported:
+    return imported(RELEASE_0_3, settings_of(text), num_ranks)
+
+
+TORCHTITAN_CONFIG = Target(
+    format=ExportFormat.TORCHTITAN_CONFIG,
+    version=RELEASE_0_3.version,
+    rules=RULES_0_3,
+    elsewhere=frozenset(),
+    write=_write,
+    read=_read,
+    recognises=is_configuration,
+)

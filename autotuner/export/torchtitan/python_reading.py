@@ -1,0 +1,177 @@
+"""Reads configuration functions of Python modules as values, without importing or running anything.
+
+Assignments, keyword arguments and calls of functions of the same module are followed; whatever is computed is unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotuner.errors import InvalidInput
+
+__all__ = ["UNKNOWN", "Made", "Module", "read_module"]
+
+_LONGEST = 200_000
+"""Characters of a module that is read; a registry of all of torchtitan's has a tenth."""
+
+_DEEPEST = 40
+"""Calls and values inside each other that are followed."""
+
+_MOST_CALLS = 200
+
+
+class _Unknown:
+    """What only a run would tell."""
+
+    def __repr__(self) -> str:
+        return "computed"
+
+
+UNKNOWN = _Unknown()
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """What a call makes: its name, its arguments, and what was set on it.
+
+    Attributes:
+        name: Of the function or class, with the dots before it; empty for what was only set into.
+    """
+
+    name: str = ""
+    arguments: tuple[object, ...] = ()
+    fields: dict[str, object] = field(default_factory=dict)
+
+    def part(self, name: str) -> object:
+        """A field, made where it is not there yet: something may be set into it."""
+        return self.fields.setdefault(name, Made())
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A module's functions and what it imports.
+
+    Attributes:
+        imports: Modules by the names that they are imported as, ``model_registry`` to ``torchtitan.models.llama3``.
+        skipped: Statements that were not followed, as they are written.
+    """
+
+    functions: Mapping[str, ast.FunctionDef]
+    imports: Mapping[str, str]
+    skipped: list[str] = field(default_factory=list)
+    _num_calls: int = 0
+
+    def result(self, name: str) -> object:
+        """What a function returns.
+
+        Raises:
+            InvalidInput: The module has none of that name, or its functions call each other without end.
+        """
+        if name not in self.functions:
+            raise InvalidInput("config", name, f"is no function of the module; it has {', '.join(self.functions)}")
+        return self._called(self.functions[name], 0)
+
+    def _called(self, function: ast.FunctionDef, depth: int) -> object:
+        self._num_calls += 1
+        if depth > _DEEPEST or self._num_calls > _MOST_CALLS:
+            raise InvalidInput("config", function.name, "calls functions of its module without end")
+        names: dict[str, object] = dict(_defaults(function))
+        for statement in function.body:
+            if isinstance(statement, ast.Return):
+                return UNKNOWN if statement.value is None else self._value(statement.value, names, depth)
+            self._follow(statement, names, depth)
+        return UNKNOWN
+
+    def _follow(self, statement: ast.stmt, names: dict[str, object], depth: int) -> None:
+        match statement:
+            case ast.Assign(targets=[target], value=value):
+                self._assign(target, self._value(value, names, depth), names, depth)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(target, self._value(value, names, depth), names, depth)
+            case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try() | ast.AugAssign() | ast.Match():
+                self.skipped.append(ast.unparse(statement).splitlines()[0])
+            case _:
+                pass  # texts, imports and checks set nothing
+
+    def _assign(self, target: ast.expr, value: object, names: dict[str, object], depth: int) -> None:
+        match target:
+            case ast.Name(id=name):
+                names[name] = value
+            case ast.Attribute(value=owner, attr=name):
+                made = self._value(owner, names, depth + 1)
+                if isinstance(made, Made):
+                    made.fields[name] = value
+            case _:
+                self.skipped.append(ast.unparse(target))
+
+    def _value(self, node: ast.expr, names: Mapping[str, object], depth: int) -> object:
+        if depth > _DEEPEST:
+            return UNKNOWN
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self._value(element, names, depth + 1) for element in elements]
+            case ast.Name(id=name):
+                return names.get(name, UNKNOWN)
+            case ast.Attribute(value=owner, attr=name):
+                made = self._value(owner, names, depth + 1)
+                return made.part(name) if isinstance(made, Made) else UNKNOWN
+            case ast.Call():
+                return self._call(node, names, depth + 1)
+            case _:
+                return UNKNOWN
+
+    def _call(self, node: ast.Call, names: Mapping[str, object], depth: int) -> object:
+        name = _dotted(node.func)
+        arguments = tuple(self._value(argument, names, depth) for argument in node.args)
+        fields = {word.arg: self._value(word.value, names, depth) for word in node.keywords if word.arg}
+        if name in self.functions and not arguments and not fields:
+            return self._called(self.functions[name], depth)
+        if name.rpartition(".")[2] == "replace" and arguments and isinstance(arguments[0], Made):
+            made = arguments[0]
+            return Made(made.name, made.arguments, made.fields | fields)
+        return Made(name, arguments, fields)
+
+
+def read_module(text: str) -> Module:
+    """A module, parsed.
+
+    Raises:
+        InvalidInput: It is no Python, or too long.
+    """
+    if len(text) > _LONGEST:
+        raise InvalidInput("config", text[:60], f"is longer than {_LONGEST} characters")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInput("config", text[:60], f"must be Python ({line})") from error
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return Module(functions, dict(_imports(tree.body)))
+
+
+def _imports(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                yield name.asname or name.name, node.module or ""
+
+
+def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, object]]:
+    named = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+    for argument, default in zip(named, function.args.defaults, strict=True):
+        yield argument.arg, default.value if isinstance(default, ast.Constant) else UNKNOWN
+
+
+def _dotted(node: ast.expr) -> str:
+    """The name of what is called; empty where it is no name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""

@@ -1,0 +1,176 @@
+"""torchtitan 0.3's configuration: written as a Python module, and read from one, and from flags, without running it."""
+
+from __future__ import annotations
+
+import ast
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.errors import InvalidInput
+from autotuner.export.registry import export, read, recognised
+from autotuner.export.target import NoteKind
+from autotuner.export.torchtitan.flavors import flavors
+from autotuner.export.torchtitan.presets import base_of, presets
+from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
+from tests.builders import big_job, h100, h100_cluster, tiny_job
+from tests.unit.export.sayable import in_its_words, sayable
+
+EVERY_FORMAT = h100(attention_kernels=tuple(AttentionKernel), fp8_recipes=tuple(Fp8Recipe), fp4_flop_per_s=4e15)
+JOB = replace(big_job(), cluster=h100_cluster(8, accelerator=EVERY_FORMAT))
+FLEX = Layout(
+    data_parallel_shard_degree=8,
+    shard_level=ShardLevel.PARAMETERS,
+    fp32_gradient_reduce=True,
+    attention_kernel=AttentionKernel.FLEX,
+)
+
+
+def text_of(layout: Layout) -> str:
+    (file,) = export(JOB, layout, "torchtitan-config").files
+    return file.text
+
+
+@given(sayable(TORCHTITAN_CONFIG, JOB))
+def test_what_torchtitan_can_say_is_read_back_as_it_was(layout: Layout) -> None:
+    exported = export(JOB, layout, "torchtitan-config")
+    assert exported.unsaid == ()
+    text = exported.files[0].text
+    ast.parse(text)
+    assert recognised(text) is TORCHTITAN_CONFIG
+    back = read(text, num_ranks=layout.world_size)
+    assert in_its_words(TORCHTITAN_CONFIG, back.layout) == in_its_words(TORCHTITAN_CONFIG, layout)
+    assert (back.seq_len, back.global_batch_size) == (8192, 1024)
+    assert back.model == replace(JOB.model, name="llama-3.1-70b")
+
+
+def test_a_published_function_is_known_by_its_name_and_flags_override_it() -> None:
+    command = "torchrun --nnodes 16 --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_405b"
+    back = read(command)
+    assert back.layout == Layout(
+        data_parallel_shard_degree=16,
+        tensor_parallel_degree=8,
+        sequence_parallel=True,
+        async_tensor_parallel=True,
+        micro_batch_size=2,
+        shard_level=ShardLevel.PARAMETERS,
+        reshard_after_forward=True,
+        recompute=Recompute.FULL,
+        compiled=True,
+        precision=Precision.FP8,
+        fp8_recipe=Fp8Recipe.ROWWISE,
+        fp32_gradient_reduce=True,
+        attention_kernel=AttentionKernel.FLEX,
+    )
+    assert ("model.float8.recipe_name", NoteKind.ASSUMED) in {(note.setting, note.kind) for note in back.notes}
+    changed = read(
+        f"{command} --training.local_batch_size 1 --parallelism.tensor_parallel_degree=4 "
+        "--compile.no-enable-async-tensor-parallel --compile.no-enable activation-checkpoint:selective"
+    )
+    assert (changed.layout.micro_batch_size, changed.layout.tensor_parallel_degree) == (1, 4)
+    assert (changed.layout.compiled, changed.layout.recompute) == (False, Recompute.SELECTIVE)
+
+
+def test_a_function_is_followed_through_its_module_s_own_and_through_what_it_sets_apart() -> None:
+    text = """
+from torchtitan.models.llama3 import model_registry
+from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+
+def base(tensor_parallel_degree=2):
+    compile_config = CompileConfig(enable=True)
+    return Trainer.Config(
+        model_spec=model_registry("8B", converters=[Float8LinearConverter.Config(filter_fqns=["lm_head"])]),
+        training=TrainingConfig(local_batch_size=1, seq_len=4096),
+        parallelism=ParallelismConfig(tensor_parallel_degree=tensor_parallel_degree),
+        compile=compile_config,
+        activation_checkpoint=None,
+    )
+
+def mine():
+    config = base()
+    parallelism = config.parallelism
+    parallelism.context_parallel_degree = 2
+    config.training.local_batch_size = 4
+    return config
+"""
+    back = read(text, num_ranks=8)
+    assert back.model_name == "llama3 8B"
+    assert (back.layout.tensor_parallel_degree, back.layout.context_parallel_degree) == (2, 2)
+    assert (back.layout.micro_batch_size, back.seq_len, back.layout.recompute) == (4, 4096, Recompute.NONE)
+    assert (back.layout.compiled, back.layout.fp8_recipe) == (True, Fp8Recipe.ROWWISE)
+    other = read(f"{text}\n./run_train.sh --module mine --config base\n", num_ranks=8)
+    assert (other.layout.micro_batch_size, other.layout.context_parallel_degree) == (1, 1)
+
+
+def test_what_is_computed_is_told_and_nothing_is_run() -> None:
+    text = """
+from torchtitan.models.llama3.config_registry import llama3_8b
+
+def mine():
+    config = llama3_8b()
+    config.parallelism.tensor_parallel_degree = int(__import__("os").environ["TP"])
+    if True:
+        config.training.local_batch_size = 2
+    return config
+"""
+    notes = {note.setting: note.kind for note in read(text, "torchtitan-config", 8).notes}
+    assert notes["parallelism.tensor_parallel_degree"] == NoteKind.IGNORED
+    assert notes["if True:"] == NoteKind.IGNORED
+
+
+def test_a_model_without_a_flavor_is_named_with_the_shapes_that_a_flavor_needs() -> None:
+    exported = export(tiny_job(), Layout(), "torchtitan-config")
+    assert 'model_registry(\n        "tiny",' in exported.text
+    assert "dim 64, n_layers 4" in exported.defaults[0]
+
+
+def test_every_flavor_has_a_function_to_start_from() -> None:
+    for flavor, _ in flavors("0.3.0"):
+        assert base_of(flavor.family, flavor.name) in presets(), flavor
+
+
+def test_a_context_exchange_that_is_gone_is_unsaid_with_what_runs_in_its_place() -> None:
+    layout = replace(FLEX, context_parallel_degree=2)
+    (reason,) = export(JOB, layout, "torchtitan-config").unsaid
+    assert (reason.field, reason.nearest) == ("context_exchange", "all_gather")
+    assert "gathers all keys and values" in reason.message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("from torchtitan import x\ndef f(:\n  Trainer.Config(", "must be Python"),
+        ("from torchtitan import x\nx = 1\n", "has no function"),
+        ("from torchtitan import x\ndef f():\n    return 3\n", "returns nothing that could be followed"),
+        ("from torchtitan import x\ndef f():\n    return g()\ndef g():\n    return f()\n", "without end"),
+        ("--module llama3 --config llama3_8b activation-checkpoint:some", "must be one of none, selective, full"),
+        ("from torchtitan import x\n" + " " * 200_000, "is longer than"),
+    ],
+)
+def test_texts_that_are_no_configuration_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read(text, "torchtitan-config", 8)
+
+
+LINES = st.sampled_from(
+    [
+        *("from torchtitan.models.llama3 import model_registry", "def f():", "def g():", "    return config"),
+        *("    config = llama3_8b()", "    config = g()", "    config.parallelism.tensor_parallel_degree = 2"),
+        *("    config.training = TrainingConfig(local_batch_size=-1)", "    config.parallelism = None"),
+        *("    return Trainer.Config(model_spec=model_registry(8, converters=[1, A.Config()]))", "    return f()"),
+        *("    config.activation_checkpoint = FullAC.Config()", "    for x in y: pass", "    x = y.z"),
+        *("--module a --config f --training.local_batch_size 2", "./run_train.sh activation-checkpoint:full \\"),
+        *("    config.a.b.c = [[]]", "    config.parallelism = 3", "\\", "'"),
+    ]
+)
+
+
+@given(st.lists(LINES | st.text(max_size=20), max_size=12))
+def test_any_text_becomes_a_layout_or_is_refused(lines: list[str]) -> None:
+    with suppress(InvalidInput):
+        assert read("\n".join(lines), "torchtitan-config").layout.world_size >= 1
