@@ -10,13 +10,14 @@ from pydantic import Field
 from api.schemas.requests import JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
+from autotuner.catalog.spellings import model_called
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Reason
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.export import registry
-from autotuner.export.target import Export, ExportedFile, Imported, Note, Target
+from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
 __all__ = ["ExportRequest", "FormatList", "FormatRule", "FormatView", "ImportRequest", "ImportedLayout", "LayoutExport"]
 
@@ -170,7 +171,7 @@ class ImportedLayout:
         stack: Name of the software in the catalog that is nearest to the trainer.
         num_ranks: Null where neither the configuration nor the caller says it: data-parallel degrees are then the least
             that the rest needs.
-        model: Where the configuration has its shapes; its size is beside it.
+        model: Where the configuration has its shapes, or names a model of the catalog; its size is beside it.
         num_parameters: Of that model.
         num_active_parameters: Those of it that each token meets.
         model_name: Where it names a model that the trainer knows.
@@ -193,8 +194,9 @@ class ImportedLayout:
 
     @classmethod
     def of(cls, read: Imported) -> Self:
-        """What was read, with what follows from it."""
-        model = read.model
+        """What was read, with what follows from it; a model that it names alone is the catalog's of that name."""
+        known = model_called(read.model_name) if read.model is None else None
+        model = known or read.model
         return cls(
             format=read.format,
             version=read.version,
@@ -208,5 +210,9 @@ class ImportedLayout:
             model_name=read.model_name,
             seq_len=read.seq_len,
             global_batch_size=read.global_batch_size,
-            notes=read.notes,
+            notes=read.notes if known is None else (*read.notes, _taken(read.model_name, known)),
         )
+
+
+def _taken(name: str, model: TransformerSpec) -> Note:
+    return Note(kind=NoteKind.ASSUMED, setting=name, detail=f"the catalog's {model.name} is taken for it")

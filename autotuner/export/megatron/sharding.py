@@ -115,10 +115,11 @@ def _data_degrees(reading: Reading, degrees: Degrees, level: ShardLevel) -> dict
 
 
 def _sums_in_fp32(reading: Reading) -> bool:
-    """True by default with bf16 (training/arguments.py, validate_args)."""
+    """True by default with bf16, and not with fp16 (training/arguments.py, validate_args)."""
     said = reading.settings.switch("grad_reduce_in_fp32")
     if said is None:
-        said = reading.on("accumulate_allreduce_grads_in_fp32", True) and not reading.on("grad_reduce_in_bf16")
+        by_default = not reading.on("fp16")
+        said = reading.on("accumulate_allreduce_grads_in_fp32", by_default) and not reading.on("grad_reduce_in_bf16")
         if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
             reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
     return said

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 
 from autotuner.export.shell.expand import Scope, is_resolved
 
 __all__ = ["holds"]
+
+_ARGUMENT = re.compile(r"\$([1-9]\d?|\{[1-9]\d?\})")
+"""An argument of the script, asked for so that it can be given a default: it is read as started without any."""
 
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -22,7 +26,8 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 def holds(words: Sequence[str], scope: Scope) -> bool | None:
     """Whether a condition holds; None: only a run would tell (a file, a command, an argument of the script).
 
-    A variable that nothing sets counts as empty, as in the shell.
+    A variable that nothing sets counts as empty, as in the shell, and so does an argument of the script where the
+    condition asks whether it was given.
 
     Args:
         words: As they are written: ``[ ... ]``, ``[[ ... ]]``, ``test ...``, ``true``, ``false``, ``!`` before them.
@@ -71,6 +76,8 @@ def _one(words: list[str], scope: Scope) -> bool | None:
         inner = _one(words[1:], scope)
         return None if inner is None else not inner
     texts = [scope.text(word, unset_is_empty=True) for word in words]
+    if _asks_for_emptiness(texts):
+        texts = ["" if _ARGUMENT.fullmatch(text) else text for text in texts]
     if not all(is_resolved(text) for text in texts):
         return None
     if len(texts) == 1:
@@ -78,6 +85,10 @@ def _one(words: list[str], scope: Scope) -> bool | None:
     if len(texts) == 2:
         return {"-z": not texts[1], "-n": bool(texts[1]), "-v": texts[1] in scope.values}.get(texts[0])
     return _compared(*texts) if len(texts) == 3 else None
+
+
+def _asks_for_emptiness(texts: Sequence[str]) -> bool:
+    return texts[0] in ("-z", "-n") or (len(texts) == 3 and texts[1] in ("=", "==", "!=") and "" in texts[::2])
 
 
 def _compared(left: str, relation: str, right: str) -> bool | None:
