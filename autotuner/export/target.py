@@ -122,6 +122,7 @@ class Target:
             what its layout breaks, a sweep of such a trainer leaves out all that break any.
         elsewhere: Fields that neither break a rule nor are written: the user's own code decides them, so that a sweep
             holds each of them at one value.
+        searched: Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom.
         write: The layout in its words, without ``unsaid``, which follows from the rules.
         read: A configuration; the second argument is the number of ranks, where the caller knows it. Raises
             ``InvalidInput`` where a setting makes no sense. None: it is not read back.
@@ -133,5 +134,6 @@ class Target:
     rules: tuple[Rule, ...]
     elsewhere: frozenset[str]
     write: Callable[[Job, Layout], Export]
+    searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     read: Callable[[str, int | None], Imported] | None = None
     recognises: Callable[[str], bool] = lambda text: False

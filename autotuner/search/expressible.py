@@ -69,8 +69,9 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
     for name, values in axes.items():
         if name in held:
             _require_held(name, values, held[name], trainer)
-    defaults = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _axes() if name not in held}
-    space = SearchSpace(**defaults).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
+    usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _axes() if name not in held}
+    usual |= {name: values for name, values in target.searched.items() if name in usual}
+    space = SearchSpace(**usual).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
     asked = {name: values for name, values in axes.items() if name not in held and values is not None}
     _require_sayable(asked, job, space, rules, trainer)
     return space

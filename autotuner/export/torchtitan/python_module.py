@@ -23,7 +23,7 @@ from autotuner.export.torchtitan.flavors import Flavor, flavor_of, shapes
 from autotuner.export.torchtitan.presets import base_of
 from autotuner.export.torchtitan.python_texts import is_configuration, settings_of
 from autotuner.export.torchtitan.release import RELEASE_0_3
-from autotuner.export.torchtitan.rules import RULES_0_3
+from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
 from autotuner.export.torchtitan.understood import imported
 
 __all__ = ["TORCHTITAN_CONFIG"]
@@ -143,6 +143,7 @@ TORCHTITAN_CONFIG = Target(
     rules=RULES_0_3,
     elsewhere=frozenset(),
     write=_write,
+    searched=SEARCHED_0_3,
     read=_read,
     recognises=is_configuration,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autotuner.domain.jobs.job import Job
@@ -23,7 +24,7 @@ from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
 from autotuner.export.torchtitan.release import RELEASE_0_2
 from autotuner.units import MIB
 
-__all__ = ["DDP_BUCKET_BYTES", "RULES_0_2", "RULES_0_3", "shards"]
+__all__ = ["DDP_BUCKET_BYTES", "RULES_0_2", "RULES_0_3", "SEARCHED_0_2", "SEARCHED_0_3", "shards"]
 
 DDP_BUCKET_BYTES = 100 * MIB
 """``bucket_cap_mb`` of its DDP (torchtitan 0.2.2, ``apply_ddp`` of models/llama3/infra/parallelize.py)."""
@@ -310,3 +311,22 @@ RULES_0_3: tuple[Rule, ...] = (
         lambda x, j: OptimizerKernel.FUSED.label,
     ),
 )
+
+_SEARCHED: Mapping[str, tuple[int, ...]] = {
+    "shard_level": (ShardLevel.NONE, ShardLevel.PARAMETERS),
+    "fp32_gradient_reduce": (False, True),  # the second wherever it is not idle
+}
+
+SEARCHED_0_2 = {
+    **_SEARCHED,
+    "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),
+    "gradient_bucket_bytes": (DEFAULT_BUCKET_BYTES, DDP_BUCKET_BYTES),
+}
+
+SEARCHED_0_3 = {
+    **_SEARCHED,
+    "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),  # the first where there is nothing to meet
+    "attention_kernel": _KERNELS_0_3,
+    "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first beside bf16
+}
+"""What a sweep of such a trainer tries by default; rules leave of it what its other choices ask for."""

@@ -16,7 +16,7 @@ from autotuner.export.torchtitan import said
 from autotuner.export.torchtitan.entries import Value
 from autotuner.export.torchtitan.flavors import flavor_of, shapes
 from autotuner.export.torchtitan.release import RELEASE_0_2
-from autotuner.export.torchtitan.rules import RULES_0_2
+from autotuner.export.torchtitan.rules import RULES_0_2, SEARCHED_0_2
 from autotuner.export.torchtitan.texts import is_job_file, settings_of
 from autotuner.export.torchtitan.understood import imported
 
@@ -99,6 +99,7 @@ TORCHTITAN = Target(
     rules=RULES_0_2,
     elsewhere=frozenset({"attention_kernel"}),
     write=_write,
+    searched=SEARCHED_0_2,
     read=_read,
     recognises=is_job_file,
 )

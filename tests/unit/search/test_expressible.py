@@ -16,6 +16,8 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
+from autotuner.export.registry import TARGETS
+from autotuner.export.target import Target
 from autotuner.search.expressible import searched_by, trainer_rules, trainer_space, trial_rules, trial_space
 from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job
@@ -130,3 +132,19 @@ def test_what_it_searches_is_what_it_reads() -> None:
         "recompute",
     )
     assert "attention_kernel" not in searched_by(trainer(), PLAIN_TARGET)
+
+
+@pytest.mark.parametrize("target", [one for one in TARGETS.values() if one.format.is_of_a_trainer])
+def test_every_format_leaves_a_sweep_layouts_with_several_data_parallel_ranks(target: Target) -> None:
+    one = trainer(format=target.format)
+    found = legal_layouts(GPUS, trainer_space(GPUS, one, target, {}), (*RULES, *trainer_rules(one, target)))
+    assert (found.data_parallel_degree > 1).any()
+
+
+def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() -> None:
+    one, target = trainer(format=ExportFormat.TORCHTITAN), TARGETS[ExportFormat.TORCHTITAN]
+    found = legal_layouts(GPUS, trainer_space(GPUS, one, target, {}), (*RULES, *trainer_rules(one, target)))
+    several = found.data_parallel_degree * found.context_parallel_degree > 1
+    assert (found.fp32_gradient_reduce[several] == 1).all()
+    named = trainer_space(GPUS, one, target, {"fp32_gradient_reduce": (True,)})
+    assert named.values("fp32_gradient_reduce") == (True,)
