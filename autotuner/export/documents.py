@@ -10,13 +10,15 @@ import yaml
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["json_document", "split_document", "yaml_document"]
+__all__ = ["json_document", "split_document", "split_yaml", "yaml_document"]
 
 _STRING = r'"(?:\\.|[^"\\])*(?:"|\Z)'
 _COMMENT = re.compile(rf"({_STRING})|/\*.*?(?:\*/|\Z)|(?://|#)[^\n]*", re.DOTALL)
 _LAST_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 
 _BRACKET = re.compile(rf"{_STRING}|/\*.*?(?:\*/|\Z)|(?://|#)[^\n]*|[{{}}]", re.DOTALL)
+
+_YAML_LINE = re.compile(r"\s*(?:-\s|---|[A-Za-z_]\w*\s*:(?:\s|$))")
 
 _LONGEST = 1_000_000
 """Characters of a configuration; none is a tenth as long."""
@@ -62,6 +64,15 @@ def split_document(text: str) -> tuple[str, str]:
         if depth == 0 and token.group() == "}":
             return text[: start.start()] + text[token.end() :], text[start.start() : token.end()]
     return text[: start.start()], text[start.start() :]
+
+
+def split_yaml(text: str) -> tuple[str, str]:
+    """The lines of a text that are YAML, and those that are a command."""
+    lines = _short(text).splitlines(keepends=True)
+    return (
+        "".join(line for line in lines if _YAML_LINE.match(line)),
+        "".join(line for line in lines if not _YAML_LINE.match(line)),
+    )
 
 
 def _short(text: str) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotuner.export.flags import Flags
-from autotuner.export.launched import launched
+from autotuner.export.launched import Launched, launched
 
-__all__ = ["Script", "script_of"]
+__all__ = ["Script", "script_of", "script_of_command"]
 
 _PATHS: dict[str, tuple[str, ...]] = {
     "zero_optimization.stage": ("zero_stage",),
@@ -72,9 +72,15 @@ def script_of(text: str) -> Script:
     Raises:
         InvalidInput: A value makes no sense.
     """
-    if "--" not in text:
-        return Script()
-    command = launched(text)
+    return script_of_command(launched(text)) if "--" in text else Script()
+
+
+def script_of_command(command: Launched) -> Script:
+    """What a command says that is read already.
+
+    Raises:
+        InvalidInput: A value makes no sense.
+    """
     flags = command.arguments
     return Script(
         config=_config(flags),

@@ -1,0 +1,112 @@
+"""Which key of accelerate's configuration holds which field of a layout.
+
+Source of names and defaults: accelerate 1.15.0, ``commands/config/config_args.py``, ``commands/config/cluster.py`` and
+``commands/launch.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotuner.domain.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.export.huggingface.backend import SIZES, Backend, backend_of
+from autotuner.export.keys import Key, count, words
+
+__all__ = ["KEYS", "MEGATRON_KEYS", "PARALLELISM"]
+
+PARALLELISM = "parallelism_config.parallelism_config_"
+"""What stands before the names of ``ParallelismConfig``."""
+
+
+def _is_fsdp(layout: Layout) -> bool:
+    return backend_of(layout) == Backend.FSDP
+
+
+def _has_precision(layout: Layout) -> bool:
+    return backend_of(layout) != Backend.DEEPSPEED  # a configuration file of DeepSpeed's says it there
+
+
+def _has_sizes(layout: Layout) -> bool:
+    """Whether accelerate cannot tell the sizes from the number of processes."""
+    several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
+    return backend_of(layout) != Backend.DEEPSPEED and (
+        several or (_is_fsdp(layout) and layout.data_parallel_replicate_degree > 1)
+    )
+
+
+def _beside_others(key: Key) -> Key:
+    return replace(
+        key, path=f"{PARALLELISM}{key.path}", said=lambda layout: key.said(layout) if _has_sizes(layout) else None
+    )
+
+
+KEYS: tuple[Key, ...] = (
+    words(
+        "mixed_precision",
+        "precision",
+        {"bf16": Precision.BF16, "no": Precision.FP32, "fp8": Precision.FP8, "fp16": Precision.BF16},
+        when=_has_precision,
+    ),
+    words(
+        "fp8_config.backend",
+        "fp8_recipe",
+        {"AO": Fp8Recipe.TENSORWISE, "TE": Fp8Recipe.DELAYED},
+        when=lambda layout: layout.precision == Precision.FP8,
+    ),
+    words("fsdp_config.fsdp_reshard_after_forward", "reshard_after_forward", {True: True, False: False}, when=_is_fsdp),
+    words(
+        "fsdp_config.fsdp_activation_checkpointing",
+        "recompute",
+        {True: Recompute.FULL, False: Recompute.NONE},
+        when=_is_fsdp,
+    ),
+    words(
+        "fsdp_config.fsdp_activation_checkpointing_offload",
+        "offload_activations",
+        {True: True, False: False},
+        when=lambda layout: _is_fsdp(layout) and layout.offload_activations,
+    ),
+    words(
+        "dynamo_config.dynamo_backend",
+        "compiled",
+        {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
+        when=lambda layout: layout.compiled,
+    ),
+    *(_beside_others(key) for key in SIZES),
+    Key(
+        path=f"{PARALLELISM}sp_size",  # Ulysses, by DeepSpeed
+        field="context_parallel_degree",
+        said=lambda layout: (
+            layout.context_parallel_degree
+            if backend_of(layout) == Backend.DEEPSPEED and layout.context_parallel_degree > 1
+            else None
+        ),
+        heard=count("", "context_parallel_degree").heard,
+    ),
+)
+"""In the order in which they are read."""
+
+MEGATRON_KEYS: tuple[Key, ...] = (
+    count("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_context_parallel_size", "context_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_expert_model_parallel_size", "expert_parallel_degree"),
+    words("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", {True: True, False: False}),
+    words(
+        "megatron_lm_config.megatron_lm_recompute_activations",
+        "recompute",
+        {True: Recompute.SELECTIVE, False: Recompute.NONE},
+    ),
+    words(
+        "megatron_lm_config.megatron_lm_recompute_granularity",
+        "recompute",
+        {"selective": Recompute.SELECTIVE, "full": Recompute.FULL},
+    ),
+    words(
+        "megatron_lm_config.megatron_lm_use_distributed_optimizer",
+        "shard_level",
+        {True: ShardLevel.OPTIMIZER, False: ShardLevel.NONE},
+    ),
+)
+"""What it says for Megatron-LM, which is read and not written: Megatron's own flags say more."""

@@ -1,0 +1,284 @@
+"""The configuration of ``accelerate launch``, its command line, or both in one text, as a layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.errors import InvalidInput
+from autotuner.export.deepspeed.script import Script, script_of_command
+from autotuner.export.deepspeed.understood import Understood, understood
+from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
+from autotuner.export.flags import Flags
+from autotuner.export.huggingface.accelerate_keys import KEYS, MEGATRON_KEYS, PARALLELISM
+from autotuner.export.huggingface.backend import with_data_ranks
+from autotuner.export.keys import flag_of, flat, heard, number_of
+from autotuner.export.launched import Launched, launched
+from autotuner.export.target import Imported, Note, NoteKind
+
+__all__ = ["read", "recognises"]
+
+_TELLING = re.compile(r"""(^|\s|")(distributed_type|fsdp_config|deepspeed_config|parallelism_config)"?\s*:""")
+_STARTED = re.compile(r"\baccelerate(\.commands\.launch|\s+launch)\b")
+
+_ZERO_PATHS = {
+    "deepspeed_config.zero_stage": "zero_optimization.stage",
+    "deepspeed_config.gradient_accumulation_steps": "gradient_accumulation_steps",
+    "deepspeed_config.offload_optimizer_device": "zero_optimization.offload_optimizer.device",
+    "deepspeed_config.offload_param_device": "zero_optimization.offload_param.device",
+    f"{PARALLELISM}sp_size": "sequence_parallel_size",
+}
+"""Keys of accelerate that stand for DeepSpeed's."""
+
+_RESHARD = "fsdp_config.fsdp_reshard_after_forward"
+
+_LAUNCH = {
+    *("compute_environment", "distributed_type", "num_machines", "num_processes", "machine_rank", "use_cpu", "debug"),
+    *("main_training_function", "rdzv_backend", "same_network", "gpu_ids", "main_process_ip", "main_process_port"),
+    *("fsdp_config.fsdp_version", "fsdp_config.fsdp_sharding_strategy", "downcast_bf16", "tpu_env", "tpu_use_cluster"),
+    *("tpu_use_sudo", "enable_cpu_affinity", "deepspeed_config", "fsdp_config", "fsdp_config.fsdp_auto_wrap_policy"),
+    *("mixed_precision", "fsdp_config.fsdp_state_dict_type", "fsdp_config.fsdp_cpu_ram_efficient_loading"),
+}
+"""Names that say nothing of a layout, or what is read anyway."""
+
+_STRATEGIES = {
+    "FULL_SHARD": (ShardLevel.PARAMETERS, True),
+    "SHARD_GRAD_OP": (ShardLevel.PARAMETERS, False),
+    "NO_SHARD": (ShardLevel.NONE, False),
+    "HYBRID_SHARD": (ShardLevel.PARAMETERS, True),
+    "HYBRID_SHARD_ZERO2": (ShardLevel.PARAMETERS, False),
+}
+"""FSDP1's, in the order of their numbers from 1 (utils/constants.py, FSDP_SHARDING_STRATEGY)."""
+
+
+def recognises(text: str) -> bool:
+    """Whether it is a configuration of accelerate's, or a command that it launches."""
+    return bool(_TELLING.search(text) or _STARTED.search(text))
+
+
+def read(text: str, num_ranks: int | None) -> Imported:
+    """The layout that a configuration says, with what the launch command says.
+
+    Raises:
+        InvalidInput: It is none, or a setting makes no sense.
+    """
+    rest, document = split_document(text)
+    config, command = _parts(rest)
+    if "distributed_type" in document:
+        config, document = flat(json_document(document)), ""
+    script = script_of_command(command)
+    config = {**_of_launcher(command.launcher), **config}
+    if not config:
+        raise InvalidInput("config", text[:60], "must be a configuration of accelerate, or a command that it launches")
+    asked = num_ranks or _num_processes(config) or script.num_ranks
+    kind = _kind(config)
+    if kind == "DEEPSPEED":
+        result = understood(_zero_config(config, script, document), asked)
+    else:
+        result = _of_torch(kind, config, script, asked)
+    return _imported(result, script, kind)
+
+
+def _parts(rest: str) -> tuple[dict[str, object], Launched]:
+    written, command = split_yaml(rest)
+    config = flat(yaml_document(written)) if written.strip() else {}
+    return config, launched(command) if "--" in command else Launched()
+
+
+def _of_launcher(flags: Flags) -> dict[str, object]:
+    """What stands on the command line of ``accelerate launch``, as its configuration has it."""
+    config: dict[str, object] = {}
+    for name, values in flags.values.items():
+        value: object = values[0] if values else True
+        if name.startswith("fsdp_"):
+            config[f"fsdp_config.{name}"] = value
+        elif name.startswith("parallelism_config_"):
+            config[f"parallelism_config.{name}"] = value
+        elif name in ("zero_stage", "gradient_accumulation_steps", "offload_optimizer_device", "offload_param_device"):
+            config[f"deepspeed_config.{name}"] = value
+        elif name in ("mixed_precision", "num_processes", "num_machines"):
+            config[name] = value
+        elif name == "dynamo_backend":
+            config["dynamo_config.dynamo_backend"] = value
+    for switch, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("multi_gpu", "MULTI_GPU")):
+        if flags.switch(switch):
+            config["distributed_type"] = kind
+    return config
+
+
+def _kind(config: Mapping[str, object]) -> str:
+    said = str(config.get("distributed_type", ""))
+    if said:
+        return said
+    if any(path.startswith("fsdp_config.") for path in config):
+        return "FSDP"
+    return "DEEPSPEED" if any(path.startswith("deepspeed_config.") for path in config) else "MULTI_GPU"
+
+
+def _num_processes(config: Mapping[str, object]) -> int | None:
+    raw = config.get("num_processes")
+    return None if raw is None or raw == -1 else number_of("num_processes", raw, at_least=1)
+
+
+def _zero_config(config: Mapping[str, object], script: Script, document: str) -> dict[str, object]:
+    """The keys of DeepSpeed's own configuration that all of it stands for."""
+    said = {_ZERO_PATHS[path]: raw for path, raw in config.items() if path in _ZERO_PATHS}
+    precision = config.get("mixed_precision")
+    if precision is not None:
+        said |= {"bf16.enabled": precision == "bf16", "fp16.enabled": precision == "fp16"}
+    said |= {path: raw for path, raw in script.config.items() if path not in said}
+    written = flat(json_document(document)) if document else {}
+    return {**said, **{path: raw for path, raw in written.items() if raw != "auto" or path not in said}}
+
+
+def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks: int | None) -> Understood:
+    """What DistributedDataParallel, FSDP or Megatron-LM run."""
+    notes: list[Note] = []
+    keys = (*KEYS[:1], *MEGATRON_KEYS) if kind == "MEGATRON_LM" else KEYS
+    level, settings = _settings(kind, config, notes)
+    known = {key.path for key in keys}
+    said = {path: raw for path, raw in settings.items() if path in known and raw is not None}
+    layout = heard(keys, {"mixed_precision": "no", **said}, Layout(shard_level=level))
+    layout = _completed(config, layout, script, notes)
+    layout, is_known = _on_ranks(config, layout, num_ranks, notes)
+    return Understood(
+        layout=layout,
+        num_ranks=layout.world_size if is_known else None,
+        global_batch_size=_global_batch(layout, script) if is_known else None,
+        notes=(*notes, *_remarks(config, known)),
+    )
+
+
+def _settings(kind: str, config: Mapping[str, object], notes: list[Note]) -> tuple[ShardLevel, dict[str, object]]:
+    """What is sharded, and the settings that count beside it."""
+    if kind != "FSDP":
+        return ShardLevel.NONE, {path: raw for path, raw in config.items() if not path.startswith("fsdp_config.")}
+    if number_of("fsdp_version", config.get("fsdp_config.fsdp_version", 1)) == 2:
+        said = {_RESHARD: True, **config}
+        if _RESHARD not in config:
+            notes.append(Note(kind=NoteKind.ASSUMED, setting="fsdp_reshard_after_forward", detail="true"))
+        return ShardLevel.PARAMETERS, said
+    word = str(config.get("fsdp_config.fsdp_sharding_strategy", config.get(_RESHARD, "FULL_SHARD"))).upper()
+    strategy = list(_STRATEGIES)[int(word) - 1] if word in ("1", "2", "3", "4", "5") else word
+    if strategy not in _STRATEGIES:
+        raise InvalidInput("fsdp_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}", "FULL_SHARD")
+    notes.append(Note(kind=NoteKind.CHANGED, setting="fsdp_version: 1", detail=f"{strategy} is read as FSDP2 has it"))
+    level, reshards = _STRATEGIES[strategy]
+    return level, {**config, _RESHARD: reshards, "fsdp_config.fsdp_sharding_strategy": strategy}
+
+
+def _completed(config: Mapping[str, object], layout: Layout, script: Script, notes: list[Note]) -> Layout:
+    """The layout with what other settings decide, and with accelerate's defaults."""
+    if config.get("mixed_precision") == "fp16":
+        detail = "a layout has no fp16; bf16 takes as much memory and time"
+        notes.append(Note(kind=NoteKind.CHANGED, setting="mixed_precision: fp16", detail=detail))
+    if layout.precision == Precision.FP32:
+        detail = "flash attention computes in 16 bits; in fp32 the math kernel is taken"
+        notes.append(Note(kind=NoteKind.ASSUMED, setting="attention", detail=detail))
+        layout = replace(layout, attention_kernel=AttentionKernel.MATH)
+    if layout.context_parallel_degree > 1 and f"{PARALLELISM}cp_comm_strategy" not in config:
+        notes.append(Note(kind=NoteKind.ASSUMED, setting="cp_comm_strategy", detail="allgather"))
+        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
+    if layout.context_parallel_degree == 1:
+        layout = replace(layout, context_exchange=ContextExchange.RING)
+    if layout.precision != Precision.FP8:
+        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
+    if "train_micro_batch_size_per_gpu" not in script.config:
+        detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
+        notes.append(Note(kind=NoteKind.ASSUMED, setting="per_device_train_batch_size", detail=detail))
+    micro = script.config.get("train_micro_batch_size_per_gpu", 1)
+    return replace(layout, micro_batch_size=number_of("per_device_train_batch_size", micro, at_least=1))
+
+
+def _on_ranks(
+    config: Mapping[str, object], layout: Layout, num_ranks: int | None, notes: list[Note]
+) -> tuple[Layout, bool]:
+    """The layout on its ranks, and whether their number is known."""
+    says_sizes = any(config.get(f"{PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
+    if says_sizes:
+        layout = layout if num_ranks is None else _of_size(layout, num_ranks)
+        return layout, True
+    inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
+    if num_ranks is not None and num_ranks % inner:
+        rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
+        raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
+    num_data_ranks = (num_ranks or inner) // inner
+    if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
+        if layout.shard_level != ShardLevel.NONE:
+            detail = "one process has nothing to shard"
+            notes.append(Note(kind=NoteKind.CHANGED, setting="distributed_type", detail=detail))
+        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    layout = with_data_ranks(layout, num_data_ranks)
+    return _on_nodes(config, layout), num_ranks is not None
+
+
+def _of_size(layout: Layout, num_ranks: int) -> Layout:
+    if layout.world_size != num_ranks:
+        rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
+        raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
+    return layout
+
+
+def _on_nodes(config: Mapping[str, object], layout: Layout) -> Layout:
+    """FSDP1's hybrid strategies shard inside a machine."""
+    if not str(config.get("fsdp_config.fsdp_sharding_strategy", "")).upper().startswith(("HYBRID", "4", "5")):
+        return layout
+    machines = number_of("num_machines", config.get("num_machines", 1), at_least=1)
+    shards, rest = divmod(layout.data_parallel_shard_degree, machines)
+    if rest or layout.shard_level == ShardLevel.NONE:
+        return layout
+    return replace(layout, data_parallel_shard_degree=shards, data_parallel_replicate_degree=machines)
+
+
+def _global_batch(layout: Layout, script: Script) -> int:
+    steps = number_of("gradient_accumulation_steps", script.config.get("gradient_accumulation_steps", 1), at_least=1)
+    return layout.micro_batch_size * steps * layout.data_parallel_degree
+
+
+_CHANGED = {
+    "fsdp_config.fsdp_offload_params": "parameters wait in the host's memory, which a layout does not say: its "
+    "predicted memory counts them on the device",
+}
+
+
+def _remarks(config: Mapping[str, object], known: Collection[str]) -> Iterator[Note]:
+    rest = [path for path in config if path not in known and path not in _LAUNCH]
+    for path in rest:
+        if path in _CHANGED and flag_of(path, config[path]):
+            yield Note(kind=NoteKind.CHANGED, setting=path, detail=_CHANGED[path])
+    ignored = [path.rpartition(".")[2] for path in rest if path not in _CHANGED]
+    if ignored:
+        names = ", ".join(ignored[:8]) + (" ..." if len(ignored) > 8 else "")
+        yield Note(kind=NoteKind.IGNORED, setting=names, detail="says nothing of a layout")
+
+
+def _imported(result: Understood, script: Script, kind: str) -> Imported:
+    layout, notes = result.layout, list(result.notes)
+    if script.recomputes:
+        layout = replace(layout, recompute=Recompute.FULL)
+    elif script.recomputes is None and layout.recompute == Recompute.NONE:
+        detail = "no recomputation; scripts turn it on in code, and many name it gradient_checkpointing"
+        notes.append(Note(kind=NoteKind.ASSUMED, setting="gradient_checkpointing", detail=detail))
+    if kind == "MEGATRON_LM":
+        detail = "only what accelerate says of Megatron-LM is read; Megatron's own arguments say more"
+        notes.append(Note(kind=NoteKind.IGNORED, setting="megatron_lm_config", detail=detail))
+    return Imported(
+        format=ExportFormat.ACCELERATE,
+        layout=layout,
+        num_ranks=result.num_ranks,
+        model_name=script.model_name,
+        seq_len=script.seq_len,
+        global_batch_size=result.global_batch_size,
+        notes=tuple(notes),
+    )

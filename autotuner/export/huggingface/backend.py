@@ -1,0 +1,186 @@
+"""What runs a layout under accelerate: DistributedDataParallel, FSDP2 or DeepSpeed, and what none of them can.
+
+Source: accelerate 1.15.0 (parallelism_config.py, utils/dataclasses.py, commands/launch.py), which transformers 5.23.0
+starts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+
+from autotuner.domain.layouts.choice import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.rule import Rule, any_of
+from autotuner.export.deepspeed.rules import ZERO_RULES
+from autotuner.export.keys import Key, count, words
+
+__all__ = ["EXCHANGES", "RULES", "SIZES", "Backend", "backend_of", "with_data_ranks"]
+
+
+class Backend(Enum):
+    """What accelerate starts."""
+
+    DDP = "MULTI_GPU"
+    FSDP = "FSDP"
+    DEEPSPEED = "DEEPSPEED"
+
+
+_BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
+"""Levels that FSDP2 does not have."""
+
+
+def backend_of(layout: Layout) -> Backend:
+    """What runs a layout."""
+    exchanges_heads = layout.context_parallel_degree > 1 and layout.context_exchange == ContextExchange.ALL_TO_ALL
+    if layout.shard_level in _BETWEEN or exchanges_heads:
+        return Backend.DEEPSPEED
+    return Backend.FSDP if layout.shard_level == ShardLevel.PARAMETERS else Backend.DDP
+
+
+def with_data_ranks(layout: Layout, num_data_ranks: int) -> Layout:
+    """The layout with so many data-parallel ranks: shards where anything is sharded, replicas else."""
+    shards = layout.shard_level != ShardLevel.NONE
+    return replace(
+        layout,
+        data_parallel_shard_degree=num_data_ranks if shards else 1,
+        data_parallel_replicate_degree=1 if shards else num_data_ranks,
+    )
+
+
+EXCHANGES: Mapping[object, ContextExchange] = {
+    "allgather": ContextExchange.ALL_GATHER,
+    "alltoall": ContextExchange.RING,  # permutes keys and values to the next rank (torch 2.13, _AllToAllRotater)
+}
+"""Ways in which torch's context-parallel ranks meet; Ulysses is a size of its own."""
+
+
+def _is_split_by_torch(layout: Layout) -> bool:
+    return layout.context_parallel_degree > 1 and layout.context_exchange != ContextExchange.ALL_TO_ALL
+
+
+SIZES: tuple[Key, ...] = (
+    count("dp_replicate_size", "data_parallel_replicate_degree"),
+    count("dp_shard_size", "data_parallel_shard_degree"),
+    count("tp_size", "tensor_parallel_degree"),
+    count("cp_size", "context_parallel_degree", when=_is_split_by_torch),
+    words("cp_comm_strategy", "context_exchange", EXCHANGES, when=_is_split_by_torch),
+)
+"""Names of ``ParallelismConfig``, which a configuration and the environment say with a prefix."""
+
+
+def _held(name: str, field: str, message: str) -> Rule:
+    """A field that stays at its default."""
+    default = OPTIONS[field].default
+    return Rule(
+        f"accelerate-{name}",
+        field,
+        lambda x, j: getattr(x, field) != default,
+        lambda x, j: message,
+        lambda x, j: OPTIONS[field].plain(default),
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
+    _held("has-no-pipeline", "pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
+    _held("has-no-virtual-stages", "virtual_stages_per_rank", "there is no pipeline with stages"),
+    _held("has-no-schedule", "pipeline_schedule", "there is no pipeline that would follow a schedule"),
+    _held("cuts-no-first-stage", "first_stage_less_layers", "there is no pipeline with a first stage"),
+    _held("cuts-no-last-stage", "last_stage_less_layers", "there is no pipeline with a last stage"),
+    _held("has-no-expert-ranks", "expert_parallel_degree", "the script splits experts where it loads the model"),
+    _held("splits-no-norms", "sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
+    _held("cuts-no-products", "async_tensor_parallel", "only code says it (TorchTensorParallelConfig.enable_async_tp)"),
+    Rule(
+        "accelerate-replicates-no-zero-shards",
+        "data_parallel_replicate_degree",
+        lambda x, j: (
+            (x.data_parallel_replicate_degree > 1)
+            & (
+                any_of(x.shard_level, _BETWEEN)
+                | (
+                    (x.shard_level != ShardLevel.NONE)
+                    & (x.context_parallel_degree > 1)
+                    & (x.context_exchange == ContextExchange.ALL_TO_ALL)
+                )
+            )
+        ),
+        lambda x, j: f"ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "accelerate-shards-what-it-splits-sequences-of",
+        "shard_level",
+        lambda x, j: (
+            (x.context_parallel_degree > 1)
+            & (x.context_exchange != ContextExchange.ALL_TO_ALL)
+            & (x.shard_level != ShardLevel.PARAMETERS)
+        ),
+        lambda x, j: f"context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
+        lambda x, j: ShardLevel.PARAMETERS.label,
+    ),
+    Rule(
+        "accelerate-shards-beside-tensor-ranks",
+        "shard_level",
+        lambda x, j: (
+            (x.tensor_parallel_degree > 1)
+            & (
+                any_of(x.shard_level, _BETWEEN)
+                | ((x.shard_level == ShardLevel.NONE) & (x.data_parallel_replicate_degree > 1))
+            )
+        ),
+        lambda x, j: "ParallelismConfig joins tensor ranks with FSDP2, which shards parameters, and with nothing else",
+        lambda x, j: ShardLevel.PARAMETERS.label,
+    ),
+    Rule(
+        "accelerate-exchanges-heads-without-tensor-ranks",
+        "context_exchange",
+        lambda x, j: (
+            (x.tensor_parallel_degree > 1)
+            & (x.context_parallel_degree > 1)
+            & (x.context_exchange == ContextExchange.ALL_TO_ALL)
+        ),
+        lambda x, j: "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
+        lambda x, j: ContextExchange.ALL_GATHER.label,
+    ),
+    Rule(
+        "accelerate-replicates-shards",
+        "data_parallel_shard_degree",
+        lambda x, j: (
+            (x.shard_level == ShardLevel.PARAMETERS)
+            & (x.data_parallel_shard_degree == 1)
+            & (x.data_parallel_replicate_degree > 1)
+        ),
+        lambda x, j: "ParallelismConfig refuses replicas of context ranks that share parameters without shard ranks",
+        lambda x, j: x.data_parallel_replicate_degree,
+    ),
+    Rule(
+        "accelerate-zero-multiplies-in-16-bits-or-more",
+        "precision",
+        lambda x, j: (
+            any_of(x.precision, NARROW_PRECISIONS)
+            & (
+                any_of(x.shard_level, _BETWEEN)
+                | ((x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL))
+            )
+        ),
+        lambda x, j: f"DeepSpeed's configuration has no key for {x.precision}",
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "accelerate-recomputes-all-or-nothing",
+        "recompute",
+        lambda x, j: x.recompute == Recompute.SELECTIVE,
+        lambda x, j: "activation checkpointing recomputes whole layers or none",
+        lambda x, j: Recompute.FULL.label,
+    ),
+    Rule(
+        "accelerate-offloads-what-layers-start-from",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.FULL),
+        lambda x, j: "only the inputs of layers that are recomputed wait in the host's memory",
+        lambda x, j: False,
+    ),
+)
+"""Layouts that accelerate cannot run, whoever starts it."""
