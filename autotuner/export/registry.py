@@ -14,6 +14,7 @@ from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.huggingface.targets import ACCELERATE
+from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
@@ -30,6 +31,7 @@ TARGETS: Mapping[ExportFormat, Target] = {
         ACCELERATE,
         DEEPSPEED,
         TORCHTITAN_CONFIG,
+        TRANSFORMERS,
         TORCHTITAN,
         ARGUMENTS,
     )

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from autotuner.domain.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.export.huggingface.backend import SIZES, Backend, backend_of
+from autotuner.export.huggingface.backend import SIZES, Backend, backend_of, says_sizes
 from autotuner.export.keys import Key, count, words
 
-__all__ = ["KEYS", "MEGATRON_KEYS", "PARALLELISM"]
+__all__ = ["COMPILED", "KEYS", "MEGATRON_KEYS", "PARALLELISM"]
 
 PARALLELISM = "parallelism_config.parallelism_config_"
 """What stands before the names of ``ParallelismConfig``."""
@@ -27,19 +27,19 @@ def _has_precision(layout: Layout) -> bool:
     return backend_of(layout) != Backend.DEEPSPEED  # a configuration file of DeepSpeed's says it there
 
 
-def _has_sizes(layout: Layout) -> bool:
-    """Whether accelerate cannot tell the sizes from the number of processes."""
-    several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
-    return backend_of(layout) != Backend.DEEPSPEED and (
-        several or (_is_fsdp(layout) and layout.data_parallel_replicate_degree > 1)
-    )
-
-
-def _beside_others(key: Key) -> Key:
+def _in_its_section(key: Key) -> Key:
     return replace(
-        key, path=f"{PARALLELISM}{key.path}", said=lambda layout: key.said(layout) if _has_sizes(layout) else None
+        key, path=f"{PARALLELISM}{key.path}", said=lambda layout: key.said(layout) if says_sizes(layout) else None
     )
 
+
+COMPILED = words(
+    "dynamo_config.dynamo_backend",
+    "compiled",
+    {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
+    when=lambda layout: layout.compiled,
+)
+"""What counts whoever runs it."""
 
 KEYS: tuple[Key, ...] = (
     words(
@@ -67,23 +67,8 @@ KEYS: tuple[Key, ...] = (
         {True: True, False: False},
         when=lambda layout: _is_fsdp(layout) and layout.offload_activations,
     ),
-    words(
-        "dynamo_config.dynamo_backend",
-        "compiled",
-        {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
-        when=lambda layout: layout.compiled,
-    ),
-    *(_beside_others(key) for key in SIZES),
-    Key(
-        path=f"{PARALLELISM}sp_size",  # Ulysses, by DeepSpeed
-        field="context_parallel_degree",
-        said=lambda layout: (
-            layout.context_parallel_degree
-            if backend_of(layout) == Backend.DEEPSPEED and layout.context_parallel_degree > 1
-            else None
-        ),
-        heard=count("", "context_parallel_degree").heard,
-    ),
+    COMPILED,
+    *(_in_its_section(key) for key in SIZES),
 )
 """In the order in which they are read."""
 

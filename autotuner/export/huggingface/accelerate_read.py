@@ -6,14 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import (
-    AttentionKernel,
-    ContextExchange,
-    Fp8Recipe,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
+from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
@@ -21,8 +14,8 @@ from autotuner.export.deepspeed.script import Script, script_of_command
 from autotuner.export.deepspeed.understood import Understood, understood
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
-from autotuner.export.huggingface.accelerate_keys import KEYS, MEGATRON_KEYS, PARALLELISM
-from autotuner.export.huggingface.backend import with_data_ranks
+from autotuner.export.huggingface.accelerate_keys import COMPILED, KEYS, MEGATRON_KEYS, PARALLELISM
+from autotuner.export.huggingface.placed import fp16_note, on_ranks, plain
 from autotuner.export.keys import flag_of, flat, heard, number_of
 from autotuner.export.launched import Launched, launched
 from autotuner.export.target import Imported, Note, NoteKind
@@ -85,6 +78,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
     kind = _kind(config)
     if kind == "DEEPSPEED":
         result = understood(_zero_config(config, script, document), asked)
+        result = replace(result, layout=heard((COMPILED,), config, result.layout))
     else:
         result = _of_torch(kind, config, script, asked)
     return _imported(result, script, kind)
@@ -151,7 +145,9 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
     said = {path: raw for path, raw in settings.items() if path in known and raw is not None}
     layout = heard(keys, {"mixed_precision": "no", **said}, Layout(shard_level=level))
     layout = _completed(config, layout, script, notes)
-    layout, is_known = _on_ranks(config, layout, num_ranks, notes)
+    says = any(config.get(f"{PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
+    layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says)
+    layout = _on_nodes(config, layout)
     return Understood(
         layout=layout,
         num_ranks=layout.world_size if is_known else None,
@@ -181,53 +177,13 @@ def _settings(kind: str, config: Mapping[str, object], notes: list[Note]) -> tup
 def _completed(config: Mapping[str, object], layout: Layout, script: Script, notes: list[Note]) -> Layout:
     """The layout with what other settings decide, and with accelerate's defaults."""
     if config.get("mixed_precision") == "fp16":
-        detail = "a layout has no fp16; bf16 takes as much memory and time"
-        notes.append(Note(kind=NoteKind.CHANGED, setting="mixed_precision: fp16", detail=detail))
-    if layout.precision == Precision.FP32:
-        detail = "flash attention computes in 16 bits; in fp32 the math kernel is taken"
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="attention", detail=detail))
-        layout = replace(layout, attention_kernel=AttentionKernel.MATH)
-    if layout.context_parallel_degree > 1 and f"{PARALLELISM}cp_comm_strategy" not in config:
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="cp_comm_strategy", detail="allgather"))
-        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
-    if layout.context_parallel_degree == 1:
-        layout = replace(layout, context_exchange=ContextExchange.RING)
-    if layout.precision != Precision.FP8:
-        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
+        notes.append(fp16_note("mixed_precision: fp16"))
     if "train_micro_batch_size_per_gpu" not in script.config:
         detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
         notes.append(Note(kind=NoteKind.ASSUMED, setting="per_device_train_batch_size", detail=detail))
     micro = script.config.get("train_micro_batch_size_per_gpu", 1)
-    return replace(layout, micro_batch_size=number_of("per_device_train_batch_size", micro, at_least=1))
-
-
-def _on_ranks(
-    config: Mapping[str, object], layout: Layout, num_ranks: int | None, notes: list[Note]
-) -> tuple[Layout, bool]:
-    """The layout on its ranks, and whether their number is known."""
-    says_sizes = any(config.get(f"{PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
-    if says_sizes:
-        layout = layout if num_ranks is None else _of_size(layout, num_ranks)
-        return layout, True
-    inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
-    if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
-        raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
-    num_data_ranks = (num_ranks or inner) // inner
-    if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
-        if layout.shard_level != ShardLevel.NONE:
-            detail = "one process has nothing to shard"
-            notes.append(Note(kind=NoteKind.CHANGED, setting="distributed_type", detail=detail))
-        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    layout = with_data_ranks(layout, num_data_ranks)
-    return _on_nodes(config, layout), num_ranks is not None
-
-
-def _of_size(layout: Layout, num_ranks: int) -> Layout:
-    if layout.world_size != num_ranks:
-        rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
-        raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
-    return layout
+    layout = replace(layout, micro_batch_size=number_of("per_device_train_batch_size", micro, at_least=1))
+    return plain(layout, notes, says_exchange=f"{PARALLELISM}cp_comm_strategy" in config)
 
 
 def _on_nodes(config: Mapping[str, object], layout: Layout) -> Layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotuner.domain.layouts.choice import Fp8Recipe, Precision, ShardLevel
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.rules.rule import Rule
-from autotuner.export.huggingface.backend import RULES
+from autotuner.export.huggingface.backend import RULES, exchanges_heads
 
 __all__ = ["ACCELERATE_RULES", "ELSEWHERE"]
 
@@ -34,7 +34,7 @@ ACCELERATE_RULES: tuple[Rule, ...] = (
     Rule(
         "accelerate-offloads-with-fsdp",
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (x.shard_level != ShardLevel.PARAMETERS),
+        lambda x, j: (x.offload_activations != 0) & ((x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x)),
         lambda x, j: "fsdp_activation_checkpointing_offload is FSDP2's",
         lambda x, j: False,
     ),

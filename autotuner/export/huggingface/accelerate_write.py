@@ -21,7 +21,7 @@ from autotuner.export.keys import nested, said
 from autotuner.export.sentences import decided_in_code
 from autotuner.export.target import Export, ExportedFile
 
-__all__ = ["VERSION", "write"]
+__all__ = ["VERSION", "ds_config_of_accelerate", "write"]
 
 VERSION = "1.15.0"
 _FILE_NAME = "accelerate.yaml"
@@ -35,7 +35,7 @@ def write(job: Job, layout: Layout) -> Export:
     config = yaml.safe_dump(_config(job, layout), sort_keys=False)
     files = [ExportedFile(name=_FILE_NAME, text=config)]
     if backend_of(layout) == Backend.DEEPSPEED:
-        files.append(ExportedFile(name=DS_FILE_NAME, text=_ds_config(job, layout)))
+        files.append(ExportedFile(name=DS_FILE_NAME, text=ds_config_of_accelerate(job, layout)))
     return Export(
         format=ExportFormat.ACCELERATE,
         version=VERSION,
@@ -67,7 +67,8 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
     }
 
 
-def _ds_config(job: Job, layout: Layout) -> str:
+def ds_config_of_accelerate(job: Job, layout: Layout) -> str:
+    """``ds_config.json`` where accelerate starts DeepSpeed."""
     config = ds_config(job, layout)
     for name in ("sequence_parallel_size", "data_parallel_size"):
         config.pop(name, None)  # accelerate lays these ranks itself

@@ -7,7 +7,6 @@ starts too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
@@ -16,7 +15,7 @@ from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.rules import ZERO_RULES
 from autotuner.export.keys import Key, count, words
 
-__all__ = ["EXCHANGES", "RULES", "SIZES", "Backend", "backend_of", "with_data_ranks"]
+__all__ = ["EXCHANGES", "RULES", "SIZES", "Backend", "backend_of", "exchanges_heads", "says_sizes"]
 
 
 class Backend(Enum):
@@ -31,22 +30,16 @@ _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
 """Levels that FSDP2 does not have."""
 
 
+def exchanges_heads(x: Layout) -> bool:
+    """Whether parts of a sequence are exchanged for heads: Ulysses, by DeepSpeed; also of a column of layouts."""
+    return (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL)
+
+
 def backend_of(layout: Layout) -> Backend:
     """What runs a layout."""
-    exchanges_heads = layout.context_parallel_degree > 1 and layout.context_exchange == ContextExchange.ALL_TO_ALL
-    if layout.shard_level in _BETWEEN or exchanges_heads:
+    if layout.shard_level in _BETWEEN or exchanges_heads(layout):
         return Backend.DEEPSPEED
     return Backend.FSDP if layout.shard_level == ShardLevel.PARAMETERS else Backend.DDP
-
-
-def with_data_ranks(layout: Layout, num_data_ranks: int) -> Layout:
-    """The layout with so many data-parallel ranks: shards where anything is sharded, replicas else."""
-    shards = layout.shard_level != ShardLevel.NONE
-    return replace(
-        layout,
-        data_parallel_shard_degree=num_data_ranks if shards else 1,
-        data_parallel_replicate_degree=1 if shards else num_data_ranks,
-    )
 
 
 EXCHANGES: Mapping[object, ContextExchange] = {
@@ -56,18 +49,37 @@ EXCHANGES: Mapping[object, ContextExchange] = {
 """Ways in which torch's context-parallel ranks meet; Ulysses is a size of its own."""
 
 
-def _is_split_by_torch(layout: Layout) -> bool:
-    return layout.context_parallel_degree > 1 and layout.context_exchange != ContextExchange.ALL_TO_ALL
+def _is_by_torch(layout: Layout) -> bool:
+    return backend_of(layout) != Backend.DEEPSPEED
+
+
+def _splits_by_torch(layout: Layout) -> bool:
+    return _is_by_torch(layout) and layout.context_parallel_degree > 1
+
+
+def _size(name: str, field: str) -> Key:
+    return count(name, field, when=lambda layout: _is_by_torch(layout) and getattr(layout, field) > 1)
 
 
 SIZES: tuple[Key, ...] = (
-    count("dp_replicate_size", "data_parallel_replicate_degree"),
-    count("dp_shard_size", "data_parallel_shard_degree"),
-    count("tp_size", "tensor_parallel_degree"),
-    count("cp_size", "context_parallel_degree", when=_is_split_by_torch),
-    words("cp_comm_strategy", "context_exchange", EXCHANGES, when=_is_split_by_torch),
+    _size("dp_replicate_size", "data_parallel_replicate_degree"),
+    _size("dp_shard_size", "data_parallel_shard_degree"),
+    _size("tp_size", "tensor_parallel_degree"),
+    _size("cp_size", "context_parallel_degree"),
+    words("cp_comm_strategy", "context_exchange", EXCHANGES, when=_splits_by_torch),
+    count(
+        "sp_size",  # Ulysses, by DeepSpeed
+        "context_parallel_degree",
+        when=lambda layout: not _is_by_torch(layout) and layout.context_parallel_degree > 1,
+    ),
 )
 """Names of ``ParallelismConfig``, which a configuration and the environment say with a prefix."""
+
+
+def says_sizes(layout: Layout) -> bool:
+    """Whether accelerate cannot tell the sizes from the number of processes."""
+    several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
+    return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
 
 
 def _held(name: str, field: str, message: str) -> Rule:
@@ -97,14 +109,7 @@ RULES: tuple[Rule, ...] = (
         "data_parallel_replicate_degree",
         lambda x, j: (
             (x.data_parallel_replicate_degree > 1)
-            & (
-                any_of(x.shard_level, _BETWEEN)
-                | (
-                    (x.shard_level != ShardLevel.NONE)
-                    & (x.context_parallel_degree > 1)
-                    & (x.context_exchange == ContextExchange.ALL_TO_ALL)
-                )
-            )
+            & (any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)))
         ),
         lambda x, j: f"ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
         lambda x, j: 1,
@@ -136,11 +141,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "accelerate-exchanges-heads-without-tensor-ranks",
         "context_exchange",
-        lambda x, j: (
-            (x.tensor_parallel_degree > 1)
-            & (x.context_parallel_degree > 1)
-            & (x.context_exchange == ContextExchange.ALL_TO_ALL)
-        ),
+        lambda x, j: (x.tensor_parallel_degree > 1) & exchanges_heads(x),
         lambda x, j: "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
         lambda x, j: ContextExchange.ALL_GATHER.label,
     ),
@@ -158,13 +159,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "accelerate-zero-multiplies-in-16-bits-or-more",
         "precision",
-        lambda x, j: (
-            any_of(x.precision, NARROW_PRECISIONS)
-            & (
-                any_of(x.shard_level, _BETWEEN)
-                | ((x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL))
-            )
-        ),
+        lambda x, j: any_of(x.precision, NARROW_PRECISIONS) & (any_of(x.shard_level, _BETWEEN) | exchanges_heads(x)),
         lambda x, j: f"DeepSpeed's configuration has no key for {x.precision}",
         lambda x, j: Precision.BF16.label,
     ),

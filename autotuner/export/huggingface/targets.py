@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.export.huggingface import accelerate_read
+from autotuner.export.huggingface import accelerate_read, transformers_read, transformers_rules, transformers_write
 from autotuner.export.huggingface.accelerate_rules import ACCELERATE_RULES, ELSEWHERE
 from autotuner.export.huggingface.accelerate_write import VERSION, write
 from autotuner.export.target import Target
 
-__all__ = ["ACCELERATE"]
+__all__ = ["ACCELERATE", "TRANSFORMERS"]
 
 ACCELERATE = Target(
     format=ExportFormat.ACCELERATE,
@@ -18,4 +18,14 @@ ACCELERATE = Target(
     write=write,
     read=accelerate_read.read,
     recognises=accelerate_read.recognises,
+)
+
+TRANSFORMERS = Target(
+    format=ExportFormat.TRANSFORMERS,
+    version=transformers_write.VERSION,
+    rules=transformers_rules.TRANSFORMERS_RULES,
+    elsewhere=transformers_rules.ELSEWHERE,
+    write=transformers_write.write,
+    read=transformers_read.read,
+    recognises=transformers_read.recognises,
 )

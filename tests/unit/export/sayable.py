@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.rules.legality import RULES, Rule, reasons
 from autotuner.export.target import Target
@@ -18,6 +21,19 @@ __all__ = ["in_its_words", "sayable"]
 
 _OF_THE_CLUSTER = {"world-size", "tensor-group-inside-node"}
 _ROUNDS = 30
+_SPLITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {"data_parallel_shard_degree": 1, "shard_level": ShardLevel.NONE, "context_parallel_degree": 1},
+        {"data_parallel_replicate_degree": 1, "shard_level": ShardLevel.OPTIMIZER, "pipeline_parallel_degree": 1},
+        {"data_parallel_replicate_degree": 1, "shard_level": ShardLevel.OPTIMIZER, "pipeline_parallel_degree": 2},
+        {"data_parallel_replicate_degree": 1, "shard_level": ShardLevel.GRADIENTS, "pipeline_parallel_degree": 1},
+        {"data_parallel_replicate_degree": 1, "shard_level": ShardLevel.PARAMETERS, "pipeline_parallel_degree": 1},
+        {"shard_level": ShardLevel.PARAMETERS, "pipeline_parallel_degree": 1, "tensor_parallel_degree": 1},
+        {},
+    ]
+)
+"""Ways to split that mending alone seldom comes to."""
+
 _COLLECTIVES = ("collective_algorithm", "collective_protocol", "collective_channels")
 """Variables of the environment say them, not the configuration."""
 
@@ -26,8 +42,9 @@ _COLLECTIVES = ("collective_algorithm", "collective_protocol", "collective_chann
 def sayable(draw: st.DrawFn, target: Target, job: Job) -> Layout:
     """A layout that keeps a target's rules and those of any layout, whatever the number of ranks."""
     layout = _plain(draw(layouts), (*target.elsewhere, *_COLLECTIVES))
+    layout = replace(layout, **draw(_SPLITS))
     rules = tuple(rule for rule in (*RULES, *target.rules) if rule.name not in _OF_THE_CLUSTER)
-    return _mended(layout, job, rules)
+    return _mended(layout, job, rules, draw(st.randoms(use_true_random=False)))
 
 
 def in_its_words(target: Target, layout: Layout) -> Layout:
@@ -40,13 +57,13 @@ def _plain(layout: Layout, fields: Iterable[str]) -> Layout:
     return replace(layout, **defaults)  # type: ignore[arg-type]  # each field has its own type
 
 
-def _mended(layout: Layout, job: Job, rules: tuple[Rule, ...]) -> Layout:
+def _mended(layout: Layout, job: Job, rules: tuple[Rule, ...], random: Random) -> Layout:
     """The layout with the nearest value of each rule that it breaks."""
     for _ in range(_ROUNDS):
         broken = reasons(layout, job, rules)
         if not broken:
             return layout
-        reason = broken[0]
+        reason = random.choice(broken)
         if reason.is_of_job:
             break
         near = OPTIONS[reason.field].default if reason.nearest is None else reason.nearest
