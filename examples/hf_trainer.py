@@ -30,7 +30,7 @@ STAGES = ("none", "optimizer", "gradients", "parameters")
 """Shard levels by ZeRO stage."""
 
 
-class Report(TrainerCallback):
+class Report(TrainerCallback):  # type: ignore[misc]  # transformers has no types
     """Tells the autotuner of each step; it needs ``--logging_steps 1``."""
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -43,12 +43,12 @@ class Report(TrainerCallback):
             self.report.step(loss=logs["loss"])
 
 
-class RanAsAsked(TrainerCallback):
+class RanAsAsked(TrainerCallback):  # type: ignore[misc]  # transformers has no types
     """Stops what does not run as it was asked to: launchers fall back to less without a word."""
 
     def __init__(self, layout: dict[str, Any]) -> None:
         self.layout = layout
-        self.trainer: Trainer | None = None
+        self.trainer: Any = None
 
     def on_train_begin(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
         """Compare the processes, what wraps the model, and what became of its parameters."""

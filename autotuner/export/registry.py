@@ -12,9 +12,8 @@ from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
-from autotuner.export.megatron.command_line import MEGATRON_LM
-from autotuner.export.huggingface.targets import ACCELERATE
 from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
+from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
