@@ -108,6 +108,8 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
         definitions: What it refers to, by reference; no type of ours contains itself.
     """
     match node:
+        case {"type": "int"} if name.endswith("_parameters"):  # counted by us, of whatever sizes somebody sent
+            return {"ge": 0, **node, "strict": True}
         case {"type": "int"}:
             limit = _MAX_BYTES if name.endswith("_bytes") else MAX_INTEGER
             return {"ge": -limit, "le": limit, **node, "strict": True}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
     ClusterList,
+    Current,
     FormatList,
     FormatRule,
     FormatView,
+    Gain,
     Health,
     ImportedLayout,
     LayoutExplanation,
     LayoutExport,
     ModelList,
+    ModelSize,
     PredictedLayout,
     PredictionTable,
     Progress,
@@ -54,6 +58,8 @@ from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, Step
 from autotuner.domain.wire import to_dict
 from autotuner.export.target import Export, Imported, Note, NoteKind
 from autotuner.ports import Page
+from autotuner.search import ranking
+from autotuner.search.advice import current as comparison
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.pairwise import Insight
 from autotuner.search.standings import Standing
@@ -92,6 +98,7 @@ def _prediction_bodies() -> dict[str, Any]:
         "best of the space": job | {"limit": 5},
         "as Megatron-LM would run it": job | {"stack": "megatron"},
         "one layout": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}},
+        "beside what runs today": job | {"limit": 1, "current": layout},
         "where a run was measured": job | {"measured": [{"layout": layout, "step_time_s": 8.9}]},
     }
 
@@ -199,7 +206,16 @@ def _prediction_table() -> PredictionTable:
     row = PredictedLayout.of(1, _layout(), _prediction())
     job = Job(model=_model(), cluster=_cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
     caveats = ("dense models on nemo with h100-sxm were compared with 63 measured runs",)
-    return PredictionTable.of(job, (row,), caveats=caveats, num_legal=1234, num_fitting=321)
+    table = PredictionTable.of(job, (row,), caveats=caveats, num_legal=1234, num_fitting=321)
+    return replace(table, current=Current.of(_current()))
+
+
+def _current() -> comparison.Current:
+    """What runs today, slower than the one row."""
+    layout = Layout(tensor_parallel_degree=8)
+    today = ranking.PredictedLayout(layout=layout, prediction=replace(_prediction(), tokens_per_s=100e3))
+    gain = Gain(gain=0.12, change="sequence parallel off → on")
+    return comparison.Current(layout=layout, predicted=today, best=gain)
 
 
 def _stack_list() -> StackList:
@@ -252,7 +268,8 @@ def explanation() -> LayoutExplanation:
             too_large=(),
             illegal=(Refusal(change="tensor 8 → 16, replicate 2 → 1", reason=rule),),
             caveats=("dense models on nemo with h100-sxm were compared with 63 measured runs",),
-        )
+        ),
+        _model(),
     )
 
 
@@ -361,7 +378,8 @@ def sweep_detail() -> SweepDetail:
     """A finished sweep."""
     job = Job(model=_model(), cluster=_cluster(), workload=_WORKLOAD)
     request = SweepRequest(job=job, space=default_trial_space(job), budget=Budget(num_trials=1), name="nightly")
-    return SweepDetail(**_sweep(), request=request, best=TrialView.of(_trial()))
+    size = ModelSize.of(job.model)
+    return SweepDetail(**_sweep(), model_size=size, request=request, best=TrialView.of(_trial()))
 
 
 def _sweep() -> dict[str, Any]:

@@ -6,13 +6,14 @@ import math
 from datetime import UTC, datetime
 from typing import TypeGuard
 
-from api.schemas import Predicted, RankedTrial, TrialView
+from api.schemas import ModelSize, Predicted, RankedTrial, TrialView
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, size_in_words
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
@@ -36,6 +37,7 @@ __all__ = [
     "predicted_seconds",
     "rounded",
     "seconds",
+    "size",
     "standing",
     "tick",
     "token_rate",
@@ -83,6 +85,11 @@ def seconds(value: float | None) -> str:
 def num_bytes(value: float | None) -> str:
     """``39 GB``."""
     return format_bytes(value) if _known(value) else _UNKNOWN
+
+
+def size(model: ModelSize | TransformerSpec) -> str:
+    """``46.7B parameters, 12.9B active``."""
+    return size_in_words(model.num_parameters, model.num_active_parameters)
 
 
 def token_rate(per_s: float | None) -> str:

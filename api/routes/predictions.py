@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
 from api.documents import Document
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import PredictedLayout, PredictionRequest, PredictionTable
+from api.schemas import Current, PredictedLayout, PredictionRequest, PredictionTable
 from autotuner.bootstrap import App
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
+from autotuner.search import ranking
+from autotuner.search.advice import current as comparison
+from autotuner.search.advice.current import current_beside
 from autotuner.search.text.caveats import caveats
 
 __all__ = ["router"]
@@ -27,18 +32,33 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
     With `layout` the table has that one row. Without it, the `limit` layouts with the highest predicted MFU x
     probability to fit among those that are predicted to fit, how many layouts are legal and fit at all, and what is
     expected of options that the space leaves out. Where none fits, `items` is empty and `shortfall` says how many bytes
-    are missing, which change would help and which cluster would do.
+    are missing, which change would help and which cluster would do. With `current`, the layout that runs today, the
+    answer says what the best would give in its place; a `current` that breaks rules has their reasons.
     """
     job, space = body.resolved(app)
-    if body.layout is not None:
-        return _one(app, job, body.layout)
-    table = app.predictions(job, space, limit=body.limit)
-    return PredictionTable.searched(job, table, app.advice(job, space, table))
+    if body.layout is None:
+        table = app.predictions(job, space, limit=body.limit)
+        answer = PredictionTable.searched(job, table, app.advice(job, space, table))
+        best, unchanged = (table.rows or (None,))[0], table.unchanged
+    else:
+        best, unchanged = _legal(app, job, body.layout), None
+        said = caveats(job, LayoutColumns.from_layouts([best.layout]))
+        answer = PredictionTable.of(job, (PredictedLayout.of(1, best.layout, best.prediction),), caveats=said)
+    if body.current is None:
+        return answer
+    return _beside(answer, job, current_beside(body.current, job, best=best, unchanged=unchanged))
 
 
-def _one(app: App, job: Job, layout: Layout) -> PredictionTable:
+def _legal(app: App, job: Job, layout: Layout) -> ranking.PredictedLayout:
     answer = app.predict_one(job, layout)
     if isinstance(answer, tuple):
         raise IllegalLayout(layout, answer)
-    said = caveats(job, LayoutColumns.from_layouts([layout]))
-    return PredictionTable.of(job, (PredictedLayout.of(1, layout, answer),), caveats=said)
+    return ranking.PredictedLayout(layout=layout, prediction=answer)
+
+
+def _beside(answer: PredictionTable, job: Job, current: comparison.Current) -> PredictionTable:
+    """The table with what runs today, and with what is to be said of that."""
+    shown = [item.layout for item in answer.items]
+    today = [] if current.predicted is None else [current.layout]
+    said = caveats(job, LayoutColumns.from_layouts([*shown, *today]))
+    return replace(answer, caveats=said, current=Current.of(current))

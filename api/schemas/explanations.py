@@ -9,8 +9,10 @@ from typing import Self
 
 import numpy as np
 
+from api.schemas.descriptions import ModelSize
 from api.schemas.predictions import Predicted
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import Trial
 from autotuner.ports import Store
@@ -59,6 +61,7 @@ class LayoutExplanation:
     """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured.
 
     Attributes:
+        model_size: How large the model is that it is a layout of.
         label: The layout in short.
         time: Parts that take time, longest first.
         memory: Parts that take memory, largest first.
@@ -71,6 +74,7 @@ class LayoutExplanation:
         caveats: What a reader should know, as of a table of predictions.
     """
 
+    model_size: ModelSize
     label: str
     layout: Layout
     predicted: Predicted
@@ -84,9 +88,10 @@ class LayoutExplanation:
     caveats: tuple[str, ...]
 
     @classmethod
-    def of(cls, explanation: Explanation) -> Self:
+    def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
         """The explanation with totals beside parts and layouts in short."""
         return cls(
+            model_size=ModelSize.of(model),
             label=str(explanation.layout),
             layout=explanation.layout,
             predicted=Predicted.of(explanation.prediction),
@@ -107,7 +112,8 @@ class LayoutExplanation:
         Raises:
             InvalidInput: A rule that is younger than the trial forbids its layout.
         """
-        return cls.of(explain(trial.layout, store.get_sweep(trial.sweep_id).request.trial_job))
+        job = store.get_sweep(trial.sweep_id).request.trial_job
+        return cls.of(explain(trial.layout, job), job.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

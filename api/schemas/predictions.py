@@ -6,15 +6,29 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from api.documents import extended
+from api.schemas.descriptions import ModelSize
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search import ranking
+from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls
 from autotuner.search.advice.advice import Advice
+from autotuner.search.advice.current import Gain
 
-__all__ = ["LargerCluster", "NotSearched", "Predicted", "PredictedLayout", "PredictionTable", "Remedy", "Shortfall"]
+__all__ = [
+    "Current",
+    "Gain",
+    "LargerCluster",
+    "NotSearched",
+    "Predicted",
+    "PredictedLayout",
+    "PredictionTable",
+    "Remedy",
+    "Shortfall",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +163,43 @@ def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """The layout that runs today, beside a table of predictions.
+
+    Attributes:
+        label: The layout in short.
+        candidate: It with its prediction; null where it breaks a rule.
+        reasons: Every rule that it breaks; empty for a legal one.
+        best: What the first of ``items`` would give; null without a prediction or a row.
+        unchanged: What the best layout that keeps the mathematics would give, where every row changes them.
+    """
+
+    label: str
+    layout: Layout
+    candidate: PredictedLayout | None
+    reasons: tuple[Reason, ...]
+    best: Gain | None
+    unchanged: Gain | None
+
+    @classmethod
+    def of(cls, current: comparison.Current) -> Self:
+        """What the search found."""
+        return cls(
+            label=str(current.layout),
+            layout=current.layout,
+            candidate=None if current.predicted is None else _unranked(current.predicted),
+            reasons=current.reasons,
+            best=current.best,
+            unchanged=current.unchanged,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
     """The layouts predicted to be best.
 
     Attributes:
+        model_size: How large the model is that they are layouts of.
         reference_precision: Format of the reference peak.
         reference_flop_per_s: Dense peak of one accelerator that every MFU of the table is a share of.
         num_legal: Layouts of the space that break no rule; null when one layout was asked for.
@@ -162,8 +209,10 @@ class PredictionTable:
         unchanged: The best layout that keeps the mathematics, where every row changes them.
         not_searched: Layouts one step outside the space that are expected to beat its best, the fastest first.
         shortfall: What is missing and what would help, where no layout fits.
+        current: What runs today, where the request says it.
     """
 
+    model_size: ModelSize
     items: tuple[PredictedLayout, ...]
     reference_precision: Precision
     reference_flop_per_s: float
@@ -173,6 +222,7 @@ class PredictionTable:
     unchanged: PredictedLayout | None = None
     not_searched: tuple[NotSearched, ...] = ()
     shortfall: Shortfall | None = None
+    current: Current | None = None
 
     @classmethod
     def searched(cls, job: Job, table: ranking.PredictionTable, advice: Advice) -> Self:
@@ -211,6 +261,7 @@ class PredictionTable:
         """The rows with what they are a share of."""
         accelerator = job.cluster.accelerator
         return cls(
+            model_size=ModelSize.of(job.model),
             items=items,
             reference_precision=accelerator.reference_precision,
             reference_flop_per_s=accelerator.reference_flop_per_s,

@@ -186,12 +186,14 @@ class PredictionRequest(_PredictedJobRequest):
         space: Without a layout: values each axis may take, as in a sweep.
         limit: Without a layout: rows of the table, 1..1000.
         stack: Name of the software that would run it, from the catalog.
+        current: The layout that runs today, to be told what the best would give; it need not keep any rule.
     """
 
     layout: Layout | None = None
     space: _GivenAxes = field(default_factory=dict)
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     stack: str = "torch"
+    current: Layout | None = None
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.space:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.documents import extended
+from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
@@ -134,11 +135,13 @@ class SweepDetail(SweepSummary):
     """A sweep with everything that was asked of it.
 
     Attributes:
+        model_size: How large the model is.
         request: As it runs: every name resolved, every default filled in.
         best: The trial ranked first; null until there is one.
         trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
     """
 
+    model_size: ModelSize
     request: SweepRequest
     best: TrialView | None
     trainer: str | None = None
@@ -150,7 +153,8 @@ class SweepDetail(SweepSummary):
         ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
         best = TrialView.of(ranking[0]) if ranking else None
         trainer = sweep.request.trainer.name if sweep.request.trainer else None
-        return extended(cls, summary, request=sweep.request, best=best, trainer=trainer)
+        size = ModelSize.of(sweep.request.job.model)
+        return extended(cls, summary, model_size=size, request=sweep.request, best=best, trainer=trainer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

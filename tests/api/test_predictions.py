@@ -110,6 +110,54 @@ def test_an_answer_names_what_of_it_was_never_compared_with_a_measured_run(clien
     assert "never compared with a measured run, on any stack or device: activations offloaded" in answer["caveats"]
 
 
+def test_an_answer_says_how_large_the_model_is(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"model": "mixtral-8x7b", "limit": 1}).json()
+    size = {"name": "mixtral-8x7b", "num_parameters": 46_702_792_704, "num_active_parameters": 12_879_925_248}
+    assert answer["model_size"] == size
+    body = JOB | {"model": "mixtral-8x7b", "layout": {"tensor_parallel_degree": 8}}
+    assert client.post("/explanations", json=body).json()["model_size"] == size
+
+
+TODAY = {"tensor_parallel_degree": 8, "sequence_parallel": True}
+
+
+def test_what_runs_today_is_predicted_beside_the_best_with_the_gain_and_what_differs(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"limit": 1, "current": TODAY}).json()
+    current, first = answer["current"], answer["items"][0]["predicted"]
+    assert current["label"] == "tp8 mb1 sp flash bf16"
+    assert current["candidate"]["layout"] == current["layout"]
+    assert (current["candidate"]["rank"], current["reasons"]) == (None, [])
+    now = current["candidate"]["predicted"]["tokens_per_s"]
+    assert current["best"]["gain"] == pytest.approx(first["tokens_per_s"] / now - 1)
+    assert current["best"]["gain"] > current["unchanged"]["gain"] > 0
+    assert "precision bf16 → fp8" in current["best"]["change"]
+    assert "precision" not in current["unchanged"]["change"]
+
+
+def test_what_runs_today_and_is_the_best_gains_nothing(client: httpx.Client) -> None:
+    best = client.post("/predictions", json=JOB | {"limit": 1}).json()["items"][0]["layout"]
+    current = client.post("/predictions", json=JOB | {"limit": 1, "current": best}).json()["current"]
+    assert current["best"] == {"gain": 0.0, "change": ""}
+
+
+def test_what_cannot_run_here_today_has_its_reasons_and_the_table_stays(client: httpx.Client) -> None:
+    answer = client.post("/predictions", json=JOB | {"limit": 3, "current": {"tensor_parallel_degree": 16}}).json()
+    assert len(answer["items"]) == 3
+    current = answer["current"]
+    assert (current["candidate"], current["best"], current["unchanged"]) == (None, None, None)
+    assert "world-size" in {reason["rule"] for reason in current["reasons"]}
+
+
+def test_one_layout_may_be_compared_with_what_runs_today(client: httpx.Client) -> None:
+    body = JOB | {"layout": TODAY | {"compiled": True}, "current": TODAY}
+    assert client.post("/predictions", json=body).json()["current"]["best"]["change"] == "compiled off → on"
+
+
+def test_what_was_never_compared_of_todays_layout_is_said(client: httpx.Client) -> None:
+    body = JOB | {"limit": 1, "current": TODAY | {"offload_activations": True}}
+    assert any("activations offloaded" in said for said in client.post("/predictions", json=body).json()["caveats"])
+
+
 RUN: dict[str, Any] = {"layout": {"tensor_parallel_degree": 8}}
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.trial import Stopped
+from autotuner.search.text.sentences import size_in_words
 from tests.api.service import StoreDriver, loss_gate_result
 from tests.builders import breakdown, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 
@@ -39,7 +41,32 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(cells).to_have_text(
         ["1", "25.0 %", "40.0 %", "500 ms± 10 ms", "1.36 s", "10 MB", "5.2 MBfits", "1.02 ktoken/s"]
     )
-    expect(table.locator("tbody th")).to_have_text("tensor 2 · micro-batch 1 · fp32 · math attention")
+    expect(table.locator("tbody th a")).to_have_text("tensor 2 · micro-batch 1 · fp32 · math attention")
+
+
+def test_every_layout_stands_whole_beside_its_words_where_one_click_marks_it(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    ended = driver.ended(sweep, 0, measurement(mfu=0.25))
+    driver.ended(sweep, 1, failure())
+    layouts = [driver.store.get_trial(f"{sweep.id}-{number:04d}").layout for number in (0, 1)]
+    page.goto(f"/sweeps/{sweep.id}")
+    shown = page.locator("tbody th .words")
+    assert [layout_of(text) for text in shown.all_inner_texts()] == layouts
+    shown.first.click()
+    assert page.evaluate("getSelection().toString()").strip() == str(layouts[0])
+    page.goto(f"/trials/{ended.id}")
+    whole = [layout_of(text) for text in page.locator(".words").all_inner_texts()]
+    assert whole[0] == layouts[0]
+    assert len(whole) == len(set(whole)) > 1
+
+
+def test_the_pages_of_a_sweep_and_of_a_trial_say_how_large_the_model_is(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.ended(sweep, 0, measurement())
+    size = size_in_words(sweep.request.job.model.num_parameters, sweep.request.job.model.num_active_parameters)
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text(f"({size})")
 
 
 def test_every_predicted_number_of_the_ranking_has_its_interval(page: Page, driver: StoreDriver) -> None:

@@ -36,6 +36,7 @@ def dry_run(
     from autotuner.cli.inputs import read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
+    from autotuner.cli.views.jobs import job_in_words, size_of
     from autotuner.domain.jobs.job import Job
     from autotuner.domain.jobs.workload import Workload
     from autotuner.domain.layouts.layout import Layout
@@ -49,7 +50,8 @@ def dry_run(
         answer = run(request, progress)
     if as_json:
         return print_json({**to_dict(answer), "fullest_rank": answer.fullest.rank})
-    console().print(dry_run_view(answer, title=f"{model} on {cluster}, {global_batch} sequences of {seq_len}"))
+    title = job_in_words(size_of(job.model), cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+    console().print(dry_run_view(answer, title=f"{title}: {request.spec.layout}"))
     return None
 
 

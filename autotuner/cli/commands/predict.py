@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, Measured, Model, SeqLen, Server, Space, StackName
+from autotuner.cli.options import (
+    ClusterArgument,
+    GlobalBatch,
+    Json,
+    Measured,
+    Model,
+    OptionalLayoutText,
+    SeqLen,
+    Server,
+    Space,
+    StackName,
+)
 
 __all__ = ["NOTHING_FITS", "predict"]
 
@@ -20,6 +31,11 @@ def predict(
     global_batch: GlobalBatch,
     seq_len: SeqLen,
     space: Space = None,
+    layout: OptionalLayoutText = None,
+    current: Annotated[
+        str | None,
+        typer.Option("--current", help="The layout that you run today, to be told what the best would give."),
+    ] = None,
     stack: StackName = "torch",
     measured: Measured = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
@@ -28,30 +44,36 @@ def predict(
 ) -> None:
     """Predict every legal layout and print the best, with where the time goes. Measures nothing.
 
-    Exit code 7: no layout fits in memory; the answer says how much is missing and what would help.
+    With --layout, predict that one alone. Exit code 7: no layout fits in memory; the answer says how much is missing
+    and what would help.
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
     from autotuner.cli.inputs import is_measured, job_body, read_space
+    from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
 
     body = job_body(model, cluster, global_batch, seq_len)
     body |= read_measured(measured, body["workload"])
     body |= {"space": read_space(space), "limit": limit, "stack": stack}
+    given = {"layout": layout, "current": current}
+    body |= {name: read_layout(text) for name, text in given.items() if text is not None}
     with connect(server, keep=is_measured(cluster)) as client:
         answer = client.post("/predictions", body)
     if as_json:
         print_json(answer)
     else:
-        _print(answer, model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
-    if not answer["items"]:
+        _print(answer, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+    if not any(item["predicted"]["fits"] for item in answer["items"]):
         raise typer.Exit(NOTHING_FITS)
 
 
-def _print(answer: dict[str, Any], *, model: str, cluster: str, global_batch: int, seq_len: int) -> None:
+def _print(answer: dict[str, Any], *, cluster: str, global_batch: int, seq_len: int) -> None:
     from autotuner.cli.console import console
+    from autotuner.cli.views.jobs import job_in_words
     from autotuner.cli.views.rankings import prediction_table
 
-    fitting = f"{answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
-    title = f"{model} on {cluster}, {global_batch} sequences of {seq_len}: {fitting}"
+    title = job_in_words(answer["model_size"], cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+    if answer["num_legal"] is not None:
+        title += f": {answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
     console().print(prediction_table(answer, title=title))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotuner.search.text.sentences import expected_rate, likely
+from autotuner.search.text.sentences import expected_rate, fit_in_words, likely
 from autotuner.units import format_bytes
 
-__all__ = ["beyond_the_table", "shortfall_in_words"]
+__all__ = ["beside_today", "beyond_the_table", "shortfall_in_words"]
 
 _MOST_NAMED = 5
 """Options that one line names; ``explain`` has them all."""
@@ -55,3 +55,38 @@ def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"Not searched, and expected to shorten the first row's step: {'; '.join(named)}."
     elif answer["num_legal"] is not None:
         yield "No option beyond those searched is expected to shorten the first row's step by 0.5 %."
+
+
+def beside_today(answer: Mapping[str, Any]) -> Iterator[str]:
+    """What the best would give in the place of what runs today, or why that cannot run here."""
+    current = answer["current"]
+    if current is None:
+        return
+    if current["candidate"] is None:
+        yield f"What runs today cannot run here: {current['label']}"
+        yield from (f"  {_reason(reason)}" for reason in current["reasons"])
+        return
+    if not answer["items"]:
+        yield f"what runs today: {_fit_of(current['candidate'])}"
+        return
+    for gain, name in ((current["best"], "1"), (current["unchanged"], "–")):
+        if gain is not None:
+            yield f"now → {name}: {_gain(gain)}"
+
+
+def _fit_of(candidate: Mapping[str, Any]) -> str:
+    predicted = candidate["predicted"]
+    fit = fit_in_words(predicted["fits"], predicted["fit_probability"])
+    return f"{candidate['label']} is predicted to need {format_bytes(predicted['peak_bytes'])}: {fit}"
+
+
+def _gain(gain: Mapping[str, Any]) -> str:
+    if not gain["change"]:
+        return "the same layout"
+    share = 100 * gain["gain"]
+    return f"{abs(share):.1f} % {'more' if share >= 0 else 'fewer'} tokens per second, predicted, by {gain['change']}"
+
+
+def _reason(reason: Mapping[str, Any]) -> str:
+    nearest = "" if reason["nearest"] is None else f"; nearest legal value: {reason['nearest']}"
+    return f"{reason['field']}: {reason['message']}{nearest}"

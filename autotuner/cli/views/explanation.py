@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import in_sentences, predicted_mfu
 from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import from_dict
@@ -27,6 +29,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
     mfu = predicted_mfu(predicted)
     return Group(
+        Text(model_in_words(explained["model_size"])),
         Text(explained["label"], style="bold"),
         Text(f"predicted, not measured: step {step}, MFU {mfu}"),
         *([Text(in_sentences(explained["caveats"]), style="dim")] if explained["caveats"] else []),
@@ -84,12 +87,15 @@ def _memory_table(parts: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _changes(explained: Mapping[str, Any]) -> Iterator[Text]:
+def _changes(explained: Mapping[str, Any]) -> Iterator[RenderableType]:
     kinds = (
-        ("would help", [change["sentence"] for change in explained["helpful"]]),
-        ("would not fit", [change["sentence"] for change in explained["too_large"]]),
-        ("cannot run", [f"{no['change']}: {no['reason']['message']}" for no in explained["illegal"]]),
+        ("would help", [(change["sentence"], change["label"]) for change in explained["helpful"]]),
+        ("would not fit", [(change["sentence"], change["label"]) for change in explained["too_large"]]),
+        ("cannot run", [(f"{no['change']}: {no['reason']['message']}", "") for no in explained["illegal"]]),
     )
-    for head, lines in kinds:
-        yield Text(head if lines else f"{head}: no change of one step", style="bold")
-        yield from (Text(f"  {line}") for line in lines)
+    for head, changes in kinds:
+        yield Text(head if changes else f"{head}: no change of one step", style="bold")
+        for sentence, layout in changes:
+            yield Padding(Text(sentence), (0, 0, 0, 2))
+            if layout:
+                yield Padding(Text(layout, style="dim"), (0, 0, 0, 6))

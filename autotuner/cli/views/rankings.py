@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
-from autotuner.cli.views.advice import beyond_the_table, shortfall_in_words
+from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
+from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.search.text.measured import has_own_peak
@@ -52,20 +52,19 @@ _PARTS = {
 def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType:
     """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
 
-    Below them the best that keeps the mathematics, where none of them does.
+    Below them the best that keeps the mathematics, where none of them does, and what runs today, where it is known.
     """
     items = answer["items"]
     if not items:
-        return Group(Text(title, style="bold"), *map(Text, shortfall_in_words(answer["shortfall"])))
-    items = [*items, *filter(None, [answer["unchanged"]])]
-    labels, common = _without_common_words([item["label"] for item in items])
-    by_ends = _by_ends(items)
-    table = plain_table("#", "layout", "MFU", "step", "time goes to", "memory", "fits")
-    for item, label in zip(items, labels, strict=True):
-        predicted = item["predicted"]
-        memory, shares = format_bytes(predicted["peak_bytes"]), _shares(predicted)
-        mfu, step = predicted_mfu(predicted, by_ends=by_ends), _step(predicted)
-        table.add_row(_rank(item), label, mfu, step, shares, memory, _fit(predicted))
+        missing = shortfall_in_words(answer["shortfall"])
+        return Group(Text(title, style="bold"), *map(Text, (*missing, *beside_today(answer))))
+    rows = [*items, *filter(None, [answer["unchanged"]]), *_today(answer)]
+    by_ends = _by_ends(rows)
+    table = LayoutTable(
+        keys=("#",),
+        heads=("MFU", "step", "memory", "fits", "time goes to"),
+        rows=[_prediction_row(item, _rank(item, answer), by_ends=by_ends) for item in rows],
+    )
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
     notes = (
         f"Predicted, nothing measured; ranked by MFU x the chance to fit. ± is the 80 % interval, MFU of {peak}; other "
@@ -73,36 +72,53 @@ def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType
         *beyond_the_table(answer),
         in_sentences(answer["caveats"]),
     )
-    said = [Text(note, style="dim") for note in notes if note]
-    return Group(Text(title, style="bold"), Text(f"all layouts: {common}"), table, *said)
+    today = [Text(line) for line in beside_today(answer)]
+    return Group(Text(title, style="bold"), table, *today, *(Text(note, style="dim") for note in notes if note))
 
 
-def _rank(item: Mapping[str, Any]) -> str:
-    """The rank, marked where the layout changes the mathematics; a dash outside the ranking."""
-    return "–" if item["rank"] is None else f"{item['rank']}{'*' if item['changes_mathematics'] else ''}"
+def _prediction_row(item: Mapping[str, Any], rank: str, *, by_ends: bool) -> LayoutRow:
+    predicted = item["predicted"]
+    figures = (predicted_mfu(predicted, by_ends=by_ends), _step(predicted), format_bytes(predicted["peak_bytes"]))
+    return LayoutRow(keys=(rank,), layout=item["label"], cells=(*figures, _fit(predicted), _shares(predicted)))
+
+
+def _today(answer: Mapping[str, Any]) -> list[Any]:
+    """What runs today, with its prediction, where there is one."""
+    current = answer["current"]
+    return [] if current is None or current["candidate"] is None else [current["candidate"]]
+
+
+def _rank(item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """The rank, or ``now`` for what runs today, marked where it changes the mathematics; a dash outside the ranking."""
+    if item is answer["unchanged"]:
+        return "–"
+    return f"{'now' if item['rank'] is None else item['rank']}{'*' if item['changes_mathematics'] else ''}"
 
 
 def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
     """Measured above predicted, the best first; what cannot be told from the first is marked."""
-    labels, common = _without_common_words([item["label"] for item in items])
-    by_ends = _by_ends(items)
-    heads = ("#", "trial", "layout", _VALUE_HEADS[objective.metric], "step", "memory")
-    is_close = _is_close(items)
-    table = plain_table(*heads, *(["best"] if is_close else []))
-    for item, label in zip(items, labels, strict=True):
-        measured, predicted = item["measured"], item["predicted"]
-        table.add_row(
-            f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}",
-            trial_number(item["id"]),
-            "\n".join([label, *_gate(item)]),
-            "\n".join(_value(item, objective, by_ends=by_ends)),
-            f"{format_seconds(measured['step_time_s'])}{_interval(measured)}\n({_step(predicted)})",
-            f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
-            *([likely(item["probability_best"])] if is_close else []),
-        )
+    by_ends, is_close = _by_ends(items), _is_close(items)
+    table = LayoutTable(
+        keys=("#", "trial"),
+        heads=(_VALUE_HEADS[objective.metric], "step", "memory", *(["best"] if is_close else [])),
+        rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close) for item in items],
+    )
     notes = f"Measured, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
-    head = Text.assemble((f"ranking by measured {objective.noun}", "bold"), f", all layouts: {common}")
+    head = Text(f"ranking by measured {objective.noun}", style="bold")
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
+
+
+def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is_close: bool) -> LayoutRow:
+    measured, predicted = item["measured"], item["predicted"]
+    rank = f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}"
+    cells = (
+        "\n".join(_value(item, objective, by_ends=by_ends)),
+        f"{format_seconds(measured['step_time_s'])}{_interval(measured)}\n({_step(predicted)})",
+        f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
+        *([likely(item["probability_best"])] if is_close else []),
+    )
+    keys = (rank, trial_number(item["id"]))
+    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(_gate(item)), cells=cells)
 
 
 def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
@@ -148,16 +164,6 @@ def _is_close(items: Sequence[dict[str, Any]]) -> bool:
 def _ties(items: Sequence[dict[str, Any]]) -> str:
     tied = ranges(item["rank"] for item in items if item["tied_with_best"])
     return f"Ranks {tied} (=) cannot be told apart; best: how likely each is the fastest."
-
-
-def _without_common_words(labels: Sequence[str]) -> tuple[list[str], str]:
-    """The labels without the words that all share, and those words: what differs is what is being compared."""
-    words = [label.split() for label in labels]
-    common = [word for word in words[0] if all(word in other for other in words)] if words else []
-    if len(words) < 2:
-        return list(labels), "-"
-    short = [" ".join(word for word in label if word not in common) or "(as all)" for label in words]
-    return short, " ".join(common) or "-"
 
 
 def trial_number(trial_id: str) -> str:

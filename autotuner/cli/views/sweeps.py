@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
+from autotuner.cli.views.jobs import model_in_words
+from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import ranking_table, trial_number
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -69,21 +69,26 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 
 def _headline(sweep: dict[str, Any]) -> Text:
     states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
-    text = Text.assemble((sweep["id"], "bold"), f" {sweep['model']} on {sweep['cluster']}: ", (sweep["state"], "bold"))
+    job = f" {model_in_words(sweep['model_size'])} on {sweep['cluster']}: "
+    text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_detail"]:
         text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
     return text
 
 
-def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> Table:
+def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> LayoutTable:
     """With the reasons of those that have one; no column where none has."""
     reasons = [why(trial, said.get(trial["id"], "")) for trial in trials]
-    table = plain_table("trial", "layout", "state", *(["why"] if any(reasons) else []))
-    for trial, reason in zip(trials, reasons, strict=True):
-        row = (trial_number(trial["id"]), trial["label"], trial["state"])
-        table.add_row(*row, *([reason] if any(reasons) else []))
-    return table
+    rows = [
+        LayoutRow(
+            keys=(trial_number(trial["id"]), trial["state"]),
+            layout=trial["label"],
+            cells=(reason,) if any(reasons) else (),
+        )
+        for trial, reason in zip(trials, reasons, strict=True)
+    ]
+    return LayoutTable(keys=("trial", "state"), heads=("why",) if any(reasons) else (), rows=rows)
 
 
 def _is_ranked(trial: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.units import format_rate, format_seconds
+from autotuner.units import format_count, format_rate, format_seconds
 
 __all__ = [
     "EMULATED",
@@ -20,6 +20,7 @@ __all__ = [
     "likely",
     "percent",
     "ranges",
+    "size_in_words",
     "value_in_words",
 ]
 
@@ -54,6 +55,12 @@ def change_in_words(before: Layout, after: Layout) -> str:
         f"{OPTIONS[name].label} {value_in_words(getattr(before, name))} → {value_in_words(getattr(after, name))}"
         for name in changed
     )
+
+
+def size_in_words(num_parameters: int, num_active_parameters: int) -> str:
+    """A model's parameters: ``8.03B parameters``, and of a sparse one ``46.7B parameters, 12.9B active``."""
+    active = "" if num_active_parameters == num_parameters else f", {format_count(num_active_parameters)} active"
+    return f"{format_count(num_parameters)} parameters{active}"
 
 
 def percent(share: float) -> str:

@@ -30,5 +30,10 @@ class CommandLine:
         assert ended.value.code == code, self.error
         return output
 
+    def error_of(self, *arguments: str, code: int = 2) -> str:
+        """What a command that is refused prints to standard error."""
+        self.run(*arguments, code=code)
+        return self.error
+
     def run_json(self, *arguments: str, code: int = 0) -> Any:
         return json.loads(self.run(*arguments, "--json", code=code))

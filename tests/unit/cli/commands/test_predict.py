@@ -65,6 +65,37 @@ def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine
     assert json.loads(cli.run("predict", *job, "--json", code=7))["shortfall"]["missing_bytes"] > 0
 
 
+def test_the_first_line_says_how_large_the_model_is_and_how_much_of_it_a_token_meets(cli: CommandLine) -> None:
+    assert cli.run("predict", *JOB, "--limit", "1").startswith("llama-3-70b (70.6B parameters) on h100:64, 1024 ")
+    sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192")
+    said = "mixtral-8x7b (46.7B parameters, 12.9B active)"
+    assert cli.run("explain", *sparse, "--layout", "fsdp8 ep8").startswith(f"{said}\n")
+
+
+def test_predict_predicts_one_layout(cli: CommandLine) -> None:
+    text = cli.run("predict", *JOB, "--layout", "zero2 tp8 pp4 mb1 sp recompute-full")
+    assert "zero2 tp8 pp4 1f1b mb1 sp recompute-full flash bf16" in text
+    assert "legal layouts fit" not in text
+    assert "no option" not in text.lower()
+    assert "tensor_parallel_degree" in cli.error_of("predict", *JOB, "--layout", "tp3")
+    cli.run("predict", *JOB, "--layout", "fsdp64 mb16", code=7)
+
+
+def test_predict_shows_what_runs_today_beneath_the_best(cli: CommandLine) -> None:
+    today = "zero2 tp8 pp4 1f1b mb1 sp flash bf16"
+    lines = cli.run("predict", *JOB, "--limit", "1", "--current", today).splitlines()
+    assert any(line.split()[:2] == ["now", "zero2"] and today in line for line in lines)
+    assert any(line.startswith("now → 1: ") and "more tokens per second" in line for line in lines)
+    assert any(line.startswith("now → –: ") for line in lines)
+
+
+def test_what_cannot_run_today_does_not_keep_the_best_from_being_shown(cli: CommandLine) -> None:
+    text = cli.run("predict", *JOB, "--limit", "1", "--current", "tp3 mb1")
+    assert "\n 1*  " in text
+    assert "What runs today cannot run here: tp3 mb1 flash bf16" in text
+    assert "data_parallel_replicate_degree: the degrees multiply to 3 ranks, the cluster has 64" in text
+
+
 def test_predict_stores_nothing(cli: CommandLine) -> None:
     cli.run("predict", *JOB)
     assert list(cli.directory.iterdir()) == []

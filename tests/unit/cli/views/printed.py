@@ -32,7 +32,14 @@ def predicted(rank: int, layout: Layout = LONG, **changes: Any) -> dict[str, Any
 
 def predictions(*items: dict[str, Any]) -> dict[str, Any]:
     """What the service answers: the rows, and what their MFU is a share of."""
-    told: dict[str, Any] = {"caveats": [], "unchanged": None, "not_searched": [], "shortfall": None, "num_legal": 12}
+    told: dict[str, Any] = {
+        "caveats": [],
+        "unchanged": None,
+        "not_searched": [],
+        "shortfall": None,
+        "current": None,
+        "num_legal": 12,
+    }
     return {"items": items, "reference_precision": "bf16", "reference_flop_per_s": 989e12, **told}
 
 

@@ -53,11 +53,54 @@ def test_where_nothing_fits_the_table_gives_way_to_what_is_missing_and_what_woul
 def test_what_changes_the_mathematics_is_marked_and_the_best_that_does_not_stands_below() -> None:
     answer = predictions(predicted(1, Layout(precision=Precision.FP8))) | {"unchanged": unranked()}
     lines = printed(prediction_table(answer, title="all"), 160).splitlines()
-    rows = [line.split()[:2] for line in lines if line.strip().startswith(("1*", "–  "))]
-    assert rows == [["1*", "fp8"], ["–", "bf16"]]
+    rows = [line.split()[:4] for line in lines if line.strip().startswith(("1*", "–  "))]
+    assert rows == [["1*", "mb1", "flash", "fp8"], ["–", "mb1", "flash", "bf16"]]
     assert "changes the mathematics" in " ".join(lines)
     plain = printed(prediction_table(predictions(predicted(1)), title="all"), 160)
     assert "mathematics" not in plain
+
+
+def current(**changes: Any) -> dict[str, Any]:
+    """What runs today, as the service answers it."""
+    told: dict[str, Any] = {"label": "mb1 flash bf16", "layout": to_dict(Layout()), "candidate": unranked()}
+    return told | {"reasons": [], "best": None, "unchanged": None} | changes
+
+
+def test_what_runs_today_stands_beneath_the_best_with_the_gain_and_what_differs() -> None:
+    gain = {"gain": 0.234, "change": "micro-batch 1 → 2"}
+    today = current(best=gain, unchanged={"gain": -0.01, "change": "sharding none → optimizer"})
+    rows = [predicted(1, Layout(micro_batch_size=2, precision=Precision.FP8))]
+    answer = predictions(*rows) | {"current": today, "unchanged": unranked()}
+    lines = [" ".join(line.split()) for line in printed(prediction_table(answer, title="all"), 160).splitlines()]
+    assert [line.split()[0] for line in lines if " mb" in line] == ["1*", "–", "now"]
+    assert "now → 1: 23.4 % more tokens per second, predicted, by micro-batch 1 → 2" in lines
+    assert "now → –: 1.0 % fewer tokens per second, predicted, by sharding none → optimizer" in lines
+
+
+def test_what_runs_today_and_is_the_best_is_called_so() -> None:
+    answer = predictions(predicted(1)) | {"current": current(best={"gain": 0.0, "change": ""})}
+    assert "now → 1: the same layout" in printed(prediction_table(answer, title="all"), 160)
+
+
+def test_what_cannot_run_here_today_is_told_with_every_reason_beside_the_best() -> None:
+    one = {"rule": "world-size", "field": "tensor_parallel_degree", "message": "too many ranks", "nearest": 4}
+    answer = predictions(predicted(1)) | {"current": current(candidate=None, reasons=[one, one | {"nearest": None}])}
+    lines = printed(prediction_table(answer, title="all"), 160).splitlines()
+    at = lines.index("What runs today cannot run here: mb1 flash bf16")
+    assert lines[at + 1 : at + 3] == [
+        "  tensor_parallel_degree: too many ranks; nearest legal value: 4",
+        "  tensor_parallel_degree: too many ranks",
+    ]
+
+
+def test_where_nothing_fits_what_runs_today_is_told_with_how_likely_it_fits() -> None:
+    lacks = {"missing_bytes": 12e9, "nearest": unranked(fits=False), "remedies": [], "larger": None}
+    answer = predictions() | {
+        "shortfall": lacks,
+        "current": current(candidate=unranked(fits=False, fit_probability=0.2)),
+    }
+    text = printed(prediction_table(answer, title="none"), 160)
+    assert "what runs today: mb1 flash bf16 is predicted to need 5.2 MB: does not fit, 80 % sure" in text
 
 
 def test_options_that_were_not_searched_are_named_with_what_they_would_give() -> None:
