@@ -18,9 +18,9 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
-from autotuner.export.torchtitan.entries import Value
+from autotuner.export.torchtitan.entries import Entry, Value
 from autotuner.export.torchtitan.flavors import Flavor, flavor_of, shapes
-from autotuner.export.torchtitan.presets import base_of
+from autotuner.export.torchtitan.presets import base_of, preset
 from autotuner.export.torchtitan.python_texts import is_configuration, settings_of
 from autotuner.export.torchtitan.release import RELEASE_0_3
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
@@ -42,6 +42,7 @@ def _write(job: Job, layout: Layout) -> Export:
     named = flavor or Flavor(family="llama3", name=job.model.name)
     base = base_of(named.family, named.name) or "llama3_debugmodel"
     settings = dict(_settings(job, layout))
+    settings |= {entry.setting: entry.default for entry in _left_to(base) if entry.setting not in settings}
     text = "\n".join([*_head(layout, named, base), *_body(layout, named, base, settings), ""])
     return Export(
         format=ExportFormat.TORCHTITAN_CONFIG,
@@ -53,6 +54,12 @@ def _write(job: Job, layout: Layout) -> Export:
     )
 
 
+def _left_to(base: str) -> Iterator[Entry]:
+    """Settings of the function that it starts from, which would stay where the layout's do not matter."""
+    own = preset(base) or {}
+    return (entry for entry in RELEASE_0_3.entries if entry.setting in own)
+
+
 def _settings(job: Job, layout: Layout) -> Iterator[tuple[str, Value]]:
     yield from said.batch(job, layout)
     yield "training.mixed_precision_param", "float32" if layout.precision == Precision.FP32 else "bfloat16"
@@ -62,6 +69,8 @@ def _settings(job: Job, layout: Layout) -> Iterator[tuple[str, Value]]:
         in_bf16 = setting == "optimizer.implementation" and job.workload.optimizer_state_precision == "bf16"
         yield setting, "fused_opt_states_bf16" if in_bf16 else value
     yield from said.stages(job, layout)
+    if layout.compiled:
+        yield "compile.components", ("model", "loss")
 
 
 # ---------------------------------------------------------------- Python
@@ -98,7 +107,7 @@ def _body(layout: Layout, flavor: Flavor, base: str, settings: Mapping[str, Valu
 
 def _literal(value: object) -> str:
     """As Python writes it, with the quotes that formatters choose."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
 
@@ -127,7 +136,7 @@ def _defaults(job: Job, settings: Mapping[str, Value], base: str, *, registered:
         yield f"torchtitan 0.3.0 has no flavor of this model: add it to its family, with {shapes(job.model)}"
     yield f"data set, tokenizer, learning rate, number of steps and all else that is not set is {base}'s"
     if settings.get("compile.enable"):
-        yield f"compile.components is {base}'s; model has to be one of them"
+        yield "the loss is compiled beside the layers, as torchtitan does it by default"
     if "training.disable_cuda_graphs" not in settings:
         yield "CUDA graphs are on, as torchtitan 0.3 has them; no layout says them"
     yield "spmd_backend and the dispatcher of experts are torchtitan's"

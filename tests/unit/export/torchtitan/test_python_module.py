@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.catalog.load import load_model
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
@@ -174,3 +175,19 @@ LINES = st.sampled_from(
 def test_any_text_becomes_a_layout_or_is_refused(lines: list[str]) -> None:
     with suppress(InvalidInput):
         assert read("\n".join(lines), "torchtitan-config").layout.world_size >= 1
+
+
+def test_what_the_function_that_it_starts_from_sets_is_set_back_where_a_layout_does_not_ask_for_it() -> None:
+    job = replace(JOB, model=load_model("llama-3.1-405b"))  # whose function has tensor ranks, async ones
+    text = export(job, FLEX, "torchtitan-config").text
+    assert "config = llama3_405b()" in text
+    assert "config.compile.enable_async_tensor_parallel = False" in text
+    assert "config.compile.enable = False" in text
+
+
+def test_layers_are_compiled_where_a_layout_is_and_a_function_that_compiles_the_loss_alone_compiles_none() -> None:
+    compiled = export(JOB, replace(FLEX, compiled=True), "torchtitan-config").text
+    assert 'config.compile.components = ["model", "loss"]' in compiled
+    back = read("--module deepseek_v3 --config deepseek_v3_16b", num_ranks=8)
+    assert not back.layout.compiled
+    assert {note.setting.partition(" ")[0]: note.kind for note in back.notes}["compile.components"] == NoteKind.CHANGED
