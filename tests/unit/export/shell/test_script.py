@@ -60,6 +60,11 @@ def test_lines_are_continued_and_operators_end_commands() -> None:
     assert _commands(text) == ["run --a 1 --b 2", "other --c", "tee x", "last"]
 
 
+def test_a_quoted_line_that_goes_on_is_one_line() -> None:
+    script = read_script('CMD="run --a 1 \\\n  --b 2"\neval $CMD')
+    assert script.commands == (("run", "--a", "1", "--b", "2"),)
+
+
 def test_sums_of_whole_numbers_are_computed() -> None:
     assert _commands("G=8\nN=$((2*3))\nrun --ranks $(($G * N)) --odd $((7/0)) $((2**9999))") == [
         "run --ranks 48 --odd $((7/0)) $((2**9999))"
