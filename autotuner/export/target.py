@@ -57,10 +57,10 @@ class Export:
 
 
 def _lines(arguments: tuple[str, ...]) -> list[str]:
-    """A flag and its values on one line, or an override."""
+    """A flag and its values on one line."""
     lines: list[list[str]] = []
     for argument in arguments:
-        if argument.startswith("--") or not lines or ("=" in argument and not lines[-1][0].startswith("--")):
+        if argument.startswith("--") or not lines:
             lines.append([])
         lines[-1].append(shlex.quote(argument))
     return [" ".join(line) for line in lines]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -68,8 +68,12 @@ experts = st.builds(
     experts_per_token=st.integers(1, 2),
     expert_ffn_size=st.sampled_from([32, 96]),
     num_shared_experts=st.integers(0, 2),
+    shared_expert_ffn_size=st.sampled_from([0, 48]),
+    shared_expert_gate=st.booleans(),
     num_dense_layers=st.integers(0, 2),
+    sparse_layer_interval=st.integers(1, 2),
     router_bias=st.booleans(),
+    expert_bias=st.booleans(),
 )
 
 latents = st.builds(
@@ -81,14 +85,25 @@ latents = st.builds(
 )
 
 
+linears = st.builds(
+    LinearAttention,
+    num_key_heads=st.just(2),
+    num_value_heads=st.sampled_from([2, 4]),
+    key_head_dim=st.just(16),
+    value_head_dim=st.sampled_from([8, 16]),
+    gate_rank=st.sampled_from([0, 8]),
+)
+
+
 @st.composite
 def models(draw: st.DrawFn) -> TransformerSpec:
     """Small models of every kind."""
     num_heads = draw(st.sampled_from([4, 6, 8]))
-    latent = draw(st.none() | latents)
+    latent, linear, num_layers = draw(st.none() | latents), draw(st.none() | linears), draw(st.integers(2, 12))
+    num_norms, qk_norm = draw(st.sampled_from([1, 2, 4])), draw(st.booleans())
     return TransformerSpec(
         name="drawn",
-        num_layers=draw(st.integers(2, 12)),
+        num_layers=num_layers,
         hidden_size=draw(st.sampled_from([64, 96])),
         num_heads=num_heads,
         num_kv_heads=num_heads if latent else num_heads // 2,
@@ -97,13 +112,22 @@ def models(draw: st.DrawFn) -> TransformerSpec:
         vocab_size=draw(st.sampled_from([101, 256])),
         gated_mlp=draw(st.booleans()),
         tied_embeddings=draw(st.booleans()),
-        norm=draw(st.sampled_from(("rmsnorm", "layernorm"))),
+        norm=draw(st.sampled_from(("rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"))),
+        num_norms_per_layer=num_norms,
+        parallel_blocks=num_norms == 1 or (num_norms == 2 and draw(st.booleans())),
+        embedding_norm=draw(st.booleans()),
+        attention_output_gate=draw(st.booleans()),
+        attention_sinks=draw(st.booleans()),
+        output_bias=draw(st.booleans()),
         attention_bias=draw(st.sampled_from(("none", "qkv", "all"))),
         mlp_bias=draw(st.booleans()),
         num_learned_positions=draw(st.sampled_from([0, 128])),
-        qk_norm=draw(st.booleans()),
+        qk_norm=qk_norm,
+        qk_norm_of_all_heads=qk_norm and draw(st.booleans()),
         experts=draw(st.none() | experts),
         latent_attention=latent,
+        linear_attention=linear,
+        num_linear_layers=draw(st.integers(0, num_layers)) if linear else 0,
     )
 
 

@@ -55,9 +55,9 @@ def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[Lay
 def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
     """Elements read and written per token by each part of a layer.
 
-    Each norm 2 h, each residual sum 3 h, the rotation twice its operand, the activation its inputs and its output.
-    Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section 4.2.2). Heads of
-    latent attention are joined from a rotary part and the rest.
+    Each norm 2 h, each residual sum 3 h, one of parallel blocks 4 h, the rotation twice its operand, the activation its
+    inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section
+    4.2.2). Heads of latent attention are joined from a rotary part and the rest.
     """
     model, tensor = job.model, x.tensor_parallel_degree
     norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
@@ -66,7 +66,7 @@ def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[
     parts = {
         LayerPart.ATTENTION_NORM: norms_per_block * norm * hidden,
         LayerPart.MLP_NORM: norms_per_block * norm * hidden,
-        LayerPart.RESIDUAL: 2 * 3 * hidden,
+        LayerPart.RESIDUAL: (4 if model.parallel_blocks else 2 * 3) * hidden,
         LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
     }
     if model.latent_attention:

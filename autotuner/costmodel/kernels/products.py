@@ -68,6 +68,9 @@ def _attention_products(x: LayoutColumns, job: Job) -> Iterator[Product]:
         linear, share = model.linear_attention, model.linear_share
         yield Product(tokens=tokens, inputs=model.hidden_size, outputs=linear.projected_size / tensor, launches=share)
         yield Product(tokens=tokens, inputs=linear.output_size / tensor, outputs=model.hidden_size, launches=share)
+        if linear.gate_rank:
+            gates = 2 * linear.output_size / tensor
+            yield Product(tokens=tokens, inputs=linear.gate_rank, outputs=gates, launches=share)
 
 
 def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Iterator[Product]:

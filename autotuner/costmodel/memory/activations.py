@@ -121,17 +121,15 @@ def _plain_parts(x: LayoutColumns, job: Job, *, sparse: bool) -> dict[LayerPart,
 def _other_norms(
     x: LayoutColumns, job: Job, parts: Mapping[LayerPart, Floats], hidden: Floats, copies: Floats
 ) -> dict[LayerPart, Floats]:
-    """Parts that hold more where norms follow the blocks, too, or less where both blocks share one.
+    """Parts that hold more where norms follow the blocks, too, or less where blocks are parallel.
 
-    A norm behind a block keeps what the block gives. Blocks beside each other read one normed input, and what the
-    first of them gives is added up and forgotten.
+    A norm behind a block keeps what the block gives. Parallel blocks begin with the layer's input, maybe normed once.
     """
     if job.model.num_norms_per_layer == 4:
         names = (LayerPart.ATTENTION_NORM, LayerPart.MLP_NORM)
         return {name: parts[name] + hidden + copies for name in names}
-    if job.model.num_norms_per_layer == 1:
-        return {name: np.zeros(len(x)) for name in (LayerPart.RESIDUAL, LayerPart.MLP_NORM)}
-    return {}
+    gone = {LayerPart.RESIDUAL: job.model.parallel_blocks, LayerPart.MLP_NORM: job.model.num_norms_per_layer == 1}
+    return {name: np.zeros(len(x)) for name, is_gone in gone.items() if is_gone}
 
 
 def _output_gate(x: LayoutColumns, job: Job, one: Floats, parts: Mapping[LayerPart, Floats]) -> dict[LayerPart, Floats]:

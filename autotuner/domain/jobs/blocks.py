@@ -108,6 +108,8 @@ class LinearAttention:
         key_head_dim: Width of a query and a key.
         value_head_dim: Width of a value.
         convolution_width: Tokens that the convolution sees.
+        gate_rank: Width of what gates and rates of forgetting are made of, one for each element of a value (Kimi
+            Linear, arXiv 2510.26692); 0: a gate from the token itself, and a rate per head.
     """
 
     num_key_heads: int
@@ -115,9 +117,11 @@ class LinearAttention:
     key_head_dim: int
     value_head_dim: int
     convolution_width: int = 4
+    gate_rank: int = 0
 
     def __post_init__(self) -> None:
         check.positive(self, "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "convolution_width")
+        check.non_negative(self, "gate_rank")
 
     @property
     def convolved_size(self) -> int:
@@ -131,13 +135,24 @@ class LinearAttention:
 
     @property
     def projected_size(self) -> int:
-        """Width of all that a token is projected to: what is convolved, the gate, and two numbers per value head."""
+        """Width of all that a token is projected to: what is convolved, the gate, and two numbers per value head.
+
+        With a gate rank: one number per value head, and what gates and rates are made of.
+        """
+        if self.gate_rank:
+            return self.convolved_size + self.num_value_heads + 2 * self.gate_rank
         return self.convolved_size + self.output_size + 2 * self.num_value_heads
 
     @property
+    def gate_matrix_parameters(self) -> int:
+        """Elements of the matrices that make gates and rates of what has the gate rank."""
+        return 2 * self.gate_rank * self.output_size
+
+    @property
     def num_other_parameters(self) -> int:
-        """Elements beside the matrices: convolution, a rate and a bias per value head, the norm of a head."""
-        return self.convolution_width * self.convolved_size + 2 * self.num_value_heads + self.value_head_dim
+        """Elements beside the matrices: convolution, a rate per value head, biases of rates, the norm of a head."""
+        biases = self.output_size if self.gate_rank else self.num_value_heads
+        return self.convolution_width * self.convolved_size + self.num_value_heads + biases + self.value_head_dim
 
     @property
     def core_keys(self) -> float:

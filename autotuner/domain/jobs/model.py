@@ -33,8 +33,10 @@ class TransformerSpec:
         gated_mlp: Three matrices (SwiGLU) instead of two.
         tied_embeddings: The output projection is the input embedding.
         norm: Kind of all norms, but for those of queries and keys that are told otherwise.
-        num_norms_per_layer: 2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: attention and
-            feed-forward block share one and run beside each other (Falcon 7B, Command R).
+        parallel_blocks: Attention and feed-forward block of a layer begin with the same hidden state and are added to
+            it together (GPT-J).
+        num_norms_per_layer: 2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: parallel
+            blocks share one (Falcon 7B, Command R).
         embedding_norm: Embedded tokens are normalised (BLOOM).
         attention_bias: Which attention projections carry a bias.
         attention_output_gate: What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next).
@@ -63,6 +65,7 @@ class TransformerSpec:
     tied_embeddings: bool = False
     norm: Norm = "rmsnorm"
     num_norms_per_layer: int = 2
+    parallel_blocks: bool = False
     embedding_norm: bool = False
     attention_bias: Literal["none", "qkv", "all"] = "none"
     attention_output_gate: bool = False
@@ -98,6 +101,8 @@ class TransformerSpec:
         check.one_of("norm", self.norm, tuple(_NORM_PARAMETERS))
         if self.num_norms_per_layer not in (1, 2, 4):
             raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", 2)
+        if self.num_norms_per_layer == 1 and not self.parallel_blocks:
+            raise InvalidInput("num_norms_per_layer", 1, "needs parallel_blocks, which share it", 2)
         check.one_of("attention_bias", self.attention_bias, ("none", "qkv", "all"))
         check.divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads")
         if self.experts is not None and self.experts.num_dense_layers > self.num_layers:
@@ -182,7 +187,9 @@ class TransformerSpec:
     def linear_attention_matrix_parameters(self) -> int:
         """Elements of the projection matrices of one linear attention block; 0 in a model without."""
         linear = self.linear_attention
-        return self.hidden_size * (linear.projected_size + linear.output_size) if linear else 0
+        if linear is None:
+            return 0
+        return self.hidden_size * (linear.projected_size + linear.output_size) + linear.gate_matrix_parameters
 
     @property
     def mean_attention_matrix_parameters(self) -> float:

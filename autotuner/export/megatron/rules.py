@@ -93,11 +93,12 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     Rule(
         "megatron-buckets-hold-elements",
         "gradient_bucket_bytes",
-        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
+        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x) != 0,
         lambda x, j: (
-            f"{x.gradient_bucket_bytes} bytes are no multiple of the {gradient_element_bytes(x, j)} bytes of a gradient"
+            f"a bucket holds whole gradients of {gradient_element_bytes(x)} bytes, and {x.gradient_bucket_bytes} bytes "
+            "are no multiple"
         ),
-        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
+        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x)) * gradient_element_bytes(x),
     ),
     Rule(
         "megatron-experts-need-sequence-parallel",

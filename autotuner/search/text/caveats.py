@@ -43,10 +43,10 @@ def _of_shapes(model: TransformerSpec) -> Iterator[str]:
             "of as many FLOP in chunks of 64 tokens: their kernels may reach less, and what context ranks exchange "
             "does not grow with the sequence as predicted"
         )
-    if model.num_norms_per_layer == 1:
+    if model.parallel_blocks:
         yield (
-            "attention and feed-forward block of a layer run beside each other, priced one after the other: tensor "
-            "ranks may sum both results at once, in half of the predicted collectives"
+            "attention and feed-forward block of a layer are parallel, priced one after the other: tensor ranks may "
+            "sum both results at once, in half of the predicted collectives"
         )
     if model.attention_sinks:
         yield (

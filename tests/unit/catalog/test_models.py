@@ -157,8 +157,8 @@ NAMED = {
 }
 """What a paper or a configuration states in round numbers."""
 
-NORMS_AND_BIASES = 4e-4
-"""Norms of queries, or second norms of a block, that a spec does not tell, and biases of experts (GPT-OSS)."""
+NEARLY = {"deepseek-llm-67b", "moonlight-16b", "mpt-30b", "opt-66b", "qwen2-57b-a14b"}
+"""Whose checkpoints hold a little more or less than their configurations describe."""
 
 ROUNDING = 0.055
 """A size in a name has one digit or two: GPT-3 5B has 5.25."""
@@ -166,7 +166,7 @@ ROUNDING = 0.055
 
 @pytest.mark.parametrize(("name", "published"), CHECKPOINTS.items())
 def test_a_model_has_as_many_parameters_as_its_checkpoint(name: str, published: int) -> None:
-    assert load_model(name).num_parameters == pytest.approx(published, rel=NORMS_AND_BIASES)
+    assert load_model(name).num_parameters == pytest.approx(published, rel=4e-5 if name in NEARLY else 0.0, abs=0)
 
 
 @pytest.mark.parametrize(("name", "published"), NAMED.items())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,11 +38,15 @@ def piped(draw: st.DrawFn) -> tuple[Layout, Job]:
         recompute_every=draw(st.integers(1, 4)),
     )
     num_layers = ranks * stages * per_stage + odd - first - last
-    num_dense = draw(st.none() | st.integers(0, num_layers))
-    experts = MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64)
-    model = tiny_model(
-        num_layers=num_layers, experts=None if num_dense is None else replace(experts, num_dense_layers=num_dense)
+    num_dense, interval = draw(st.none() | st.integers(0, num_layers)), draw(st.integers(1, 3))
+    experts = MixtureOfExperts(
+        num_experts=4,
+        experts_per_token=2,
+        expert_ffn_size=64,
+        num_dense_layers=num_dense or 0,
+        sparse_layer_interval=interval,
     )
+    model = tiny_model(num_layers=num_layers, experts=None if num_dense is None else experts)
     return layout, tiny_job(1, model=model)
 
 
@@ -52,22 +54,25 @@ def layers_of(layout: Layout, job: Job, rank: int) -> list[range]:
     return [stage_layers(layout, job.model.num_layers, stage) for stage in stages_of_rank(layout, rank)]
 
 
+def kinds(job: Job, layers: list[int]) -> list[int]:
+    """How many of the layers are dense, and sparse."""
+    sparse = sum(job.model.experts is not None and job.model.experts.is_sparse(layer) for layer in layers)
+    return [len(layers) - sparse, sparse]
+
+
 @given(piped())
 def test_columns_hold_the_layers_that_stages_deal(drawn: tuple[Layout, Job]) -> None:
     layout, job = drawn
-    num_dense = job.model.num_layers - job.model.num_sparse_layers
     x = LayoutColumns.from_layouts([layout])
     for rank in range(layout.pipeline_parallel_degree):
         layers = [layer for stage in layers_of(layout, job, rank) for layer in stage]
         dense, sparse = held_layers(x, job, np.array([rank]))
-        assert int(dense[0]) == sum(layer < num_dense for layer in layers)
-        assert int(sparse[0]) == sum(layer >= num_dense for layer in layers)
+        assert [int(dense[0]), int(sparse[0])] == kinds(job, layers)
 
 
 @given(piped())
 def test_of_each_stage_all_but_every_nth_layer_from_the_first_do_not_recompute(drawn: tuple[Layout, Job]) -> None:
     layout, job = drawn
-    num_dense = job.model.num_layers - job.model.num_sparse_layers
     x, total = LayoutColumns.from_layouts([layout]), np.zeros(2, dtype=np.int64)
     for rank in range(layout.pipeline_parallel_degree):
         not_recomputed = [
@@ -77,9 +82,6 @@ def test_of_each_stage_all_but_every_nth_layer_from_the_first_do_not_recompute(d
             if place % layout.recompute_every
         ]
         found = [int(count[0]) for count in layers_not_recomputed(x, job, np.array([rank]))]
-        assert found == [
-            sum(layer < num_dense for layer in not_recomputed),
-            sum(layer >= num_dense for layer in not_recomputed),
-        ]
+        assert found == kinds(job, not_recomputed)
         total += found
     assert [int(count[0]) for count in model_layers_not_recomputed(x, job)] == total.tolist()
