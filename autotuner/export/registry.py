@@ -14,6 +14,7 @@ from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
+from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
@@ -24,6 +25,8 @@ __all__ = ["TARGETS", "export", "read", "recognised", "stack_of", "target_of"]
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target
     for target in (
+        NEMO,
+        MEGATRON_BRIDGE,
         MEGATRON_LM,
         SBATCH,
         TORCHRUN,

@@ -57,10 +57,10 @@ class Export:
 
 
 def _lines(arguments: tuple[str, ...]) -> list[str]:
-    """A flag and its values on one line."""
+    """A flag and its values on one line, or an override."""
     lines: list[list[str]] = []
     for argument in arguments:
-        if argument.startswith("--") or not lines:
+        if argument.startswith("--") or not lines or ("=" in argument and not lines[-1][0].startswith("--")):
             lines.append([])
         lines[-1].append(shlex.quote(argument))
     return [" ".join(line) for line in lines]

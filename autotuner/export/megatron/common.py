@@ -14,6 +14,7 @@ from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.degrees import read_degrees, write_degrees
 from autotuner.export.megatron.numerics import read_numerics, write_numerics
+from autotuner.export.megatron.patterns import MOST_LAYERS
 from autotuner.export.megatron.pipeline import read_pipeline, write_pipeline
 from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.recompute import read_recompute, write_recompute
@@ -38,7 +39,7 @@ def layout_settings(job: Job, layout: Layout) -> Settings:
     """The layout, without the model."""
     written = write_degrees(job, layout)
     written |= write_pipeline(job, layout)
-    written |= write_sharding(layout)
+    written |= write_sharding(job, layout)
     written |= write_recompute(job, layout)
     written |= write_numerics(layout)
     if layout.async_tensor_parallel:
@@ -74,12 +75,13 @@ def left_at_default(layout: Layout) -> Iterator[str]:
     yield "overlaps of gradient reductions and parameter gathers are on; rank order is tp-cp-ep-dp-pp"
 
 
-def read_layout(reading: Reading, variables: Mapping[str, str]) -> Found:
+def read_layout(reading: Reading, variables: Mapping[str, str], num_layers: int | None = None) -> Found:
     """The layout that settings say.
 
     Args:
         reading: Settings by the names of Megatron's namespace.
         variables: Those of a script, of which NCCL's are read.
+        num_layers: Of the model that a recipe names, where the settings have none.
 
     Raises:
         InvalidInput: A setting is no such value, or settings contradict each other.
@@ -88,7 +90,7 @@ def read_layout(reading: Reading, variables: Mapping[str, str]) -> Found:
     fields, degrees = read_degrees(reading)
     numerics, precision = read_numerics(reading)
     fields |= numerics | read_sharding(reading, degrees, precision)
-    num_layers = model.num_layers if model else reading.count("num_layers", 0, most=10_000) or None
+    num_layers = (model.num_layers if model else reading.count("num_layers", 0, most=MOST_LAYERS)) or num_layers
     fields |= read_pipeline(reading, num_layers, degrees.pipeline)
     between = layers_per_stage(_layout(fields), num_layers) if num_layers else None
     fields |= read_recompute(reading, between)

@@ -32,6 +32,8 @@ def write_pipeline(job: Job, layout: Layout) -> Settings:
     sizes = stage_sizes(
         job.model.num_layers, layout.num_stages, layout.first_stage_less_layers, layout.last_stage_less_layers
     )
+    if layout.virtual_stages_per_rank == 1 and len(set(sizes)) == 1:
+        return {}
     if not _evenly(job, layout):
         return {"pipeline_model_parallel_layout": _letters(sizes)}
     first, last = layout.first_stage_less_layers, layout.last_stage_less_layers

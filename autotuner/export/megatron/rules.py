@@ -93,12 +93,11 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     Rule(
         "megatron-buckets-hold-elements",
         "gradient_bucket_bytes",
-        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x) != 0,
+        lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
         lambda x, j: (
-            f"a bucket holds whole gradients of {gradient_element_bytes(x)} bytes, and {x.gradient_bucket_bytes} bytes "
-            "are no multiple"
+            f"{x.gradient_bucket_bytes} bytes are no multiple of the {gradient_element_bytes(x, j)} bytes of a gradient"
         ),
-        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x)) * gradient_element_bytes(x),
+        lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
     ),
     Rule(
         "megatron-experts-need-sequence-parallel",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision, ShardLevel
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.errors import InvalidInput
@@ -30,12 +31,17 @@ _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
 """Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
 
 
-def gradient_element_bytes(x: Layout) -> int:
+def gradient_element_bytes(x: Layout, job: Job) -> int:
     """Bytes of a gradient while it is reduced, of one layout or of columns."""
-    return 2 + 2 * ((x.precision == Precision.FP32) | (x.fp32_gradient_reduce != 0))
+    return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
 
 
-def write_sharding(layout: Layout) -> Settings:
+def _sums_wide(x: Layout, job: Job) -> bool:
+    """Whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
+    return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
+
+
+def write_sharding(job: Job, layout: Layout) -> Settings:
     """Sharding, overlaps, buckets, the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
@@ -50,9 +56,9 @@ def write_sharding(layout: Layout) -> Settings:
     if layout.shard_level != ShardLevel.NONE:
         written["overlap_param_gather"] = True
     if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
-        written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout))
+        written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout, job))
     if layout.precision != Precision.FP32:
-        written["grad_reduce_in_fp32"] = layout.fp32_gradient_reduce
+        written["grad_reduce_in_fp32"] = _sums_wide(layout, job)
     return written
 
 

@@ -82,6 +82,8 @@ class Scope:
                 end = end_of_quote(word, at)
                 made.add(word[at + 1 : end - 1])
                 at = end
+            elif word.startswith("\\\n", at):  # a line that goes on
+                at += 2
             elif char == "\\" and (not quoted or word[at + 1 : at + 2] in tuple('"$`\\')):
                 made.add(word[at + 1 : at + 2])
                 at += 2

@@ -14,8 +14,8 @@ from autotuner.export.shell.tokens import Token, TokenKind, tokens
 
 __all__ = ["Script", "read_script"]
 
-_LARGEST = 1_000_000
-"""Characters of a text that is read: a namespace of Megatron's has 40,000."""
+_LARGEST = 200_000
+"""Characters of a script that is read: long ones have 30,000."""
 
 _DEEPEST = 3
 """Scripts inside scripts (``bash -c "..."``, ``sbatch <<EOF``)."""
@@ -63,7 +63,7 @@ def read_script(text: str) -> Script:
     are followed. What files, commands or arguments of the script would say stays as it is written, and nothing is run.
 
     Raises:
-        InvalidInput: The text is longer than a megabyte, or its variables grow without end.
+        InvalidInput: The text is longer than scripts are, or its variables grow without end.
     """
     if len(text) > _LARGEST:
         raise InvalidInput("config", text[:60], f"has {len(text):,} characters, and {_LARGEST:,} are read at most")

@@ -1,0 +1,308 @@
+"""Megatron-Bridge's and NeMo's overrides of a recipe: ``section.field=value``.
+
+Their fields are those of megatron-core's dataclasses (0.16.1: TransformerConfig, DistributedDataParallelConfig). Where
+they lie: ConfigContainer of Megatron-Bridge 0.6.0, training/config.py; MegatronStrategy and the recipes of NeMo 2,
+lightning/pytorch/strategies and collections/llm/recipes. Precisions: training/mixed_precision.py of Megatron-Bridge,
+recipes/precision/mixed_precision.py of NeMo. Recipes have the model, the distributed optimizer and overlaps on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from autotuner.catalog.spellings import model_called
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import Fp8Recipe, Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.rule import Rule
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.errors import InvalidInput
+from autotuner.export.flags import Flags
+from autotuner.export.megatron.assignments import Assigned, assignments
+from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.reading import Reading, Settings, Value
+from autotuner.export.megatron.rules import MEGATRON_RULES
+from autotuner.export.target import Export, Imported, Target
+
+__all__ = ["CORE_FIELDS", "MEGATRON_BRIDGE", "NEMO"]
+
+CORE_FIELDS = {
+    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
+    "ddp_bucket_size": "bucket_size",
+}
+"""Fields of megatron-core's dataclasses with other names than in Megatron-LM's namespace."""
+
+_NUMERICS = ("bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe", "grad_reduce_in_fp32")
+"""What the registered precision says."""
+
+_STRATEGY = (
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
+    *("expert_model_parallel_size", "expert_tensor_parallel_size", "virtual_pipeline_model_parallel_size"),
+    *("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
+)
+"""Arguments of NeMo's MegatronStrategy."""
+
+_DDP = (
+    *("use_distributed_optimizer", "num_distributed_optimizer_instances", "use_megatron_fsdp", "bucket_size"),
+    *("data_parallel_sharding_strategy", "overlap_grad_reduce", "overlap_param_gather"),
+)
+"""Fields of DistributedDataParallelConfig."""
+
+_SCALED = {
+    Fp8Recipe.DELAYED: "delayed_scaling",
+    Fp8Recipe.TENSORWISE: "current_scaling",
+    Fp8Recipe.BLOCKWISE: "subchannel_scaling",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dialect:
+    """Where a recipe has its fields.
+
+    Attributes:
+        sections: By field; ``None`` for all others.
+        precision: The field of the registered precision.
+        known: Paths by which a text is recognised.
+    """
+
+    format: ExportFormat
+    version: str
+    sections: Mapping[str | None, str]
+    precision: str
+    known: tuple[str, ...]
+    usage: str
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        """``section.field`` of a name of the namespace."""
+        core = CORE_FIELDS.get(name, name)
+        return f"{self.sections.get(core, self.sections[None])}.{self.others.get(core, core)}"
+
+
+_BRIDGE = _Dialect(
+    format=ExportFormat.MEGATRON_BRIDGE,
+    version="0.6.0",
+    sections={
+        None: "model",
+        "micro_batch_size": "train",
+        "global_batch_size": "train",
+        "ckpt_format": "checkpoint",
+        "tp_comm_overlap": "comm_overlap",
+        **dict.fromkeys(_DDP, "ddp"),
+    },
+    precision="mixed_precision",
+    known=("cfg.model.", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "ConfigContainer"),
+    usage="behind the recipe that is run, as its overrides",
+)
+
+_NEMO = _Dialect(
+    format=ExportFormat.NEMO,
+    version="2.0",
+    sections={
+        None: "model.config",
+        "micro_batch_size": "data",
+        "global_batch_size": "data",
+        "seq_length": "data",
+        "ckpt_format": "trainer.strategy",
+        **dict.fromkeys(_STRATEGY, "trainer.strategy"),
+        **dict.fromkeys(_DDP, "trainer.strategy.ddp"),
+    },
+    precision="trainer.plugins",
+    known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),
+    usage="nemo llm pretrain --factory RECIPE, and these",
+    others={"ckpt_format": "save_ckpt_format"},
+)
+
+
+# ---------------------------------------------------------------- written
+def _writer(dialect: _Dialect) -> Callable[[Job, Layout], Export]:
+    def write(job: Job, layout: Layout) -> Export:
+        settings = layout_settings(job, _summed(layout)) | {"seq_length": job.workload.seq_len}
+        return Export(
+            format=dialect.format,
+            version=dialect.version,
+            arguments=tuple(_overrides(dialect, settings, layout)),
+            environment=environment(layout),
+            defaults=(
+                *left_at_default(layout),
+                "the model is the recipe's, with its optimizer, data and schedule",
+                "the registered precision says in which format gradients are summed: fp32",
+            ),
+            usage=dialect.usage,
+        )
+
+    return write
+
+
+def _summed(layout: Layout) -> Layout:
+    """The layout as the registered precisions sum its gradients."""
+    return replace(layout, fp32_gradient_reduce=layout.precision != Precision.FP32)
+
+
+def _overrides(dialect: _Dialect, settings: Settings, layout: Layout) -> Iterator[str]:
+    for name, value in settings.items():
+        if name not in _NUMERICS:
+            yield f"{dialect.path(name)}={_said(name, value)}"
+    if "use_distributed_optimizer" not in settings:
+        yield f"{dialect.path('use_distributed_optimizer')}=false"  # recipes have it on
+    if "cpu_offloading_num_layers" in settings:
+        yield f"{dialect.path('cpu_offloading')}=true"
+    yield f"{dialect.precision}={_precision(layout)}"
+
+
+def _said(name: str, value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name == "cp_comm_type" and isinstance(value, tuple):
+        return str(value[0])
+    return f"[{','.join(value)}]" if isinstance(value, tuple) else str(value)
+
+
+def _precision(layout: Layout) -> str:
+    """The registered word of the precision."""
+    if layout.precision == Precision.FP32:
+        return "null"
+    if layout.precision == Precision.NVFP4:
+        return "bf16_with_nvfp4_mixed"
+    if layout.precision == Precision.BF16:
+        return "bf16_mixed"
+    if layout.fp8_recipe == Fp8Recipe.MXFP8:
+        return "bf16_with_mxfp8_mixed"
+    return f"bf16_with_fp8_{_SCALED.get(layout.fp8_recipe, 'current_scaling')}_mixed"
+
+
+# ---------------------------------------------------------------- read
+def _reader(dialect: _Dialect) -> Callable[[str, int | None], Imported]:
+    def read(text: str, num_ranks: int | None) -> Imported:
+        assigned = assignments(text)
+        settings = dict(_settings(assigned))
+        if not settings:
+            raise InvalidInput("config", text[:60], f"assigns no field that {dialect.format} has")
+        reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=dialect.version)
+        reading.num_ranks = _num_ranks(reading, assigned.function)
+        if assigned.others:
+            names = ", ".join(assigned.others[:8])
+            reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
+        named = _model_name(assigned.function or text)
+        known = model_called(named) if named else None
+        found = read_layout(reading, {}, num_layers=known.num_layers if known else None)
+        return Imported(
+            format=dialect.format,
+            layout=found.layout,
+            version=dialect.version,
+            num_ranks=found.num_ranks,
+            model=found.model,
+            model_name=known.name if known else named,
+            seq_len=found.seq_len,
+            global_batch_size=found.global_batch_size,
+            notes=tuple(reading.notes),
+        )
+
+    return read
+
+
+_FROM_CORE = {core: name for name, core in CORE_FIELDS.items()} | {
+    "num_moe_experts": "num_experts",
+    "gated_linear_unit": "swiglu",
+    "sequence_length": "seq_length",
+    "tensor_parallelism": "tensor_model_parallel_size",  # arguments of NeMo's recipes
+    "pipeline_parallelism": "pipeline_model_parallel_size",
+    "virtual_pipeline_parallelism": "num_virtual_stages_per_pipeline_rank",
+    "context_parallelism": "context_parallel_size",
+    "sequence_parallelism": "sequence_parallel",
+    "expert_parallelism": "expert_model_parallel_size",
+    "devices": "num_gpus_per_node",
+}
+"""Names of the namespace for those of recipes."""
+
+_RECIPE_DEFAULTS = {"use_distributed_optimizer": ("true",), "overlap_grad_reduce": ("true",), "bf16": ("true",)}
+"""What recipes have on unless it is said."""
+
+
+def _settings(assigned: Assigned) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """By the names of the namespace; the last part of a path says the field."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path, words in assigned.values.items():
+        name = path.rpartition(".")[2]
+        if name in ("mixed_precision", "plugins", "precision"):
+            found |= _of_precision(" ".join(words))
+        elif words and words != ("null",):
+            found[_FROM_CORE.get(name, name)] = words
+    if found:
+        yield from (_RECIPE_DEFAULTS | found).items()
+
+
+_WORDS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
+    ("mxfp8|_mx$", {"fp8": ("e4m3",), "fp8_recipe": ("mxfp8",)}),
+    ("current|_cs$", {"fp8": ("hybrid",), "fp8_recipe": ("tensorwise",)}),
+    ("subchannel|blockwise|_sc$", {"fp8": ("hybrid",), "fp8_recipe": ("blockwise",)}),
+    ("nvfp4", {"fp4": ("e2m1",)}),
+    ("fp8", {"fp8": ("hybrid",), "fp8_recipe": ("delayed",)}),
+)
+"""Settings of registered precisions, by what occurs in their names; the first that does counts."""
+
+
+def _of_precision(word: str) -> dict[str, tuple[str, ...]]:
+    name = word.lower().replace("-", "_")
+    if name in ("null", "none", "", "fp32", "32", "32_true"):
+        return {"bf16": ("false",)}
+    settings = next((dict(found) for pattern, found in _WORDS if re.search(pattern, name)), {})
+    if "16" in name and "bf16" not in name:
+        settings |= {"fp16": ("true",), "bf16": ("false",)}
+    return settings
+
+
+def _num_ranks(reading: Reading, function: str) -> int | None:
+    """Nodes times devices where both are said, or what a recipe of Megatron-Bridge's has in its name (``_64gpu_``)."""
+    devices, nodes = reading.count("num_gpus_per_node", 0), reading.count("num_nodes", 0)
+    named = re.search(r"_(\d{1,6})gpu_", function)
+    return devices * nodes or (int(named[1]) if named else 0) or None
+
+
+_NAMED = re.compile(
+    r"(?:^|[^a-z0-9])((?:llama|qwen|mixtral|mistral|deepseek|gpt|nemotron|gemma|kimi|glm)[a-z0-9]*(?:_[a-z0-9]+){0,4}?)"
+    r"(?:_(?:pretrain|sft|peft|recipe|config|perf)|[^a-z0-9_]|$)",
+    re.IGNORECASE,
+)
+"""Models in names of recipes: ``llama3_8b_pretrain_config``, ``--factory llama3_70b``."""
+
+_SIZED = re.compile(r"\d+(?:x\d+)?[bm]", re.IGNORECASE)
+
+
+def _model_name(text: str) -> str:
+    """The first name with a size in it."""
+    return next((found[1] for found in _NAMED.finditer(text) if _SIZED.search(found[1]) and len(found[1]) < 60), "")
+
+
+def _recognises(dialect: _Dialect) -> Callable[[str], bool]:
+    return lambda text: any(known in text for known in dialect.known)
+
+
+_BUCKETS = Rule(
+    "recipe-buckets-hold-elements",
+    "gradient_bucket_bytes",
+    lambda x, j: x.gradient_bucket_bytes % 4 != 0,
+    lambda x, j: f"recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
+    lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
+)
+
+
+def _target(dialect: _Dialect) -> Target:
+    return Target(
+        format=dialect.format,
+        version=dialect.version,
+        rules=(*MEGATRON_RULES, _BUCKETS),
+        elsewhere=frozenset({"fp32_gradient_reduce"}),
+        write=_writer(dialect),
+        read=_reader(dialect),
+        recognises=_recognises(dialect),
+    )
+
+
+MEGATRON_BRIDGE = _target(_BRIDGE)
+NEMO = _target(_NEMO)

@@ -1,0 +1,163 @@
+"""Layouts are written as overrides of recipes, and recipes are read."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotuner.catalog.load import load_stack
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import stage_sizes
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.errors import InvalidInput
+from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
+from autotuner.export.registry import export, read, recognised
+from autotuner.export.target import Target
+from tests.builders import big_job
+from tests.unit.export.drawn import launches
+
+_BRIDGE_RECIPE = """
+def llama3_70b_pretrain_64gpu_h100_bf16_config():
+    cfg = llama3_70b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("bf16")
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.context_parallel_size = 2
+    cfg.model.virtual_pipeline_model_parallel_size = 5
+    cfg.model.sequence_parallel = True
+    cfg.train.global_batch_size = 256
+    cfg.train.micro_batch_size = 1
+"""
+"""Facts of perf_recipes/llama/h100/llama3.py, Megatron-Bridge 0.6.0."""
+
+_NEMO_RECIPE = """
+def trainer(tensor_parallelism: int = 1, context_parallelism: int = 2, num_nodes: int = 1, num_gpus_per_node: int = 8):
+    strategy = Config(MegatronStrategy, tensor_model_parallel_size=tensor_parallelism,
+                      context_parallel_size=context_parallelism, sequence_parallel=False)
+    return Config(Trainer, devices=num_gpus_per_node, num_nodes=num_nodes, plugins=bf16_mixed(), strategy=strategy)
+
+def pretrain_recipe(num_nodes: int = 1, num_gpus_per_node: int = 8):
+    return Partial(pretrain, trainer=trainer(num_nodes=num_nodes, num_gpus_per_node=num_gpus_per_node),
+                   data=Config(MockDataModule, seq_length=8192, global_batch_size=512, micro_batch_size=1))
+"""
+"""Facts of collections/llm/recipes/llama3_8b.py, NeMo 2."""
+
+
+def _plain(layout: Layout) -> Layout:
+    """The layout without what the registered precision, the environment and equal stages decide."""
+    return replace(
+        layout,
+        fp32_gradient_reduce=False,
+        first_stage_less_layers=0,
+        last_stage_less_layers=0,
+        collective_algorithm=CollectiveAlgorithm.AUTO,
+        collective_channels=0,
+    )
+
+
+def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
+    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
+    return stage_sizes(job.model.num_layers, layout.num_stages, *ends)
+
+
+@pytest.mark.parametrize("target", [MEGATRON_BRIDGE, NEMO], ids=lambda target: str(target.format))
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None, max_examples=40)
+@given(launch=launches(MEGATRON_BRIDGE.rules, load_stack("megatron-bridge")))
+def test_what_keeps_the_rules_is_read_back_as_it_was(target: Target, launch: tuple[Job, Layout]) -> None:
+    job, layout = launch
+    exported = export(job, layout, target.format)
+    text = f"{exported.text} model.num_layers={job.model.num_layers}"
+    found = read(text, target.format, job.cluster.world_size)
+    assert exported.unsaid == ()
+    assert _plain(found.layout) == _plain(layout)
+    assert _sizes(job, found.layout) == _sizes(job, layout)
+    assert (found.seq_len, found.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
+
+
+def test_a_recipe_of_megatron_bridge_is_read_with_its_ranks_and_its_model() -> None:
+    assert recognised(_BRIDGE_RECIPE) is MEGATRON_BRIDGE
+    found = read(_BRIDGE_RECIPE)
+    assert str(found.layout) == "zero2 tp4 cp2 pp4 v5 interleaved_1f1b mb1 sp fp32-reduce flash bf16"
+    assert (found.num_ranks, found.model_name, found.global_batch_size) == (64, "llama-3-70b", 256)
+
+
+def test_a_recipe_of_nemo_is_read_with_the_functions_that_it_calls() -> None:
+    assert recognised(_NEMO_RECIPE) is NEMO
+    found = read(_NEMO_RECIPE)
+    assert str(found.layout) == "zero4 cp2 mb1 fp32-reduce flash bf16"
+    assert (found.num_ranks, found.seq_len, found.global_batch_size) == (8, 8192, 512)
+
+
+def test_blocks_are_counted_in_the_layers_of_the_model_that_a_recipe_names() -> None:
+    text = (
+        "def llama3_8b_pretrain_8gpu_h100_fp8cs_config():\n"
+        "    cfg.mixed_precision = _perf_precision('fp8_cs')\n"
+        "    cfg.model.recompute_granularity = 'full'\n"
+        "    cfg.model.recompute_method = 'block'\n"
+        "    cfg.model.recompute_num_layers = 5\n"
+    )
+    layout = read(text).layout
+    assert (layout.precision, layout.fp8_recipe) == (Precision.FP8, Fp8Recipe.TENSORWISE)
+    assert (layout.recompute, layout.recompute_every) == (Recompute.FULL, 7)
+
+
+@pytest.mark.parametrize(
+    ("word", "precision", "recipe"),
+    [
+        ("bf16_mixed", Precision.BF16, Fp8Recipe.TENSORWISE),
+        ("fp16_mixed", Precision.BF16, Fp8Recipe.TENSORWISE),
+        ("bf16_with_fp8_delayed_scaling_mixed", Precision.FP8, Fp8Recipe.DELAYED),
+        ("bf16_with_fp8_mixed", Precision.FP8, Fp8Recipe.DELAYED),
+        ("bf16_with_fp8_subchannel_scaling_mixed", Precision.FP8, Fp8Recipe.BLOCKWISE),
+        ("bf16_with_mxfp8_mixed", Precision.FP8, Fp8Recipe.MXFP8),
+        ("bf16_with_nvfp4_mixed", Precision.NVFP4, Fp8Recipe.TENSORWISE),
+        ("null", Precision.FP32, Fp8Recipe.TENSORWISE),
+    ],
+)
+def test_a_registered_precision_is_a_precision_and_its_recipe(
+    word: str, precision: Precision, recipe: Fp8Recipe
+) -> None:
+    layout = read(f"model.tensor_model_parallel_size=2 mixed_precision={word}", "megatron-bridge").layout
+    assert (layout.precision, layout.fp8_recipe) == (precision, recipe)
+
+
+def test_a_recipe_shards_its_optimizer_unless_it_says_otherwise() -> None:
+    text = "trainer.strategy.tensor_model_parallel_size=2"
+    assert read(text, "nemo", 8).layout.shard_level == ShardLevel.OPTIMIZER
+    assert read(f"{text} ddp.use_distributed_optimizer=false", "nemo", 8).layout.shard_level == ShardLevel.NONE
+    written = export(big_job(1), Layout(data_parallel_replicate_degree=8), "nemo").arguments
+    assert "trainer.strategy.ddp.use_distributed_optimizer=false" in written
+
+
+def test_overrides_lie_in_the_sections_of_the_recipe() -> None:
+    layout = Layout(
+        tensor_parallel_degree=4, sequence_parallel=True, pipeline_parallel_degree=2, recompute=Recompute.FULL
+    )
+    bridge, nemo = (export(big_job(1), layout, name) for name in ("megatron-bridge", "nemo"))
+    assert {"model.tensor_model_parallel_size=4", "train.micro_batch_size=1", "mixed_precision=bf16_mixed"} <= {
+        *bridge.arguments
+    }
+    assert {"trainer.strategy.tensor_model_parallel_size=4", "data.micro_batch_size=1"} <= {*nemo.arguments}
+    assert "model.config.recompute_granularity=full" in nemo.arguments
+    assert "trainer.plugins=bf16_mixed" in nemo.arguments
+
+
+def test_a_text_that_assigns_nothing_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="assigns no field"):
+        read("hello", "megatron-bridge")
+
+
+@given(
+    st.text(max_size=60)
+    | st.lists(st.sampled_from(["model.", "tensor_model_parallel_size=", "x", "=", "4", "\n", "["])).map("".join)
+)
+def test_any_text_is_a_layout_or_refused(text: str) -> None:
+    with suppress(InvalidInput):
+        assert isinstance(read(text, "megatron-bridge").layout, Layout)
+    with suppress(InvalidInput):
+        assert isinstance(read(text, "nemo").layout, Layout)
