@@ -68,7 +68,11 @@ def precision_0_3(settings: Settings, layout: Layout) -> Layout:
 
 
 def _unrounded(settings: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
-    """What parameters are cast to before any product."""
+    """What parameters are cast to before any product.
+
+    0.2 casts by FSDP, or by autocast where no other parallelism is (``maybe_enable_amp`` of its distributed/utils.py);
+    0.3 always has FSDP's policy.
+    """
     param, dtype = (settings.word(name, default) for name, default in ((_PARAM, "bfloat16"), (_DTYPE, "float32")))
     for name, word in ((_PARAM, param), (_DTYPE, dtype)):
         if word not in ("bfloat16", "float32"):

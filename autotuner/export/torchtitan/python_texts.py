@@ -56,7 +56,8 @@ def settings_of(text: str) -> Settings:
     values |= overrides(flags)
     if checkpoint:
         values["activation_checkpoint"] = checkpoint[-1]
-    return Settings(values, command.num_ranks if command else None, notes)
+    is_partial = "model.flavor" not in values
+    return Settings(values, command.num_ranks if command else None, notes, is_partial=is_partial)
 
 
 def _parts(text: str) -> tuple[str, str]:

@@ -19,9 +19,7 @@ class Release:
     Attributes:
         entries: Fields that one setting says.
         recipes: Words for the recipes of its float8 converter.
-        default_recipe: What that takes where none is named.
         splits_every_sequence: Tensor ranks split the sequence wherever there are some.
-        casts_without_shards: Training in mixed precision needs no shards beside tensor or pipeline ranks.
         by_flavor: A model's flavor says how it attends; else a word of its own does.
     """
 
@@ -29,9 +27,7 @@ class Release:
     version: str
     entries: tuple[Entry, ...]
     recipes: Mapping[int, str]
-    default_recipe: Fp8Recipe
     splits_every_sequence: bool
-    casts_without_shards: bool
     by_flavor: bool
 
 
@@ -40,9 +36,7 @@ RELEASE_0_2 = Release(
     version="0.2.2",
     entries=ENTRIES_0_2,
     recipes={Fp8Recipe.TENSORWISE: "tensorwise", Fp8Recipe.ROWWISE: "rowwise"},
-    default_recipe=Fp8Recipe.TENSORWISE,
     splits_every_sequence=True,  # models/llama3/infra/parallelize.py, apply_tp
-    casts_without_shards=False,  # distributed/utils.py, maybe_enable_amp
     by_flavor=True,
 )
 
@@ -51,8 +45,6 @@ RELEASE_0_3 = Release(
     version="0.3.0",
     entries=ENTRIES_0_3,
     recipes={Fp8Recipe.ROWWISE: "rowwise"},
-    default_recipe=Fp8Recipe.ROWWISE,
     splits_every_sequence=False,
-    casts_without_shards=True,  # models/llama3/parallelize.py always installs the policy of mixed precision
     by_flavor=False,
 )

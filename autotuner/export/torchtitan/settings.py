@@ -21,13 +21,22 @@ class Settings:
 
     Attributes:
         num_ranks: As a launcher beside the configuration says; None: none does.
+        is_partial: They override a configuration that was not given with them.
         notes: What became of settings, in the order in which they were read.
     """
 
-    def __init__(self, values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = ()) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        num_ranks: int | None = None,
+        notes: Iterable[Note] = (),
+        *,
+        is_partial: bool = False,
+    ) -> None:
         self._values = values
         self._read: set[str] = set()
         self.num_ranks = num_ranks
+        self.is_partial = is_partial
         self.notes = list(notes)
 
     def __contains__(self, name: str) -> bool:

@@ -50,7 +50,7 @@ def settings_of(text: str) -> Settings:
             "the file that the command reads was not given with it; torchtitan's defaults stand in for what it says"
         )
         notes.append(Note(kind=NoteKind.ASSUMED, setting="job.config_file", detail=detail))
-    return Settings(values, command.num_ranks, notes)
+    return Settings(values, command.num_ranks, notes, is_partial=not table.strip())
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:

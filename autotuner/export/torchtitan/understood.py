@@ -74,6 +74,9 @@ def imported(release: Release, settings: Settings, num_ranks: int | None) -> Imp
 
 
 def _model(release: Release, settings: Settings) -> tuple[TransformerSpec | None, str, AttentionKernel | None]:
+    if settings.is_partial and "model.flavor" not in settings:
+        settings.note(NoteKind.ASSUMED, "model.flavor", "nothing here names the model; give it")
+        return None, "", None
     family = settings.word("model.name", DEBUG_MODEL[0])
     flavor = settings.word("model.flavor", DEBUG_MODEL[1])
     spec, attention = spec_of(family, flavor, release.version)

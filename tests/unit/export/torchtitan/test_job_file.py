@@ -144,7 +144,8 @@ def test_a_launcher_s_ranks_are_those_that_shard_where_no_degree_is_said() -> No
     command = "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --parallelism.tensor_parallel_degree 4"
     back = read(command)
     assert (back.num_ranks, back.layout.data_parallel_shard_degree) == (16, 4)
-    assert "job.config_file" in {note.setting for note in back.notes}
+    assert {"job.config_file", "model.flavor"} <= {note.setting for note in back.notes}
+    assert back.model is None
 
 
 def test_defaults_of_torchtitan_that_are_not_ours_are_filled_in_and_told() -> None:
