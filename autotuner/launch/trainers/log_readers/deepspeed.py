@@ -58,7 +58,7 @@ class DeepspeedLog:
         return self._timers(line) if "time (ms) |" in line else None
 
     def _progress(self, step: int) -> ReportedStep | None:
-        before, self._announced = self._announced, step
+        before, self._announced = self._announced, step or None  # 0 is said when the engine is made
         if before is None or before <= self._latest:
             return None
         self._latest = before

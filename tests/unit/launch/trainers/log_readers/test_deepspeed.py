@@ -52,13 +52,15 @@ def test_steps_before_throughput_is_known_come_without_a_time_and_each_step_come
 
 
 def test_progress_alone_gives_steps_whose_time_lies_between_the_lines() -> None:
-    found = steps([progress(10), progress(20), progress(30)])
+    found = steps([progress(0), progress(10), progress(20), progress(30)])
     assert found == [ReportedStep(step=10, rank=0, num_steps=10), ReportedStep(step=20, rank=0, num_steps=10)]
 
 
 @pytest.mark.parametrize("names", [("fwd", "bwd"), ("forward", "backward")])
 def test_timers_alone_are_counted_and_summed(names: tuple[str, str]) -> None:
-    found = steps([micro_timers(), micro_timers(), timers(names=names), micro_timers(), timers(14.5, names=names)])
+    found = steps(
+        [progress(0), micro_timers(), micro_timers(), timers(names=names), micro_timers(), timers(14.5, names=names)]
+    )
     assert [(step.step, step.step_time_s) for step in found] == [
         (1, 0.038),
         (2, 0.039),
