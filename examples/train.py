@@ -7,6 +7,7 @@ Copy it and put your model and data in. A layout comes as arguments, the model's
 
 import argparse
 import os
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -35,7 +36,7 @@ DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "tens
 FIELDS = {"steps": 10, "seq_len": 64, "global_batch_size": 8, "micro_batch_size": 1, **dict.fromkeys(DEGREES, 1)}
 CHOICES = {"recompute": tuple(RECOMPUTE), "precision": ("fp32", "bf16"), "attention_kernel": ("flash",)}
 CHOICES |= {"shard_level": ("none", "parameters")}
-SWITCHES = ("reshard_after_forward", "fp32_gradient_reduce")
+SWITCHES = {"reshard_after_forward": False, "fp32_gradient_reduce": False, "loss_parallel": True}
 SMALL = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "ffn_size": 128}
 SMALL |= {"vocab_size": 256}
 
@@ -70,8 +71,8 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     for name, words in CHOICES.items():
         parser.add_argument(f"--{name.replace('_', '-')}", choices=words, default=words[0])
-    for name in SWITCHES:
-        parser.add_argument(f"--{name.replace('_', '-')}", action=argparse.BooleanOptionalAction, default=False)
+    for name, default in SWITCHES.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action=argparse.BooleanOptionalAction, default=default)
     return parser.parse_args()
 
 
@@ -92,7 +93,10 @@ def parallel_model(shape: dict[str, Any], args: argparse.Namespace, mesh: Device
             parallelize_module(layer, mesh["tp"], plan)
         sharded(layer, reshard_after_forward=args.reshard_after_forward)
     if args.tensor_parallel_degree > 1:
-        parallelize_module(head, mesh["tp"], ColwiseParallel(output_layouts=Replicate()))
+        logits = Shard(-1) if args.loss_parallel else Replicate()
+        parallelize_module(
+            head, mesh["tp"], ColwiseParallel(output_layouts=logits, use_local_output=not args.loss_parallel)
+        )
     sharded(model, reshard_after_forward=args.reshard_after_forward)
     return model
 
@@ -117,10 +121,12 @@ def main() -> None:
         mean = torch.zeros((), device=device)
         for index, tokens in enumerate(micro_batches):
             model.set_requires_gradient_sync(index == len(micro_batches) - 1)  # accumulate, then reduce once
-            logits = model(tokens[:, :-1]).flatten(0, 1).float()
-            loss = cross_entropy(logits, tokens[:, 1:].flatten()) / len(micro_batches)
-            loss.backward()
-            mean += loss.detach() / dist.get_world_size()
+            with loss_parallel() if degrees[2] > 1 and args.loss_parallel else nullcontext():
+                logits = model(tokens[:, :-1]).flatten(0, 1).float()
+                loss = cross_entropy(logits, tokens[:, 1:].flatten()) / len(micro_batches)
+                loss.backward()
+            loss = loss.detach()
+            mean += (loss.to_local() if isinstance(loss, DTensor) else loss) / dist.get_world_size()
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(mean)
