@@ -159,6 +159,7 @@ def _trainer_list() -> TrainerList:
         stack="torch",
         options=("data_parallel_shard_degree", "shard_level", "micro_batch_size", "recompute"),
         fixed={"attention_kernel": "math"},
+        values={"recompute": ("none", "full")},
     )
     return TrainerList(items=(trainer,))
 

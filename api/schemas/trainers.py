@@ -24,6 +24,7 @@ class TrainerView:
         stack: Name of the software that predictions of its sweeps are for.
         options: Fields of a layout that a sweep of it may search.
         fixed: What its own code decides, by field; every field that stands in neither list is at its default.
+        values: The values that it knows of some options, by field; it knows all of the others.
     """
 
     name: str
@@ -32,6 +33,7 @@ class TrainerView:
     stack: str
     options: tuple[str, ...]
     fixed: dict[str, object]
+    values: dict[str, tuple[object, ...]]
 
     @classmethod
     def of(cls, trainer: Trainer) -> Self:
@@ -44,6 +46,7 @@ class TrainerView:
             stack=trainer.stack,
             options=searched_by(trainer, target),
             fixed=dict(trainer.fixed),
+            values=dict(trainer.values),
         )
 
 

@@ -11,7 +11,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule
-from autotuner.domain.rules.rule import fields_read
+from autotuner.domain.rules.rule import any_of, fields_read
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import target_of
@@ -51,10 +51,9 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
 
 
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
-    """What its format cannot say, and that it has no replicas where it reads no number of these."""
-    if trainer.reads(_REST, target.elsewhere):
-        return target.rules
-    return (*target.rules, _held_rule(trainer))
+    """What its format cannot say, what it does not know, and that it has no replicas where it reads none."""
+    rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
+    return rules if trainer.reads(_REST, target.elsewhere) else (*rules, _held_rule(trainer))
 
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
@@ -90,6 +89,19 @@ def _held_rule(trainer: Trainer) -> Rule:
         lambda layout, job: getattr(layout, _REST) != replicas,
         lambda layout, job: f"{rule}, not {getattr(layout, _REST)}",
         lambda layout, job: replicas,
+    )
+
+
+def _known_rule(trainer: Trainer, name: str) -> Rule:
+    one, known = OPTIONS[name], trainer.known(name)
+    words = ", ".join(str(one.plain(value)) for value in known)
+    rule = f"the trainer {trainer.name} knows {name} {words}"
+    return Rule(
+        f"trainer_knows_{name}",
+        name,
+        lambda layout, job: any_of(getattr(layout, name), known) == 0,
+        lambda layout, job: f"{rule}, not {one.plain(getattr(layout, name))}",
+        lambda layout, job: known[0],
     )
 
 

@@ -150,4 +150,4 @@ def test_a_service_whose_file_is_wrong_does_not_start(store: Store, tmp_path: Pa
 
 
 def test_what_a_sweep_stores_of_a_trainer_can_start_nothing() -> None:
-    assert set(Trainer.__slots__) == {"name", "format", "stack", "options", "fixed"}
+    assert set(Trainer.__slots__) == {"name", "format", "stack", "options", "fixed", "values"}

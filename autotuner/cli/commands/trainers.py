@@ -22,6 +22,9 @@ def trainers(server: Server = None, as_json: Json = False) -> None:
         about = f": {each['format']} {each['version']}".rstrip() + f", predicted as {each['stack']}"
         console().print(Text.assemble((each["name"], "bold"), about))
         console().print(Text("  searches " + ", ".join(each["options"])))
+        if each["values"]:
+            known = (f"{name} {', '.join(map(str, values))}" for name, values in each["values"].items())
+            console().print(Text("  knows " + "; ".join(known)))
         if each["fixed"]:
             console().print(Text("  fixed " + ", ".join(f"{name} {value}" for name, value in each["fixed"].items())))
     if not found["items"]:

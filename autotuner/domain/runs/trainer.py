@@ -48,6 +48,7 @@ class Trainer:
         options: Fields of a layout that it reads; empty: all that the format can say.
         fixed: What its own code decides, by field of a layout, as JSON has it; every other field that it does not read
             is at its default.
+        values: Of fields that it reads, the values that it knows, as JSON has them; it knows all of the others.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Trainer:
     stack: str = "torch"
     options: tuple[str, ...] = ()
     fixed: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -69,6 +71,12 @@ class Trainer:
         for name in self.fixed:
             _require_field(name, f"fixed.{name}")
         from_dict(Layout, dict(self.fixed), "fixed")
+        for name in self.values:
+            _require_field(name, f"values.{name}")
+            if name in self.fixed or (self.options and name not in self.options):
+                raise InvalidInput(f"values.{name}", list(self.values[name]), "is of a field that it does not read")
+            if not self.known(name):
+                raise InvalidInput(f"values.{name}", [], "must be one value or more")
 
     def reads(self, name: str, elsewhere: Collection[str]) -> bool:
         """Whether a field of the layout reaches it.
@@ -83,6 +91,11 @@ class Trainer:
         """The value that its own code decides; None where nobody said which."""
         value: int = getattr(from_dict(Layout, dict(self.fixed)), name)
         return value if name in self.fixed else None
+
+    def known(self, name: str) -> tuple[int, ...]:
+        """The values of a field that it knows, where it does not know all."""
+        plain = self.values.get(name, ())
+        return tuple(getattr(from_dict(Layout, {name: value}, "values"), name) for value in plain)
 
 
 def _require_field(name: str, path: str) -> None:

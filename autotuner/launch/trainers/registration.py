@@ -105,6 +105,7 @@ class _Table:
     stack: str = "torch"
     options: tuple[str, ...] = ()
     fixed: dict[str, object] = field(default_factory=dict)
+    values: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
 
 def _registration(
@@ -126,6 +127,7 @@ def _registration(
                 stack=said.stack,
                 options=said.options,
                 fixed=said.fixed,
+                values=said.values,
             ),
             command=said.command,
             working_directory=(path.parent / said.working_directory).absolute(),

@@ -11,7 +11,7 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
@@ -62,6 +62,19 @@ def test_what_its_own_code_decides_is_held_at_one_value() -> None:
     assert narrowed.values("recompute") == (Recompute.FULL,)
     assert narrowed.values("attention_kernel") == (AttentionKernel.CUDNN,)
     assert narrowed.values("fused_norm") == (True,)
+
+
+def test_of_a_field_that_it_reads_only_the_values_that_it_knows_are_tried() -> None:
+    one = trainer(values={"shard_level": ("none", "parameters"), "data_parallel_replicate_degree": (1, 2)})
+    assert space(one=one).values("shard_level") == (ShardLevel.NONE, ShardLevel.PARAMETERS)
+    assert {layout.data_parallel_replicate_degree for layout in layouts(one=one)} == {1, 2}
+
+
+def test_a_value_that_it_does_not_know_is_refused_with_one_that_it_knows() -> None:
+    one = trainer(values={"shard_level": ("none", "parameters")})
+    with pytest.raises(InvalidInput, match="knows shard_level none, parameters, not optimizer") as caught:
+        space(one=one, shard_level=(ShardLevel.OPTIMIZER,))
+    assert (caught.value.field, caught.value.nearest) == ("space.shard_level", ShardLevel.NONE)
 
 
 def test_a_device_without_the_default_of_such_a_field_has_its_best() -> None:

@@ -48,6 +48,11 @@ def test_a_fixed_field_has_a_value_of_its_own_kind() -> None:
         ({"fixed": {"precision": "bf17"}}, "fixed.precision", "bf16"),
         ({"fixed": {"micro_batch_size": 0}}, "fixed.micro_batch_size", 1),
         ({"options": ("recompute",), "fixed": {"recompute": "full"}}, "fixed.recompute", None),
+        ({"values": {"precison": ("bf16",)}}, "values.precison", "precision"),
+        ({"values": {"precision": ("bf16", "bf17")}}, "values.precision", "bf16"),
+        ({"values": {"recompute": ()}}, "values.recompute", None),
+        ({"options": ("micro_batch_size",), "values": {"recompute": ("full",)}}, "values.recompute", None),
+        ({"fixed": {"recompute": "full"}, "values": {"recompute": ("full",)}}, "values.recompute", None),
         ({"format": ExportFormat.SBATCH}, "format", None),
     ],
 )
@@ -60,7 +65,8 @@ def test_what_is_no_trainer_is_refused_with_the_nearest_that_is(
 
 
 def test_it_travels_with_its_sweep() -> None:
-    request = sweep_request(trainer=trainer(fixed={"compiled": True, "recompute_every": 2}))
+    fixed, values = {"compiled": True, "recompute_every": 2}, {"shard_level": ("none", "parameters")}
+    request = sweep_request(trainer=trainer(fixed=fixed, values=values))
     assert loads(SweepRequest, dumps(request)) == request
 
 

@@ -60,6 +60,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     options = ["tensor_parallel_degree"]
     variables = { TOKENIZERS_PARALLELISM = "false" }
     fixed = { precision = "bf16" }
+    values = { tensor_parallel_degree = [1, 2] }
     """
     )
     mine = registered(tmp_path, text)["mine"]
@@ -67,6 +68,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert (mine.environment, mine.variables) == (("HF_HOME",), {"TOKENIZERS_PARALLELISM": "false"})
     assert (mine.trainer.stack, mine.trainer.options) == ("megatron", ("tensor_parallel_degree",))
     assert mine.trainer.fixed == {"precision": "bf16"}
+    assert mine.trainer.values == {"tensor_parallel_degree": (1, 2)}
     assert isinstance(mine.new_reader(spec()), Loud)
 
 
