@@ -15,6 +15,7 @@ from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
+from autotuner.export.nccl import with_collectives
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
@@ -93,7 +94,7 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         if target.read is None:
             readable = ", ".join(t.format for t in TARGETS.values() if t.read)
             raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
-        return target.read(text, num_ranks)
+        return with_collectives(target.read(text, num_ranks), text)
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
         raise InvalidInput("config", text[:60], "is nested too deep") from error
 

@@ -1,0 +1,59 @@
+"""Hugging Face's Trainer on DeepSpeed, which nobody here wrote, swept by the service as an operator runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import cpu_cluster, tiny_model
+from tests.system.service import Service, until
+
+_REGISTERED = Path(__file__).parents[2] / "examples" / "trainers.toml"
+
+_SEVENTH_DIGIT = 5e-7
+"""fp32 keeps seven digits, and sums over ranks take their terms in another order."""
+
+
+def _swept(service: Service, num_ranks: int, **space: Any) -> list[dict[str, Any]]:
+    """Trials of a sweep that tries all of its layouts."""
+    body = {
+        "trainer": "hugging-face",
+        "model": to_dict(tiny_model()),
+        "cluster": to_dict(cpu_cluster(num_ranks)),
+        "workload": {"seq_len": 64, "global_batch_size": 8},
+        "space": space,
+        "budget": {"num_trials": 20, "prune_below": 0.0, "min_gain": 0.0},
+        "trial": {
+            "warmup_steps": 1,
+            "max_warmup_steps": 1,
+            "measured_steps": 3,
+            "max_measured_steps": 3,
+            "profiled_steps": 0,
+            "max_repeats": 0,
+        },
+    }
+    sweep_id = service.post("/sweeps", body)["id"]
+    until("the sweep to end", lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"))
+    listed = service.get(f"/sweeps/{sweep_id}/trials")["items"]
+    return [service.get(f"/trials/{trial['id']}") for trial in listed]
+
+
+@pytest.mark.oracle
+@pytest.mark.timeout(600)
+def test_zero_s_stages_train_to_equal_losses_on_one_rank_and_on_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNER_TRAINERS", str(_REGISTERED))
+    with Service(tmp_path) as service:
+        alone = _swept(service, 1, micro_batch_size=[8], recompute=["none"])
+        trials = alone + _swept(service, 2, micro_batch_size=[4], recompute=["none"], reshard_after_forward=[False])
+        trials += _swept(service, 2, micro_batch_size=[2], recompute=["full"], shard_level=["gradients"])
+    assert {trial["state"] for trial in trials} == {"complete"}, [trial["failure"] for trial in trials]
+    levels = {(trial["layout"]["shard_level"], trial["layout"]["data_parallel_shard_degree"]) for trial in trials}
+    assert levels == {("none", 1), ("optimizer", 2), ("gradients", 2), ("parameters", 2)}
+    first = trials[0]["measurement"]["losses"]
+    for trial in trials:
+        assert trial["measurement"]["losses"] == pytest.approx(first, rel=_SEVENTH_DIGIT)
