@@ -161,8 +161,8 @@ class App:
         rules = trial_rules(request.trainer)
         if len(legal_layouts(request.job, request.space, rules)) == 0:
             raise _empty(request.job, request.space, rules, "holds no layout that a trial can run")
-        if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster)):
-            raise InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")
+        if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster, request.trainer)):
+            raise _refused(request, refusal)
         return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
 
     # ------------------------------------------------------------------ workers
@@ -208,15 +208,21 @@ class App:
             store.close()
 
 
+def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
+    if request.trainer is not None and request.trainer.name in refusal:
+        return InvalidInput("trainer", request.trainer.name, refusal)
+    return InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")
+
+
 def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
     broken = explain_empty(job, space, rules)[:_NUM_REASONS]
     return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
-def _local_launcher(settings: Settings) -> Launcher:
+def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) -> Launcher:
     starter = Torchrun() if settings.launch == "torchrun" else Forks()
     devices = DevicePool.of_this_machine()
-    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices)), devices)
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices, trainers)), devices)
 
 
 def build(
@@ -243,7 +249,7 @@ def build(
         settings=settings,
         stored_names=names,
         open_store=opened,
-        launcher=launcher or _local_launcher(settings),
+        launcher=launcher or _local_launcher(settings, trainers),
         clock=clock or SystemClock(),
         trainers=trainers,
     )

@@ -13,6 +13,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import (
     Measurement,
     Outcome,
@@ -280,8 +281,8 @@ class Launcher(Protocol):
     once as ``capacity`` says.
     """
 
-    def refuses(self, cluster: Cluster) -> str | None:
-        """Why no trial on that cluster can run here, as a sentence; None when it can be tried."""
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """Why no trial on that cluster can run here, by that trainer, as a sentence; None when it can be tried."""
         ...
 
     def capacity(self, cluster: Cluster) -> int:

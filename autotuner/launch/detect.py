@@ -19,7 +19,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = ["detect_cluster", "gpu_names", "host_hash", "visible_gpus"]
+__all__ = ["detect_cluster", "gpu_names", "host_hash", "num_usable_cores", "visible_gpus"]
 
 _LOCAL = "local"
 _DRIVER_TIMEOUT_S = 10.0
@@ -60,7 +60,7 @@ def _gpus(names: list[str], num_gpus: int) -> Cluster:
 
 
 def _cores() -> Cluster:
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_cores = num_usable_cores()
     try:
         fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
     except AutotunerError as error:
@@ -74,6 +74,11 @@ def _cores() -> Cluster:
         peak_is_measured=True,
     )
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpu_names() -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
@@ -150,9 +151,9 @@ class ExclusiveLauncher:
         self._launcher = launcher
         self._devices = devices
 
-    def refuses(self, cluster: Cluster) -> str | None:
-        """Why the launcher inside refuses the cluster, if it does."""
-        return self._launcher.refuses(cluster)
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """Why the launcher inside refuses the cluster or the trainer, if it does."""
+        return self._launcher.refuses(cluster, trainer)
 
     def capacity(self, cluster: Cluster) -> int:
         """No more than find devices of their own, and than the launcher has room for."""

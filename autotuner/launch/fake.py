@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.ports import TrialWatcher
 
@@ -55,9 +56,9 @@ class FakeLauncher:
         self._capacity = capacity
         self.specs: list[TrialSpec] = []
 
-    def refuses(self, cluster: Cluster) -> str | None:
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
         """Never a reason: every cluster can be pretended."""
-        del cluster
+        del cluster, trainer
         return None
 
     def capacity(self, cluster: Cluster) -> int:

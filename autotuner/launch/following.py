@@ -9,7 +9,7 @@ from typing import Literal
 
 from autotuner.domain.runs.trial import StepReport, Stopped, TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
-from autotuner.launch.reports import Reports
+from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete
 from autotuner.ports import TrialWatcher
 
@@ -26,7 +26,15 @@ Ending = Stopped | Literal["measured", "failed", "timeout", "ended"]
 the ranks were gone."""
 
 
-def follow(spec: TrialSpec, ranks: Ranks, reports: Reports, watcher: TrialWatcher, *, deadline: float) -> Ending:
+def follow(
+    spec: TrialSpec,
+    ranks: Ranks,
+    reports: TrialReports,
+    watcher: TrialWatcher,
+    *,
+    deadline: float,
+    peers_s: float = GRACE_S,
+) -> Ending:
     """Pass steps on until the whole result is there, the ranks are gone, the watcher wants a stop, or time is up.
 
     Args:
@@ -35,6 +43,7 @@ def follow(spec: TrialSpec, ranks: Ranks, reports: Reports, watcher: TrialWatche
         reports: What they write.
         watcher: What it raises comes out as it is.
         deadline: On the monotonic clock.
+        peers_s: What ranks get to say what they saw of a peer's death.
 
     Raises:
         CannotRun: The reports cannot be read.
@@ -51,7 +60,7 @@ def follow(spec: TrialSpec, ranks: Ranks, reports: Reports, watcher: TrialWatche
         if now >= deadline:
             return "timeout"
         if seen.has_failed:  # the others may say what they saw, then they are ended
-            peers_leave_by = min(peers_leave_by, now + GRACE_S)
+            peers_leave_by = min(peers_leave_by, now + peers_s)
         if now >= peers_leave_by:
             return "failed"
         time.sleep(_POLL_S)
@@ -67,7 +76,7 @@ class _Seen:
     steps: Sequence[StepReport] = ()
 
 
-def _look(ranks: Ranks, reports: Reports) -> _Seen:
+def _look(ranks: Ranks, reports: TrialReports) -> _Seen:
     with launcher_work():
         if ranks.ended():
             return _Seen(have_ended=True)  # what they reported last is read when they have been ended for certain

@@ -12,25 +12,25 @@ from uuid import uuid4
 import structlog
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.measuring import Peak
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.domain.wire import dumps
+from autotuner.errors import AutotunerError
+from autotuner.launch.attempts import Attempt, DecoderAttempt
+from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.exclusive import DevicePool
-from autotuner.launch.following import GRACE_S, Ending, follow
-from autotuner.launch.processes import ATTEMPT_ID, ask_for_stacks, kernel_oom_kills
+from autotuner.launch.following import GRACE_S, follow
+from autotuner.launch.processes import kernel_oom_kills
 from autotuner.launch.ranks import CannotRun, Starter, environment, launcher_work
-from autotuner.launch.reports import Reports, TrialFiles
-from autotuner.launch.verdict import verdict
+from autotuner.launch.reports import TrialFiles
+from autotuner.launch.torch_jobs import gemm_flop_per_s
+from autotuner.launch.trainers.attempt import TrainerAttempt
+from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 
 __all__ = ["LocalLauncher"]
-
-_STACKS_S = 0.5
-"""What ranks get to write their stacks when a trial has run out of time."""
-
-_OVERTIME_S = 1.0
-"""What they get to leave after that: a trial must not outlive its limit by more than five seconds, and a hung rank will
-not leave anyway."""
 
 _LEAST_FREE_BYTES = 1 << 16
 """Room for the reports and the logs of a failing trial."""
@@ -45,21 +45,44 @@ class LocalLauncher:
         work_dir: Gets a directory per running trial, gone when the trial has ended.
         starter: How ranks are started; forked from processes that are kept, unless said otherwise.
         devices: What trials run on; other processes know nothing of them, unless said otherwise.
+        trainers: What runs in place of our own decoder where a trial says so, by name.
     """
 
-    def __init__(self, work_dir: Path, starter: Starter | None = None, devices: DevicePool | None = None) -> None:
+    def __init__(
+        self,
+        work_dir: Path,
+        starter: Starter | None = None,
+        devices: DevicePool | None = None,
+        trainers: Mapping[str, Registration] | None = None,
+    ) -> None:
         self._work_dir = work_dir
         self._starter = starter or Forks()
         self._devices = devices or DevicePool()
+        self._trainers = trainers or {}
+        self._core_flop_per_s: float | None = None
 
-    def refuses(self, cluster: Cluster) -> str | None:
-        """A GPU cluster needs as many GPUs here as it has ranks; cores may be shared, at a price in step time."""
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """A GPU cluster needs as many GPUs here as it has ranks; cores may be shared, at a price in step time.
+
+        A trainer has to be registered here as the sweep knows it.
+        """
+        if trainer is not None and (refusal := self._refuses_trainer(trainer)):
+            return refusal
         if cluster.accelerator.kind == "cpu":
             return None
         num_gpus = self._devices.num_gpus
         if num_gpus >= cluster.world_size:
             return None
         return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
+
+    def _refuses_trainer(self, trainer: Trainer) -> str | None:
+        registered = self._trainers.get(trainer.name)
+        if registered is None:
+            names = ", ".join(self._trainers) or "none"
+            return f"the trainer {trainer.name} is not registered where trials run (registered there: {names})"
+        if registered.trainer != trainer:
+            return f"the trainer {trainer.name} is registered otherwise where trials run than where the sweep was made"
+        return None
 
     def capacity(self, cluster: Cluster) -> int:
         """One trial on cores, which share caches and memory's bandwidth; on GPUs as many as find their own."""
@@ -86,22 +109,29 @@ class LocalLauncher:
             with launcher_work():
                 files.rank_logs.mkdir(parents=True)
                 files.spec.write_text(dumps(spec))
-            return self._attempt(spec, watcher, files, environment(spec, attempt_id, devices))
+            return self._followed(spec, watcher, self._attempt(spec, files, attempt_id, devices))
         finally:
             shutil.rmtree(files.directory, ignore_errors=True)
 
-    def _attempt(
-        self, spec: TrialSpec, watcher: TrialWatcher, files: TrialFiles, variables: Mapping[str, str]
+    def _attempt(self, spec: TrialSpec, files: TrialFiles, attempt_id: str, devices: Sequence[str]) -> Attempt:
+        if spec.trainer is None:
+            return DecoderAttempt(spec, files, self._starter, environment(spec, attempt_id, devices))
+        if refusal := self._refuses_trainer(spec.trainer):
+            raise CannotRun(refusal)
+        registered, peak = self._trainers[spec.trainer.name], self._peak(spec)
+        return TrainerAttempt(registered, spec, files, attempt_id=attempt_id, devices=devices, peak=peak)
+
+    def _followed(
+        self, spec: TrialSpec, watcher: TrialWatcher, attempt: Attempt
     ) -> Measurement | TrialFailure | Stopped:
-        reports = Reports(files.reports)
         oom_kills = kernel_oom_kills()
         deadline = time.monotonic() + spec.settings.timeout_s
         with launcher_work():
-            ranks = self._starter.start(spec, files, variables)
+            ranks = attempt.start()
         grace_s = GRACE_S
         try:
-            ending = follow(spec, ranks, reports, watcher, deadline=deadline)
-            grace_s = _prepare_end(ending, variables[ATTEMPT_ID])
+            ending = follow(spec, ranks, attempt.reports, watcher, deadline=deadline, peers_s=attempt.peers_s)
+            grace_s = attempt.grace_s(ending)
         finally:
             stuck = ranks.end(grace_s=grace_s)
             if stuck:
@@ -109,19 +139,28 @@ class LocalLauncher:
         if isinstance(ending, Stopped):
             return ending
         with launcher_work():
-            last_steps = reports.new_steps()
+            last_steps = attempt.last_steps()
         for step in last_steps:
             watcher.on_step(step)
         with launcher_work():
-            outcome = verdict(
-                spec,
-                reports,
-                ranks,
-                rank_logs=files.read_rank_logs(),
-                timed_out=ending == "timeout",
-                oom_killed=kernel_oom_kills() > oom_kills,
-            )
+            oom_killed = kernel_oom_kills() > oom_kills
+            outcome = attempt.judge(timed_out=ending == "timeout", oom_killed=oom_killed)
             return outcome if isinstance(outcome, Measurement) else _with_stuck(self._or_full_disk(outcome), stuck)
+
+    def _peak(self, spec: TrialSpec) -> Peak:
+        """What MFU of a trainer's trial is a share of; a rate of cores that nobody knows yet is measured, once."""
+        num_ranks, reference = spec.layout.world_size, spec.reference_flop_per_s
+        precision = spec.precision_flop_per_s and spec.precision_flop_per_s * num_ranks
+        num_cores = min(num_ranks, num_usable_cores())
+        source = f"measured GEMM rate of {num_cores} cores" if spec.device == "cpu" else "data sheet"
+        if reference is not None:
+            return Peak(flop_per_s=reference * num_ranks, source=source, precision_flop_per_s=precision)
+        if self._core_flop_per_s is None:
+            try:
+                self._core_flop_per_s, _ = gemm_flop_per_s()
+            except AutotunerError as error:
+                raise CannotRun(f"cannot measure this machine's cores: {error}") from error
+        return Peak(flop_per_s=self._core_flop_per_s * num_cores, source=source)
 
     def _or_full_disk(self, failure: TrialFailure) -> TrialFailure:
         """On a full disk ranks die without a word: they could not write it."""
@@ -129,19 +168,6 @@ class LocalLauncher:
         if failure.kind == FailureKind.CRASH and is_full:
             return replace(failure, message=f"{failure.message}; no space left in {self._work_dir}")
         return failure
-
-
-def _prepare_end(ending: Ending, attempt_id: str) -> float:
-    """Seconds that the ranks get to leave; those that have run out of time say before where they are."""
-    match ending:
-        case "measured":
-            return 0.0  # the ranks have nothing left to say
-        case "timeout":
-            ask_for_stacks(attempt_id)
-            time.sleep(_STACKS_S)
-            return _OVERTIME_S
-        case _:
-            return GRACE_S
 
 
 def _with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:

@@ -43,8 +43,9 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
 
 
 def _most(runs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The most that each rank held in any run."""
-    return tuple(map(max, zip(*runs, strict=True)))
+    """The most that each rank held in any run; runs of a trainer may not tell it, or not of as many ranks."""
+    known = [run for run in runs if run]
+    return tuple(map(max, zip(*known, strict=False)))
 
 
 def _interval_s(runs: Sequence[Measurement]) -> float | None:

@@ -150,8 +150,10 @@ class _Line:
         """The bytes of each rank of the whole model."""
         return tuple(round(self.at(few, many)) for few, many in zip(shallow, deep, strict=True))
 
-    def phases(self, shallow: PhaseTimes, deep: PhaseTimes) -> PhaseTimes:
+    def phases(self, shallow: PhaseTimes | None, deep: PhaseTimes | None) -> PhaseTimes | None:
         """The time of each phase of the whole model's step."""
+        if shallow is None or deep is None:
+            return None
         return PhaseTimes(**{f.name: self.at(getattr(shallow, f.name), getattr(deep, f.name)) for f in fields(deep)})
 
     def breakdown(self, shallow: Breakdown | None, deep: Breakdown | None) -> Breakdown | None:

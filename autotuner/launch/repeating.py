@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
@@ -28,9 +29,9 @@ class RepeatingLauncher:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
-    def refuses(self, cluster: Cluster) -> str | None:
-        """Why the launcher inside refuses the cluster, if it does."""
-        return self._launcher.refuses(cluster)
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """Why the launcher inside refuses the cluster or the trainer, if it does."""
+        return self._launcher.refuses(cluster, trainer)
 
     def capacity(self, cluster: Cluster) -> int:
         """How many trials the launcher inside has room for."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
-__all__ = ["RankFailure", "Reports", "TrialFiles"]
+__all__ = ["RankFailure", "Reports", "TrialFiles", "TrialReports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,16 @@ class TrialFiles:
         """Holds, at some depth, a directory per rank with what it printed; its name is the rank."""
         return self.directory / "ranks"
 
+    @property
+    def exported(self) -> Path:
+        """Holds the layout in the words of a trainer."""
+        return self.directory / "layout"
+
+    @property
+    def trainer_reports(self) -> Path:
+        """Holds a file per rank that a trainer's reporter appends to."""
+        return self.directory / "told"
+
     def read_rank_logs(self) -> dict[int, str]:
         """Each rank's standard error, by rank; torchrun nests it as ``<run>/attempt_0/<rank>/stderr.log``."""
         paths = sorted(self.rank_logs.rglob("stderr.log"))
@@ -60,6 +70,24 @@ class RankFailure:
     kind: FailureKind
     message: str
     traceback: str
+
+
+class TrialReports(Protocol):
+    """What the ranks of a trial tell, whichever way they do."""
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The trial's result, once it is known."""
+        ...
+
+    @property
+    def failures(self) -> Sequence[RankFailure]:
+        """Last words of ranks that died, in the order they were told."""
+        ...
+
+    def new_steps(self) -> Sequence[StepReport]:
+        """Read what was added; the steps come back."""
+        ...
 
 
 class Reports:

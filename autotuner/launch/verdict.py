@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.ranks import Death, Ranks
-from autotuner.launch.reports import RankFailure, Reports
+from autotuner.launch.reports import RankFailure, Reports, TrialReports
 from autotuner.units import format_seconds
 
 __all__ = ["is_complete", "verdict"]
@@ -20,10 +20,10 @@ _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n(
 """What faulthandler writes when a rank is asked for its stack."""
 
 
-def is_complete(spec: TrialSpec, reports: Reports) -> bool:
-    """Whether the ranks have reported all that the trial asks for."""
-    measured = reports.measurement
-    return measured is not None and (measured.breakdown is not None or not spec.settings.profiled_steps)
+def is_complete(spec: TrialSpec, reports: TrialReports) -> bool:
+    """Whether the ranks have reported all that the trial asks for; of a trainer no steps are profiled."""
+    measured, has_profile = reports.measurement, bool(spec.settings.profiled_steps) and spec.trainer is None
+    return measured is not None and (measured.breakdown is not None or not has_profile)
 
 
 def verdict(

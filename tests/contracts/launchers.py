@@ -13,9 +13,11 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
 from tests.builders import cpu_cluster, failure, h100_cluster
+from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import SHORT, left_over
 
 __all__ = ["LAUNCHERS", "Held"]
@@ -33,15 +35,19 @@ class Held:
         capacity: How many trials on ``cluster`` it should have room for.
         cluster: One of two ranks that it runs trials on.
         left_over: The processes that are left of a trial with that id, wherever this launcher starts them.
+        trainer: What runs its trials; None: our own decoder.
     """
 
     make: Callable[[Path], Launcher]
     capacity: int = 1
     cluster: Cluster = field(default_factory=cpu_cluster)
     left_over: Callable[[str], Sequence[object]] = left_over
+    trainer: Registration | None = None
 
     def trial(self, trial: TrialSpec) -> TrialSpec:
         """That trial on this launcher's kind of device."""
+        if self.trainer is not None:
+            trial = by_trainer(trial, self.trainer)
         return replace(trial, device="cpu" if self.cluster.accelerator.kind == "cpu" else "cuda")
 
 
@@ -66,10 +72,18 @@ def _service(work_dir: Path) -> Launcher:
     return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices)), devices)
 
 
+def _trainers(work_dir: Path) -> Launcher:
+    """What ``bootstrap`` builds, for trials of a registered trainer."""
+    devices, trainers = DevicePool(), {registration.trainer.name: registration for registration in (_LOOP, _LOG)}
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices, trainers)), devices)
+
+
 def _four_gpus(work_dir: Path) -> Launcher:
     del work_dir
     return ExclusiveLauncher(_fake(16), DevicePool(lambda: tuple("0123")))
 
+
+_LOOP, _LOG = registered(), registered("printed", reports="printed", LOG="1")
 
 LAUNCHERS = {
     "fake": Held(lambda work_dir: _fake()),
@@ -79,5 +93,7 @@ LAUNCHERS = {
     "exclusive": Held(lambda work_dir: ExclusiveLauncher(_fake(4), DevicePool())),
     "exclusive-gpus": Held(_four_gpus, capacity=2, cluster=h100_cluster(num_nodes=1, accelerators_per_node=2)),
     "forked": Held(_service),
+    "trainer": Held(_trainers, trainer=_LOOP),
+    "trainer-by-its-log": Held(_trainers, trainer=_LOG),
     "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, Torchrun())),
 }

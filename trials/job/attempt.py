@@ -12,6 +12,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 
 from autotuner.domain import wire
 from autotuner.domain.layouts.collectives import collective_environment
+from autotuner.domain.runs.measuring import Peak
 from autotuner.domain.runs.trial import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
@@ -20,7 +21,6 @@ from trials.distributed.mesh import Grid
 from trials.job.admission import admit
 from trials.job.steps import run_steps
 from trials.measurement.cores import num_cores_used, own_core, pin
-from trials.measurement.measure import Peak
 from trials.measurement.memory import lift_limit, limit
 from trials.runtime.failure import classify, headline
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from autotuner.domain.runs.measuring import Peak, step_report
+from autotuner.domain.runs.pace import Pace
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
@@ -18,9 +20,8 @@ from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
 from trials.measurement.environment import environment
 from trials.measurement.gpu import PowerMeter, gpu_of
-from trials.measurement.measure import Peak, RankRecord, measurement, phases_of, step_report
+from trials.measurement.measure import RankRecord, measurement, phases_of
 from trials.measurement.memory import MemoryWatch
-from trials.measurement.pace import Pace
 from trials.measurement.recording import recorded
 from trials.measurement.stopwatch import Stopwatch
 from trials.options.compile import compile_time_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from autotuner.domain.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
 from autotuner.domain.runs.trial import FailureKind
 
 __all__ = ["NonFiniteLoss", "classify", "headline"]
@@ -17,49 +18,19 @@ class NonFiniteLoss(ArithmeticError):
         super().__init__(f"the loss of step {step} is {loss}")
 
 
-_OUT_OF_MEMORY = (
-    "can't allocate memory",  # torch's CPU allocator
-    "not enough memory",  # the same on other platforms
-    "std::bad_alloc",
-    "Cannot allocate memory",  # strerror(ENOMEM), from libraries that allocate for themselves
-    "out of memory",  # CUDA's allocator, its runtime (a context, pinned memory), NCCL and Triton
-    "_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN
-)
-
-_OUT_OF_LIMITED_MEMORY = (
-    "Resource temporarily unavailable",  # strerror(EAGAIN): the kernel has no room for the stack of a new thread
-    "can't start new thread",  # Python's words for that
-)
-"""Also said where there are too many threads; a process whose memory is limited lacks memory long before."""
-
-_COMMUNICATION = (
-    "Connection reset by peer",
-    "Connection closed by peer",
-    "Connection refused",
-    "Broken pipe",
-    "Timed out waiting",  # gloo
-    "Unable to find address for",  # gloo, of a network interface that is not there
-    "Socket Timeout",
-    "wait timeout",  # the rendezvous store
-    "NCCL error",
-    "NCCL communicator was aborted",
-    "Watchdog caught collective operation timeout",
-)
-
-
 def classify(error: BaseException, *, memory_was_limited: bool = False) -> FailureKind:
     """The kind of failure, from the exception, the ones it was raised from, and their words.
 
     A process that died under a memory limit may not even have had room for the stack of a thread.
     """
-    out_of_memory = _OUT_OF_MEMORY + _OUT_OF_LIMITED_MEMORY if memory_was_limited else _OUT_OF_MEMORY
+    out_of_memory = OUT_OF_MEMORY + OUT_OF_LIMITED_MEMORY if memory_was_limited else OUT_OF_MEMORY
     causes = list(_chain(error))
     text = "\n".join(str(cause) for cause in causes)
     if _any_is(causes, NonFiniteLoss):
         return FailureKind.NUMERICS
     if _any_is(causes, MemoryError, torch.OutOfMemoryError) or _mentions(text, out_of_memory):
         return FailureKind.OOM
-    if _any_is(causes, dist.DistError, ConnectionError, TimeoutError) or _mentions(text, _COMMUNICATION):
+    if _any_is(causes, dist.DistError, ConnectionError, TimeoutError) or _mentions(text, COMMUNICATION):
         return FailureKind.COMMUNICATION
     return FailureKind.CRASH
 

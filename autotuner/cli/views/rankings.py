@@ -114,7 +114,7 @@ def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is
     cells = (
         "\n".join(_value(item, objective, by_ends=by_ends)),
         f"{format_seconds(measured['step_time_s'])}{_interval(measured)}\n({_step(predicted)})",
-        f"{format_bytes(max(measured['peak_bytes']))}\n({format_bytes(predicted['peak_bytes'])})",
+        f"{_peak(measured)}\n({format_bytes(predicted['peak_bytes'])})",
         *([likely(item["probability_best"])] if is_close else []),
     )
     keys = (rank, trial_number(item["id"]))
@@ -234,3 +234,8 @@ def _error(items: Sequence[dict[str, Any]]) -> str:
         return f"± is the 80 % interval, never compared with a measured run: {', '.join(names)}"
     is_known = all(item["predicted"]["validated"] for item in items)
     return "± is the 80 % interval" + ("" if is_known else ", not validated on this stack and device")
+
+
+def _peak(measured: Mapping[str, Any]) -> str:
+    """Not every trainer tells it."""
+    return format_bytes(max(measured["peak_bytes"])) if measured["peak_bytes"] else "-"

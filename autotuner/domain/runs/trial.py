@@ -252,9 +252,10 @@ class Measurement:
         peak_flop_per_s: Sum of the ranks' reference peaks, the denominator used.
         precision_flop_per_s: Sum over ranks of the dense peak of the layout's precision; None where it is not known.
         peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
-        peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator.
+        peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator. Of a
+            registered trainer: as it reports them, of some ranks or of none, and of the whole process on CPU.
         reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
-        losses: One per step that was timed, warm-up included.
+        losses: One per step that was timed, warm-up included; empty where a trainer reports none.
         foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
         environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
         breakdown: None where no step was profiled.
@@ -264,6 +265,7 @@ class Measurement:
         noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
         num_disturbed: Runs that were thrown away because others used the machine.
         extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
+        phases: None where nobody divided the steps, as of a registered trainer.
     """
 
     step_time_s: float
@@ -276,7 +278,6 @@ class Measurement:
     peak_flop_per_s: float
     peak_source: str
     peak_bytes: tuple[int, ...]
-    phases: PhaseTimes
     losses: tuple[float, ...]
     foreign_cpu_share: float
     environment: dict[str, str]
@@ -291,6 +292,7 @@ class Measurement:
     extrapolated_from: tuple[int, ...] = ()
     breakdown_failure: str | None = None
     precision_flop_per_s: float | None = None
+    phases: PhaseTimes | None = None
 
     @property
     def step_time_error_s(self) -> float:

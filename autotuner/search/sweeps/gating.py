@@ -51,6 +51,8 @@ def run_gate(
                     return outcome
                 case TrialFailure():
                     return _died(outcome, layout, candidate.layout, reference, gate, losses)
+                case Measurement(losses=()):
+                    return _without_losses(layout, reference, gate)
                 case Measurement():
                     curves.append(outcome.losses)
     return judge(gate, reference, losses[candidate.layout], losses[reference])
@@ -64,6 +66,16 @@ def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> 
         layout=layout,
         seed=candidate.seed + number,
         settings=gate_settings(candidate.settings, gate),
+    )
+
+
+def _without_losses(layout: Layout, reference: Layout, gate: LossGate) -> GateResult:
+    """A trainer that reports no losses cannot be gated; our own decoder always does."""
+    return GateResult(
+        outcome=GateOutcome.NOT_GATED,
+        detail=f"the trainer reports no loss of {layout}, so that there is nothing to compare",
+        reference=reference,
+        tolerance=gate.tolerance,
     )
 
 

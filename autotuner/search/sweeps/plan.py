@@ -20,7 +20,7 @@ from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
-from autotuner.domain.runs.trial import FailureKind, StepReport, Stopped, Trial, TrialState
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, Trial, TrialState
 from autotuner.domain.wire import from_dict
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
@@ -147,7 +147,7 @@ class SweepPlan:
         """Learn how a trial that ``next`` ordered ended."""
         self._trials[trial.number] = trial
         asked = self._asked.pop(trial.number)
-        for key, attribute in _attributes(trial).items():
+        for key, attribute in self._attributes(trial).items():
             asked.set_user_attr(key, attribute)
         self._study.tell(trial.number, self._value(trial), state=_optuna_state(trial))
 
@@ -196,7 +196,7 @@ class SweepPlan:
             value=self._value(trial),
             params=params_of(trial.layout),
             distributions=self._sampler.distributions,
-            user_attrs=_attributes(trial),
+            user_attrs=self._attributes(trial),
             intermediate_values={step.step: per_step / step.step_time_s for step in measured},
         )
 
@@ -205,6 +205,20 @@ class SweepPlan:
         if trial.measurement is None or not trial.is_ranked:
             return None
         return self._request.objective.per_step(self._job) / trial.measurement.step_time_s
+
+    def _attributes(self, trial: Trial) -> dict[str, bool | float]:
+        """What the sampler learns beside the value."""
+        if trial.failure:
+            return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
+        if trial.measurement:
+            return {STEP_TIME_S: trial.measurement.step_time_s, **self._memory(trial.measurement)}
+        measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
+        return {STEP_TIME_S: statistics.median(measured)} if measured else {}
+
+    def _memory(self, measured: Measurement) -> dict[str, float]:
+        """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+        is_of_process = self._request.trainer is not None and self._job.cluster.accelerator.kind == "cpu"
+        return {PEAK_BYTES: max(measured.peak_bytes)} if measured.peak_bytes and not is_of_process else {}
 
     # ------------------------------------------------------------------ loss gates
     def _due_gate(self) -> RunGate | None:
@@ -284,12 +298,3 @@ def _optuna_state(trial: Trial) -> OptunaState:
     if trial.layout.is_emulated or (trial.measurement and not trial.is_ranked):
         return OptunaState.FAIL
     return _OPTUNA_STATE[trial.state]
-
-
-def _attributes(trial: Trial) -> dict[str, bool | float]:
-    if trial.failure:
-        return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
-    if trial.measurement:
-        return {STEP_TIME_S: trial.measurement.step_time_s, PEAK_BYTES: max(trial.measurement.peak_bytes)}
-    measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
-    return {STEP_TIME_S: statistics.median(measured)} if measured else {}

@@ -93,6 +93,8 @@ def _steps(measured: Measurement) -> str:
 
 
 def _memory(measured: Measurement) -> str:
+    if not measured.peak_bytes:
+        return "not reported"
     allocated = f"{format_bytes(max(measured.peak_bytes))} allocated"
     if not measured.reserved_bytes:
         return allocated

@@ -54,6 +54,7 @@ def test_a_trial_reports_the_losses_of_a_single_process_and_prints_nothing(
 def test_the_phases_follow_each_other_inside_the_step(zygote: Zygote, tmp_path: Path) -> None:
     run = zygote.run(trial_spec(), tmp_path)
     phases = run.measurement.phases
+    assert phases is not None
     parts_s = (phases.forward_backward_s, phases.gradient_sync_s, phases.optimizer_s)
     assert min(parts_s) > 0.0
     assert sum(parts_s) < fmean(step.step_time_s for step in run.steps if not step.is_warmup)

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.flop import model_flop, recomputed_flop
+from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import trial_spec
 from trials.measurement.cores import CpuTime
-from trials.measurement.flop import model_flop, recomputed_flop
-from trials.measurement.measure import Peak, RankRecord, measurement, step_report
+from trials.measurement.measure import RankRecord, measurement
 
 PEAK = Peak(flop_per_s=2e11, source="data sheet")
 TIMES_S = (9.0, 1.0, 2.0, 3.0, 4.0)  # the first is the warm-up

@@ -102,6 +102,8 @@ def test_figures_that_grow_by_the_same_with_every_layer_are_those_of_the_whole_m
     assert found.peak_bytes == expected.peak_bytes
     for name in ("step_time_s", "tokens_per_s", "model_flop_per_s", "mfu", "hfu"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name)), name
+    assert found.phases is not None
+    assert expected.phases is not None
     assert found.phases.forward_backward_s == pytest.approx(expected.phases.forward_backward_s)
 
 

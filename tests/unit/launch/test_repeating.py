@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
@@ -129,7 +130,8 @@ def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
 
 def test_what_the_launcher_refuses_is_refused() -> None:
     class Elsewhere(FakeLauncher):
-        def refuses(self, cluster: Cluster) -> str | None:
+        def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+            del trainer
             return f"no {cluster.accelerator.name} here"
 
     assert RepeatingLauncher(Elsewhere()).refuses(cpu_cluster(2)) == "no cpu here"

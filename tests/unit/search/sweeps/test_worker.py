@@ -8,6 +8,7 @@ import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import (
     FailureKind,
     Measurement,
@@ -114,7 +115,8 @@ def test_a_worker_without_a_sweep_says_so() -> None:
 
 def test_a_sweep_on_a_cluster_that_the_launcher_does_not_have_fails_at_once_and_says_why() -> None:
     class Elsewhere(FakeLauncher):
-        def refuses(self, cluster: Cluster) -> str | None:
+        def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+            del trainer
             return f"no {cluster.accelerator.name} here"
 
     house = House()
@@ -226,7 +228,8 @@ def test_a_launcher_that_breaks_fails_its_trial_and_the_sweep_goes_on() -> None:
 
 def test_a_bug_ends_its_sweep_with_the_reason_and_leaves_the_worker_alive() -> None:
     class Broken(FakeLauncher):
-        def refuses(self, cluster: Cluster) -> str | None:
+        def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+            del trainer
             raise ZeroDivisionError(f"a bug with {cluster.name}")
 
     house = House()

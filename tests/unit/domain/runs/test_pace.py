@@ -6,8 +6,8 @@ from itertools import chain, cycle, repeat
 
 import pytest
 
+from autotuner.domain.runs.pace import Pace, half_interval_s, is_stationary
 from autotuner.domain.runs.trial import TrialSettings
-from trials.measurement.pace import Pace, half_interval_s, is_stationary
 
 FIRST_S = 9.0
 NOISE_S = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)

@@ -1,0 +1,114 @@
+"""From the times of a trial's steps to its ``Measurement``: those of our own decoder or of a registered trainer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotuner.domain.runs.flop import model_flop, recomputed_flop
+from autotuner.domain.runs.pace import half_interval_s
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+
+__all__ = ["Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """What all ranks together could do: the denominator of MFU, and where it comes from.
+
+    Attributes:
+        precision_flop_per_s: Their dense peak in the layout's precision; None where it is not known.
+    """
+
+    flop_per_s: float
+    source: str
+    precision_flop_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was seen of the ranks beside their steps; fields are those of ``Measurement``.
+
+    Attributes:
+        peak_bytes: By rank, of those that told it.
+        phases: None where nobody divided the steps.
+    """
+
+    peak_bytes: tuple[int, ...]
+    reserved_bytes: tuple[int, ...] = ()
+    phases: PhaseTimes | None = None
+    foreign_cpu_share: float
+    compile_s: float = 0.0
+    power_w: float | None = None
+
+
+def step_report(
+    spec: TrialSpec,
+    peak: Peak,
+    *,
+    step: int,
+    is_warmup: bool,
+    step_time_s: float,
+    loss: float,
+    tokens: int | None = None,
+) -> StepReport:
+    """One step as the sweep hears of it.
+
+    Args:
+        spec: The trial.
+        peak: What MFU is a share of.
+        step: Counts from 0.
+        is_warmup: It does not count.
+        step_time_s: On the slowest rank.
+        loss: No number where nobody knows it.
+        tokens: Of the whole job in this step; None: the workload's.
+    """
+    share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
+    return StepReport(
+        step=step,
+        is_warmup=is_warmup,
+        step_time_s=step_time_s,
+        loss=loss,
+        tokens_per_s=share * spec.workload.tokens_per_step / step_time_s,
+        mfu=share * model_flop(spec) / (step_time_s * peak.flop_per_s),
+    )
+
+
+def measurement_of(
+    spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
+) -> Measurement:
+    """The trial's answer, without a breakdown, from every step that was timed, warm-up included."""
+    times_s = [report.step_time_s for report in steps if not report.is_warmup]
+    median_s = statistics.median(times_s)
+    available_flop = median_s * peak.flop_per_s
+    return Measurement(
+        step_time_s=median_s,
+        step_time_spread_s=quartile_distance(times_s),
+        step_time_interval_s=half_interval_s(times_s),
+        num_steps=len(times_s),
+        num_warmup_steps=len(steps) - len(times_s),
+        tokens_per_s=spec.workload.tokens_per_step / median_s,
+        model_flop_per_s=model_flop(spec) / median_s,
+        mfu=model_flop(spec) / available_flop,
+        hfu=(model_flop(spec) + recomputed_flop(spec)) / available_flop,
+        peak_flop_per_s=peak.flop_per_s,
+        peak_source=peak.source,
+        precision_flop_per_s=peak.precision_flop_per_s,
+        peak_bytes=seen.peak_bytes,
+        reserved_bytes=seen.reserved_bytes,
+        phases=seen.phases,
+        losses=tuple(report.loss for report in steps),
+        foreign_cpu_share=seen.foreign_cpu_share,
+        environment=dict(environment),
+        compile_s=seen.compile_s,
+        power_w=seen.power_w,
+    )
+
+
+def quartile_distance(values: Sequence[float]) -> float:
+    """From the first quartile to the third; 0 of a single value."""
+    if len(values) < 2:
+        return 0.0
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return third - first

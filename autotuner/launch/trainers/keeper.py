@@ -1,0 +1,153 @@
+"""Keeps a trainer: starts it under its limits, and outlives every process that it started.
+
+A program of its own, of the standard library alone, run by file name. Whatever becomes an orphan below it becomes its
+child (``PR_SET_CHILD_SUBREAPER``, prctl(2)), so that a process that left its session and cleared its environment is
+found and ended like any other. It is told to end when whoever started it dies (``PR_SET_PDEATHSIG``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+__all__ = ["CANNOT_START", "descendants", "main"]
+
+CANNOT_START = 127
+"""Exit code where the program could not be started, as a shell has it; what was wrong stands in the log."""
+
+_PDEATHSIG = 1
+_CHILD_SUBREAPER = 36
+_GRACE_S = 3.0
+"""What processes that are left get to leave after SIGTERM; a launcher may end them before."""
+
+_POLL_S = 0.02
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command to its end, and then end what it left behind.
+
+    Args:
+        arguments: Pid of whoever starts this, bytes of data that each process may have (0: no limit), the command.
+
+    Returns:
+        The exit code; a signal that ended the command ends this too.
+    """
+    parent, limit_bytes, command = int(arguments[0]), int(arguments[1]), list(arguments[2:])
+    signal.signal(signal.SIGTERM, _end)
+    _prctl(_CHILD_SUBREAPER, 1)
+    _prctl(_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before it could be heard of
+        return CANNOT_START
+    child = os.fork()
+    if child == 0:
+        _become(command, limit_bytes)
+    status = _wait_for(child)
+    end_descendants()
+    return _leave_as(status)
+
+
+def descendants(pid: int) -> list[int]:
+    """Live processes below one, from the kernel's tables (proc(5))."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        state, parent = _state_and_parent(name)
+        if state not in ("Z", "X"):
+            parents[int(name)] = parent
+    found, frontier = [], [pid]
+    while frontier:
+        of = frontier.pop()
+        below = [child for child, parent in parents.items() if parent == of]
+        found += below
+        frontier += below
+    return found
+
+
+def end_descendants() -> None:
+    """SIGTERM to all that is left, SIGKILL after a grace, until nothing is."""
+    deadline = time.monotonic() + _GRACE_S
+    asked = False
+    while left := descendants(os.getpid()):
+        is_late = time.monotonic() >= deadline
+        for pid in left if is_late or not asked else ():
+            _signal(pid, signal.SIGKILL if is_late else signal.SIGTERM)
+        asked = True
+        _reap()
+        time.sleep(_POLL_S)
+    _reap()
+
+
+def _become(command: Sequence[str], limit_bytes: int) -> None:
+    """Turn this process into the command."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        if limit_bytes:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+        os.execvp(command[0], list(command))
+    except (OSError, ValueError) as error:
+        os.write(2, f"cannot start {command[0]}: {error}\n".encode())
+    finally:
+        os._exit(CANNOT_START)
+
+
+def _wait_for(child: int) -> int:
+    """The exit status of one child, while others, which it left behind, are reaped."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _leave_as(code: int) -> int:
+    """The code, or the death that a negative one stands for, without another core dump."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Asked to end, or left alone."""
+    del frame
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_descendants()
+    os._exit(128 + number)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return  # gone, or not ours to end
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _state_and_parent(name: str) -> tuple[str, int]:
+    try:
+        with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+            after_name = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return "X", 0
+    return after_name[0], int(after_name[1])
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,231 @@
+"""How far a trainer's run has come: from what each rank says of its steps to reports of whole steps.
+
+A state machine without clock or files. A step is whole when every rank has told of it, or when some rank told of a
+later one before the last look: a rank that ends a step has had gradients of all others in it, so these had begun that
+step, and told of the one before.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from autotuner.domain.runs.measuring import Peak, step_report
+from autotuner.domain.runs.pace import Pace
+from autotuner.domain.runs.trial import FailureKind, StepReport, TrialSpec
+from autotuner.launch.reports import RankFailure
+from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
+
+__all__ = ["Progress"]
+
+_TOKENS_OFF = 0.1
+"""How far the tokens that a trainer reports may lie from the workload's, as a share: a batch whose last sequence is
+short. Further off it reports those of one rank, or trains another batch than it was told."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Step:
+    """A step that is not yet whole.
+
+    Attributes:
+        at_s: When it was first heard of.
+        by_rank: What was said, by rank; under None what no rank signed.
+    """
+
+    at_s: float
+    by_rank: dict[int | None, ReportedStep] = field(default_factory=dict)
+
+
+class Progress:
+    """Hears reports, and says which steps are whole, which of them count, and when enough do.
+
+    Attributes:
+        steps: Reports of all steps that were timed, warm-up included.
+        peak_bytes: Of the ranks that told it.
+        num_heard: Steps that anybody told of.
+        last_step: The newest of them, as the trainer counts; None before the first.
+        last_at_s: When that was.
+        failure: What was reported that no trial survives.
+        tells_losses: Some rank reports losses.
+    """
+
+    def __init__(self, spec: TrialSpec, peak: Peak) -> None:
+        self._spec = spec
+        self._peak = peak
+        self._pace = Pace(spec.settings)
+        self._open: dict[int, _Step] = {}
+        self._first_step: int | None = None
+        self._newest_at_last_look = -1
+        self._last_whole: int = -1
+        self._last_whole_at_s: float | None = None
+        self._tokens: list[int] = []
+        self.steps: list[StepReport] = []
+        self.peak_bytes: dict[int, int] = {}
+        self.num_heard = 0
+        self.last_step: int | None = None
+        self.last_at_s: float | None = None
+        self.failure: RankFailure | None = None
+        self.tells_losses = False
+
+    # ------------------------------------------------------------------ reports
+    def heard(self, reported: Reported, at_s: float) -> None:
+        """One report, and when it came."""
+        match reported:
+            case ReportedMemory():
+                self._remember(reported.rank, reported.peak_bytes)
+            case ReportedStep():
+                if reported.peak_bytes is not None:
+                    self._remember(reported.rank or 0, reported.peak_bytes)
+                self._heard_step(reported, at_s)
+
+    def _remember(self, rank: int, peak_bytes: int) -> None:
+        if 0 <= rank < self._spec.layout.world_size:
+            self.peak_bytes[rank] = max(peak_bytes, self.peak_bytes.get(rank, 0))
+
+    def _heard_step(self, reported: ReportedStep, at_s: float) -> None:
+        if reported.step <= self._last_whole or not _is_sound(reported):
+            return
+        step = self._open.setdefault(reported.step, _Step(at_s=at_s))
+        if reported.rank is not None and reported.rank in step.by_rank:
+            self._fail(
+                FailureKind.CRASH,
+                f"rank {reported.rank} told of step {reported.step} twice: these are processes that know nothing of "
+                "each other, or not all of one trial",
+                reported.rank,
+            )
+        known = step.by_rank.get(reported.rank)
+        step.by_rank[reported.rank] = reported if known is None else _joined(known, reported)
+        if self.last_step is None or reported.step > self.last_step:
+            self.num_heard += reported.num_steps
+            self.last_step, self.last_at_s = reported.step, at_s
+
+    # ------------------------------------------------------------------ whole steps
+    def whole_steps(self, *, is_over: bool = False) -> list[StepReport]:
+        """Steps that have become whole since the last look; none after enough were measured.
+
+        Args:
+            is_over: Nobody will say any more, so that every step is as whole as it will be.
+        """
+        new = []
+        for number in sorted(self._open):
+            if not (is_over or self._is_whole(number)):
+                break
+            step = self._open.pop(number)
+            if report := self._report(number, step):
+                new.append(report)
+            self._last_whole, self._last_whole_at_s = number, step.at_s
+        self._newest_at_last_look = max(self._open, default=self._last_whole)
+        return new
+
+    @property
+    def is_done(self) -> bool:
+        """Enough steps were measured."""
+        return self._pace.is_done
+
+    @property
+    def is_enough(self) -> bool:
+        """As many steps were measured as there must be at least."""
+        return self.num_measured >= self._spec.settings.measured_steps
+
+    @property
+    def num_measured(self) -> int:
+        """Steps that count."""
+        return sum(not step.is_warmup for step in self.steps)
+
+    def _is_whole(self, number: int) -> bool:
+        ranks = [rank for rank in self._open[number].by_rank if rank is not None]
+        return len(ranks) >= self._spec.layout.world_size or number < self._newest_at_last_look
+
+    def _report(self, number: int, step: _Step) -> StepReport | None:
+        """The step as the sweep hears of it; None where nobody knows what it took, or it counts no more."""
+        loss = _mean(said.loss for said in step.by_rank.values())
+        self._judge_loss(number, loss, step)
+        step_time_s = self._time_s(step)
+        if step_time_s is None or self._pace.is_done or self.failure is not None:
+            return None
+        tokens = self._judged_tokens(number, step)
+        if self._first_step is None:
+            self._first_step = number
+        report = step_report(
+            self._spec,
+            self._peak,
+            step=number - self._first_step,
+            is_warmup=not self._pace.is_warm,
+            step_time_s=step_time_s,
+            loss=math.nan if loss is None else loss,
+            tokens=tokens,
+        )
+        self._pace.add(step_time_s)
+        self.steps.append(report)
+        return report
+
+    def _time_s(self, step: _Step) -> float | None:
+        """On the slowest rank; where none says it, since the step before was heard of."""
+        said = [each.step_time_s for each in step.by_rank.values() if each.step_time_s is not None]
+        if said:
+            return max(said)
+        if self._last_whole_at_s is None:
+            return None
+        since_s = step.at_s - self._last_whole_at_s
+        return since_s / max(each.num_steps for each in step.by_rank.values()) if since_s > 0 else None
+
+    def _judge_loss(self, number: int, loss: float | None, step: _Step) -> None:
+        if loss is None:
+            return
+        self.tells_losses = True
+        if not math.isfinite(loss):
+            rank = next(rank for rank, said in step.by_rank.items() if said.loss is not None)
+            self._fail(FailureKind.NUMERICS, f"the loss of step {number} is {loss}", rank or 0)
+
+    def _judged_tokens(self, number: int, step: _Step) -> int | None:
+        tokens = next((said.tokens for said in step.by_rank.values() if said.tokens is not None), None)
+        if tokens is None:
+            return None
+        asked = self._spec.workload.tokens_per_step
+        self._tokens.append(tokens)
+        if abs(statistics.median(self._tokens) - asked) > _TOKENS_OFF * asked:
+            rule = f"the trainer tells of {tokens:,} tokens in step {number}, and a step of this trial has {asked:,}"
+            self._fail(FailureKind.CRASH, f"{rule}: report those of the whole job, or train what was asked for", 0)
+        return tokens
+
+    def _fail(self, kind: FailureKind, message: str, rank: int) -> None:
+        self.failure = self.failure or RankFailure(rank=rank, kind=kind, message=message, traceback="")
+
+
+def _is_sound(reported: ReportedStep) -> bool:
+    """Whether the numbers can be what they are said to be: lines of others may look like a step."""
+    time_s, tokens = reported.step_time_s, reported.tokens
+    return (
+        reported.step >= 0
+        and reported.num_steps >= 1
+        and (time_s is None or (math.isfinite(time_s) and time_s > 0))
+        and (tokens is None or tokens > 0)
+    )
+
+
+def _joined(known: ReportedStep, later: ReportedStep) -> ReportedStep:
+    """Two lines of one step that no rank signed: of the time the longer, else what either says."""
+
+    def either(name: str) -> float | None:
+        values = [getattr(each, name) for each in (known, later) if getattr(each, name) is not None]
+        return max(values, default=None)
+
+    loss = known.loss if known.loss is not None else later.loss
+    tokens, peak_bytes = either("tokens"), either("peak_bytes")
+    return ReportedStep(
+        step=known.step,
+        rank=known.rank,
+        step_time_s=either("step_time_s"),
+        num_steps=max(known.num_steps, later.num_steps),
+        loss=loss,
+        tokens=None if tokens is None else int(tokens),
+        peak_bytes=None if peak_bytes is None else int(peak_bytes),
+    )
+
+
+def _mean(losses: Iterable[float | None]) -> float | None:
+    """Of the ranks that know one: replicas know that of their own batches, all others the same."""
+    known = [loss for loss in losses if loss is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,137 @@
+"""What the end of a trainer's run means: a measurement, or a failure with its kind and the last that was printed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+
+from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.launch.ranks import Death
+from autotuner.launch.trainers.processes import TrainerProcesses
+from autotuner.launch.trainers.symptoms import Complaint
+from autotuner.launch.trainers.told import TrainerReports
+from autotuner.units import format_seconds
+
+__all__ = ["trainer_verdict"]
+
+_TAIL_LINES = 40
+
+_SHELL_SIGNALS = 128
+"""A shell's exit code of a command that a signal ended is that much above the signal's number."""
+
+
+def trainer_verdict(
+    spec: TrialSpec, reports: TrainerReports, ranks: TrainerProcesses, *, timed_out: bool, oom_killed: bool
+) -> Measurement | TrialFailure:
+    """How the run ended, judged by what the trainer told, how it left and what it printed.
+
+    One rank's death makes its peers fail in their collectives, so a communication failure is believed only where
+    nothing else is named, and torchrun's summary saw no rank ended by a signal.
+
+    Args:
+        spec: The trial.
+        reports: Read to the end.
+        ranks: Ended.
+        timed_out: The trial ran past its limit.
+        oom_killed: An out-of-memory killer struck while it ran.
+    """
+    if reports.measurement is not None:
+        return reports.measurement
+    if ranks.exit_code == 0 and not timed_out and reports.progress.is_enough and not reports.failures:
+        reports.complete()
+        return reports.measurement or _failure(FailureKind.CRASH, "no step was measured", None, ranks)
+    kind, message, rank = _cause(spec, reports, ranks.exit_code, timed_out=timed_out, oom_killed=oom_killed)
+    return _failure(kind, message, rank, ranks)
+
+
+_Cause = tuple[FailureKind, str, int | None]
+
+
+def _cause(
+    spec: TrialSpec, reports: TrainerReports, exit_code: int | None, *, timed_out: bool, oom_killed: bool
+) -> _Cause:
+    symptoms = reports.symptoms
+    if reports.failures:
+        failure = reports.failures[0]
+        return failure.kind, failure.message, failure.rank
+    if exit_code == 0 and not timed_out:
+        return FailureKind.CRASH, _too_few(spec, reports), None
+    is_limited = spec.settings.memory_budget_bytes is not None
+    if memory := symptoms.out_of_memory or (symptoms.out_of_limited_memory if is_limited else None):
+        return _said(FailureKind.OOM, memory)
+    if timed_out:
+        return FailureKind.TIMEOUT, _hang(spec, reports), None
+    death = symptoms.root or Death(rank=-1, exit_code=_signal_of(exit_code))
+    if death.exit_code < 0 and not (death.rank < 0 and symptoms.error):
+        return _killed(death, oom_killed=oom_killed)
+    if symptoms.error:
+        return _said(FailureKind.CRASH, symptoms.error, death)
+    if symptoms.communication:
+        return _said(FailureKind.COMMUNICATION, symptoms.communication, death)
+    who = f"rank {death.rank}" if death.rank >= 0 else "the trainer"
+    return FailureKind.CRASH, f"{who} ended with exit code {death.exit_code}, {_how_far(reports)}", _rank(death.rank)
+
+
+def _said(kind: FailureKind, complaint: Complaint, death: Death | None = None) -> _Cause:
+    rank = complaint.rank
+    if rank is None and death is not None:
+        rank = _rank(death.rank)
+    return kind, complaint.text, rank
+
+
+def _killed(death: Death, *, oom_killed: bool) -> _Cause:
+    who = f"rank {death.rank}" if death.rank >= 0 else "the trainer"
+    by_kernel = oom_killed and death.exit_code == -signal.SIGKILL
+    message = f"{who} was ended by {_signal_name(-death.exit_code)}"
+    kind = FailureKind.OOM if by_kernel else FailureKind.CRASH
+    return kind, message + (", the kernel's out-of-memory killer" if by_kernel else ""), _rank(death.rank)
+
+
+def _signal_of(exit_code: int | None) -> int:
+    """The code as Python has it: below zero is a signal, which a shell would tell as a number above 128."""
+    code = exit_code or 0
+    with contextlib.suppress(ValueError):
+        if code > _SHELL_SIGNALS:
+            return -signal.Signals(code - _SHELL_SIGNALS)
+    return code
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+def _rank(rank: int) -> int | None:
+    return rank if rank >= 0 else None
+
+
+def _too_few(spec: TrialSpec, reports: TrainerReports) -> str:
+    settings = spec.settings
+    needed = settings.warmup_steps + settings.measured_steps
+    seen = len(reports.progress.steps)
+    of_which = f", of which {reports.progress.num_measured} after the step time was stationary" if seen else ""
+    return (
+        f"the trainer ended by itself after {seen} steps whose times it told{of_which}; at least {needed} are needed, "
+        f"{settings.warmup_steps} to warm up and {settings.measured_steps} measured"
+    )
+
+
+def _hang(spec: TrialSpec, reports: TrainerReports) -> str:
+    limit = f"no result within {format_seconds(spec.settings.timeout_s)}"
+    progress = reports.progress
+    if progress.last_step is None or progress.last_at_s is None:
+        return f"{limit}; no step was told"
+    since_s = time.monotonic() - progress.last_at_s
+    return f"{limit}; the last step was {progress.last_step}, {format_seconds(since_s)} before the end"
+
+
+def _how_far(reports: TrainerReports) -> str:
+    last = reports.progress.last_step
+    return "before its first step" if last is None else f"after step {last}"
+
+
+def _failure(kind: FailureKind, message: str, rank: int | None, ranks: TrainerProcesses) -> TrialFailure:
+    tail = "\n".join(ranks.log().splitlines()[-_TAIL_LINES:])
+    return TrialFailure(kind=kind, message=message, rank=rank, log_tail=tail)

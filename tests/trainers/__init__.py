@@ -1,0 +1,1 @@
+"""A small trainer of a user's own, and its registrations."""

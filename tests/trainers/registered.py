@@ -1,0 +1,57 @@
+"""Registrations of the small trainer, and trials that it runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.domain.runs.trial import TrialSpec
+from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.reported import Reported, ReportedStep
+from tests.builders import cpu_cluster
+
+__all__ = ["LOOP", "PrintedSteps", "by_trainer", "registered"]
+
+LOOP = Path(__file__).with_name("loop.py")
+
+_COMMAND = (
+    "{python}",
+    "-S",
+    str(LOOP),
+    "--ranks={world_size}",
+    "--steps={steps}",
+    "--spec={spec}",
+    "{arguments}",
+)
+
+
+class PrintedSteps:
+    """Reads what the small trainer prints, which says no times."""
+
+    _line = re.compile(r"step (\d+) loss (\S+) bytes (\d+)")
+
+    def read(self, line: str) -> Reported | None:
+        if (found := self._line.match(line)) is None:
+            return None
+        step, loss, peak_bytes = found.groups()
+        return ReportedStep(step=int(step), loss=float(loss), peak_bytes=int(peak_bytes))
+
+
+def registered(name: str = "loop", *, reports: str = "reporter", **variables: str) -> Registration:
+    """The small trainer, with what its variables have it do."""
+    return Registration(
+        trainer=Trainer(name=name, format=ExportFormat.ARGUMENTS, fixed={"precision": "fp32"}),
+        command=_COMMAND,
+        working_directory=LOOP.parent,
+        variables=variables,
+        reports=reports,
+        readers={"printed": PrintedSteps},
+    )
+
+
+def by_trainer(trial: TrialSpec, registration: Registration, **changes: Any) -> TrialSpec:
+    """The trial, to be run by a trainer."""
+    return replace(trial, trainer=registration.trainer, cluster=cpu_cluster(), **changes)
