@@ -48,7 +48,7 @@ def registered(name: str = "loop", *, reports: str = "reporter", **variables: st
         working_directory=LOOP.parent,
         variables=variables,
         reports=reports,
-        readers={"printed": PrintedSteps},
+        readers={"printed": lambda trial: PrintedSteps()},
     )
 
 

@@ -73,7 +73,7 @@ class TrainerAttempt:
         self._files = files
         self._attempt_id = attempt_id
         self._devices = devices
-        reader = registration.new_reader()
+        reader = registration.new_reader(spec)
         self._reports = TrainerReports(spec, peak, files.trainer_reports, reader, _described(registration, spec))
         self._ranks: TrainerProcesses | None = None
 
