@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -25,7 +27,8 @@ def main() -> int:
     spec = json.loads(options.spec.read_text())
     assert json.loads(os.environ["AUTOTUNER_SPEC"]) == spec
     print("a line that says nothing", flush=True)
-    ranks = [fork(rank, options, spec) for rank in range(options.ranks)]
+    together = multiprocessing.get_context("fork").Barrier(options.ranks)
+    ranks = [fork(rank, options, spec, together.wait) for rank in range(options.ranks)]
     while ranks:
         pid, status = os.wait()
         ranks.remove(pid)
@@ -36,12 +39,12 @@ def main() -> int:
     return 0
 
 
-def fork(rank: int, options: argparse.Namespace, spec: dict[str, object]) -> int:
+def fork(rank: int, options: argparse.Namespace, spec: dict[str, object], barrier: Callable[[], object]) -> int:
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            code = train(rank, options, spec)
+            code = train(rank, options, spec, barrier)
         except MemoryError:
             print(f"[rank{rank}]: MemoryError", file=sys.stderr, flush=True)
         finally:
@@ -56,11 +59,12 @@ def end(ranks: list[int]) -> None:
         os.waitpid(pid, 0)
 
 
-def train(rank: int, options: argparse.Namespace, spec: dict[str, object]) -> int:
+def train(rank: int, options: argparse.Namespace, spec: dict[str, object], barrier: Callable[[], object]) -> int:
     weights = bytearray(num_bytes(spec)) if os.environ.get("MISBEHAVE") != "starve" else bytearray(10**12)
     for step in range(options.steps):
         began_s = time.perf_counter()
         time.sleep(0.03 if os.environ.get("LOG") else 0.002)  # lines that are read at once tell no times
+        barrier()  # no rank ends a step before all have begun it, as where gradients are summed
         if step == 2:
             misbehave(rank)
         tell(rank, step, time.perf_counter() - began_s, peak_bytes=len(weights) + 1000)
