@@ -25,6 +25,9 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"gated_mlp": False, "mlp_bias": True, "attention_bias": "all", "norm": "layernorm", "num_learned_positions": 32},
     {"experts": EXPERTS, "gated_mlp": False},
     {"experts": DEEPSEEK},
+    {"experts": replace(EXPERTS, num_shared_experts=1, shared_expert_ffn_size=40, sparse_layer_interval=2)},
+    {"norm": "layernorm_without_bias"},
+    {"norm": "layernorm_without_weights"},
 )
 
 

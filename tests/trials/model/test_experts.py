@@ -24,6 +24,10 @@ DEEPSEEK = tiny_model(
     name="deepseek",
     experts=replace(ROUTED, num_experts=8, num_shared_experts=2, num_dense_layers=1, router_bias=True),
 )
+EVERY_OTHER = tiny_model(
+    name="every-other",
+    experts=replace(ROUTED, num_shared_experts=1, shared_expert_ffn_size=48, sparse_layer_interval=2),
+)
 PLAIN = tiny_model(name="plain-experts", experts=ROUTED, gated_mlp=False)
 TWO = tiny_model(name="two-experts", experts=replace(ROUTED, num_experts=2, experts_per_token=1))
 
@@ -64,6 +68,8 @@ MORE = (
     (DEEPSEEK, fsdp(2, **experts(**TENSOR))),
     (MIXTRAL, fsdp(2, **experts(4, **SEQUENCE))),
     (DEEPSEEK, fsdp(2, **experts(4, **SEQUENCE, **PIPELINE))),
+    (EVERY_OTHER, fsdp(2, **experts(**SEQUENCE))),
+    (EVERY_OTHER, fsdp(2, **experts(**PIPELINE))),
 )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.model import Norm, TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
@@ -11,7 +11,9 @@ from tests.trials.specs import GPT_2, HEAD_NORMS, SEQUENCE, TENSOR, fsdp
 from trials.model.norm import norm
 
 WIDTH = 64
-SPECS = (tiny_model(), tiny_model(norm="layernorm"))
+NORMS: tuple[Norm, ...] = ("rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights")
+SPECS = tuple(tiny_model(norm=kind) for kind in NORMS)
+PLAIN_NORM = (tiny_model(norm="layernorm_without_weights"), fsdp(2, **SEQUENCE, micro_batch_size=4, fused_norm=False))
 RMS_NORM = (HEAD_NORMS, cpu_layout(**SEQUENCE, micro_batch_size=4, fused_norm=False))
 LAYER_NORM = (GPT_2, fsdp(2, **TENSOR, micro_batch_size=4, fused_norm=False))
 
@@ -42,7 +44,7 @@ def test_both_norms_have_the_same_parameters_by_the_same_names(spec: Transformer
     assert {name: p.shape for name, p in fused.items()} == {name: p.shape for name, p in composed.items()}
 
 
-@for_each([RMS_NORM], oracle=[LAYER_NORM])
+@for_each([RMS_NORM], oracle=[LAYER_NORM, PLAIN_NORM])
 def test_composed_norms_train_like_fused_ones_of_a_single_process(
     model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.domain.layouts.choice import OptimizerKernel
 from autotuner.domain.layouts.layout import Layout
-from tests.builders import cpu_layout, tiny_job
+from tests.builders import big_job, cpu_layout, llama_70b, tiny_job
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, with_stack
 
 
@@ -32,6 +33,23 @@ def test_sequence_parallelism_splits_the_norms_and_computes_the_same_products() 
     plain, split = (layer(replace(TENSOR, sequence_parallel=s)) for s in (False, True))
     assert first(split.pointwise_s) < first(plain.pointwise_s)
     assert first(split.matrix_s) == first(plain.matrix_s)
+
+
+def test_norms_behind_blocks_move_memory_too_and_parallel_blocks_share_one() -> None:
+    def pointwise_s(**shapes: Any) -> float:
+        return first(layer(Layout(), replace(big_job(), model=llama_70b(**shapes))).pointwise_s)
+
+    one, two, four = (pointwise_s(num_norms_per_layer=norms, parallel_blocks=norms < 4) for norms in (1, 2, 4))
+    assert (four - pointwise_s(num_norms_per_layer=2)) == pytest.approx(2 * (two - one), rel=1e-12)  # rounding only
+    assert two < pointwise_s(num_norms_per_layer=2)  # whose two residual sums are one
+
+
+def test_what_weighs_the_output_of_attention_moves_memory() -> None:
+    plain, gated = (
+        layer(Layout(), replace(big_job(), model=llama_70b(attention_output_gate=gated))) for gated in (False, True)
+    )
+    assert first(gated.pointwise_s) > first(plain.pointwise_s)
+    assert first(gated.matrix_s) > first(plain.matrix_s)
 
 
 def test_the_optimizer_moves_its_state_once() -> None:

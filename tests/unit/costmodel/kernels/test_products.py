@@ -9,13 +9,15 @@ import pytest
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.test_routing import apart
 from tests.unit.costmodel.works import columns, with_stack
 
-EXPERTS = MixtureOfExperts(num_experts=16, experts_per_token=2, expert_ffn_size=1024, num_shared_experts=1)
+EXPERTS = MixtureOfExperts(
+    num_experts=16, experts_per_token=2, expert_ffn_size=1024, num_shared_experts=1, shared_expert_ffn_size=2048
+)
 TENSOR = Layout(tensor_parallel_degree=4, sequence_parallel=True)
 
 
@@ -40,6 +42,19 @@ def test_a_dense_layer_multiplies_every_matrix_element_once_per_token(name: str)
     found, job = products(model, Layout(), sparse=False)
     elements = model.attention_matrix_parameters + model.mlp_matrix_parameters
     assert flop(found) == 2 * elements * job.workload.seq_len
+
+
+LINEAR = LinearAttention(num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128)
+
+
+@pytest.mark.parametrize("gate_rank", [0, 128])
+def test_layers_that_attend_linearly_multiply_their_own_matrices(gate_rank: int) -> None:
+    linear = replace(LINEAR, gate_rank=gate_rank)
+    model = llama_70b(attention_output_gate=True, linear_attention=linear, num_linear_layers=60)
+    found, job = products(model, TENSOR, sparse=False)
+    elements = model.mean_attention_matrix_parameters + model.mlp_matrix_parameters
+    assert model.linear_attention_matrix_parameters < model.attention_matrix_parameters
+    assert 4 * flop(found) == 2 * elements * job.workload.seq_len
 
 
 @pytest.mark.parametrize("splits", [False, True])

@@ -11,10 +11,11 @@ from autotuner.catalog.load import accelerators, load_cluster
 from autotuner.costmodel.communication.tensor import ASYNC_SHARE
 from autotuner.costmodel.layer.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.domain.jobs.model import LinearAttention
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Recompute
 from autotuner.domain.layouts.layout import Layout
-from tests.builders import big_job, h100, h100_cluster
+from tests.builders import big_job, h100, h100_cluster, llama_70b
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
 
 
@@ -40,6 +41,20 @@ def test_only_attention_depends_on_its_kernel_and_newer_ones_are_faster() -> Non
     seconds = [first(work.attention_s) for work in works]
     assert seconds == sorted(seconds)
     assert len({first(work.matrix_s + work.pointwise_s) for work in works}) == 1
+
+
+def test_layers_that_attend_linearly_take_no_longer_for_longer_sequences() -> None:
+    linear = LinearAttention(num_key_heads=64, num_value_heads=64, key_head_dim=128, value_head_dim=128)
+
+    def attention_s(num_linear_layers: int, seq_len: int) -> float:
+        job = replace(big_job(), model=llama_70b(linear_attention=linear, num_linear_layers=num_linear_layers))
+        workload = replace(job.workload, seq_len=seq_len)
+        return first(layer(Layout(), replace(job, workload=workload)).attention_s) / seq_len
+
+    assert attention_s(80, 65536) == pytest.approx(attention_s(80, 8192), rel=0.01)  # blocks of queries fill a device
+    assert attention_s(0, 65536) > 7 * attention_s(0, 8192)
+    mean = (attention_s(0, 8192) + attention_s(80, 8192)) / 2
+    assert attention_s(40, 8192) == pytest.approx(mean, rel=1e-12)  # rounding only
 
 
 def test_products_slow_down_with_the_sustained_clock_and_memory_does_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,22 @@ def test_activations_of_gpt_22b_are_those_of_korthikanti_less_their_dropout(
     dropout_bytes = dropout_per_sbh * TOKENS_TIMES_HIDDEN * 48
     # 1 %: the log-sum-exp statistics, which the paper leaves out
     assert without_working_memory(layout, gpt_22b()) + dropout_bytes == pytest.approx(published_gib * GIB, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "hidden_states"),
+    [
+        ({"num_norms_per_layer": 4}, 2.0),  # the inputs of the norms behind both blocks
+        ({"parallel_blocks": True}, -1.0),  # the hidden state between the blocks
+        ({"parallel_blocks": True, "num_norms_per_layer": 1}, -2.0),  # and the input of the second
+        ({"attention_output_gate": True}, 2.0 / 8),  # the gate and the result, split over tensor ranks as the heads are
+    ],
+)
+def test_other_norms_and_gates_save_more_or_less(shapes: dict[str, Any], hidden_states: float) -> None:
+    plain = gpt_22b()
+    changed = replace(plain, model=replace(plain.model, **shapes))
+    more = without_working_memory(KORTHIKANTI, changed) - without_working_memory(KORTHIKANTI, plain)
+    assert more == pytest.approx(2 * hidden_states * TOKENS_TIMES_HIDDEN * 48, rel=1e-9)  # rounding only
 
 
 def test_full_recomputation_keeps_two_bytes_per_hidden_state_of_each_layer() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.domain.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
 from autotuner.errors import InvalidInput
 from tests.builders import tiny_model
 
@@ -109,6 +109,53 @@ def test_more_dense_layers_than_layers_are_refused() -> None:
     experts = MixtureOfExperts(num_experts=2, experts_per_token=1, expert_ffn_size=8, num_dense_layers=5)
     with pytest.raises(InvalidInput, match="num_dense_layers"):
         tiny_model(experts=experts)
+
+
+def test_linear_layers_count_what_their_recurrence_takes_whatever_the_sequence() -> None:
+    # a matrix of 16 x 8 per head is read twice and written once for each token: 6 FLOP an element
+    linear = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=8)
+    spec = tiny_model(linear_attention=linear, num_linear_layers=3)
+    attending = 4 * 64 * 4 * 16  # one layer: scores and values
+    assert spec.attention_flop_per_token(64) == attending + 3 * 6 * 4 * 16 * 8
+    assert spec.attention_flop_per_token(128) - spec.attention_flop_per_token(64) == attending
+
+
+def test_only_a_model_with_linear_attention_has_layers_of_it() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        tiny_model(num_linear_layers=1)
+    assert caught.value.field == "num_linear_layers"
+
+
+def test_a_norm_is_shared_by_parallel_blocks_alone() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        tiny_model(num_norms_per_layer=1)
+    assert caught.value.field == "num_norms_per_layer"
+
+
+def test_heads_have_weights_together_only_where_they_are_normed() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        tiny_model(qk_norm_of_all_heads=True)
+    assert caught.value.field == "qk_norm_of_all_heads"
+
+
+@pytest.mark.parametrize(("num_dense", "interval"), [(0, 1), (2, 1), (0, 2), (3, 2), (1, 3)])
+def test_sparse_layers_are_as_many_as_say_so_one_by_one(num_dense: int, interval: int) -> None:
+    experts = MixtureOfExperts(
+        num_experts=4,
+        experts_per_token=1,
+        expert_ffn_size=8,
+        num_dense_layers=num_dense,
+        sparse_layer_interval=interval,
+    )
+    assert experts.num_sparse(7) == sum(experts.is_sparse(layer) for layer in range(7))
+
+
+def test_a_model_with_other_layers_keeps_the_shares_of_each_kind() -> None:
+    linear = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=8)
+    spec = tiny_model(
+        num_layers=12, attention_window=8, num_windowed_layers=3, linear_attention=linear, num_linear_layers=6
+    ).with_num_layers(4)
+    assert (spec.num_layers, spec.num_windowed_layers, spec.num_linear_layers) == (4, 1, 2)
 
 
 def test_a_spec_cannot_be_changed() -> None:

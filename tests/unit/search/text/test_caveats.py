@@ -1,0 +1,30 @@
+"""What is said of a model beside its predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotuner.catalog.load import load_model
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.jobs.model import LinearAttention
+from autotuner.domain.layouts.layout import Layout
+from autotuner.search.text.caveats import approximations, caveats
+from tests.builders import big_job, llama_70b
+
+
+def test_a_plain_model_is_priced_as_it_is() -> None:
+    assert approximations(llama_70b()) == ()
+
+
+def test_what_shapes_tell_is_said_whoever_described_them() -> None:
+    linear = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=8)
+    (sentence,) = approximations(llama_70b(linear_attention=linear, num_linear_layers=60))
+    assert sentence.startswith("60 of 80 layers attend linearly")
+    (sentence,) = approximations(llama_70b(parallel_blocks=True))
+    assert "half of the predicted collectives" in sentence
+    assert any("sinks" in sentence for sentence in approximations(load_model("gpt-oss-20b")))
+
+
+def test_an_answer_says_what_its_model_says_of_itself() -> None:
+    job = replace(big_job(), model=llama_70b(approximations=("its tower is not counted",)))
+    assert "its tower is not counted" in caveats(job, LayoutColumns.from_layouts([Layout()]))
