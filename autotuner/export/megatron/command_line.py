@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
@@ -25,7 +26,10 @@ from autotuner.export.target import Export, Imported, Target
 __all__ = ["MEGATRON_LM"]
 
 _VERSION = "0.16.1"
-"""Both releases read what is written; where only one does, nothing is."""
+"""0.19.0 reads what is written too."""
+
+_VERSION_OF_FLASH_3 = "0.19.0"
+"""The first with ``--flash-attention-version``."""
 
 _RENAMED = {"fp8": "fp8-format", "fp4": "fp4-format", "layernorm_epsilon": "norm-epsilon", "nccl_ub": "use-nccl-ub"}
 """Flags with another name than what they are stored as."""
@@ -90,16 +94,23 @@ _SAID_ELSEWHERE = {
 """Settings that matter for speed or memory and that no field of a layout says."""
 
 
+_BEFORE_FLASH_3 = (
+    "releases before 0.19 have no --flash-attention-version; without it the FlashAttention that is installed is called",
+)
+
+
 # ---------------------------------------------------------------- written
 def _write(job: Job, layout: Layout) -> Export:
+    names_flash_3 = layout.attention_kernel == AttentionKernel.FLASH_3
     return Export(
         format=ExportFormat.MEGATRON_LM,
-        version=_VERSION,
+        version=_VERSION_OF_FLASH_3 if names_flash_3 else _VERSION,
         arguments=tuple(_arguments(write_shapes(job) | layout_settings(job, layout))),
         environment=environment(layout),
         defaults=(
             *left_at_default(layout),
             *unsaid_shapes(job.model),
+            *(_BEFORE_FLASH_3 if names_flash_3 else ()),
             "data, tokenizer, learning rate and the number of steps are yours",
         ),
         usage=f"torchrun ... pretrain_gpt.py, these, and your data and schedule; on {layout.world_size} ranks",

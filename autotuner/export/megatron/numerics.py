@@ -25,7 +25,10 @@ BACKENDS = {
     "fused": AttentionKernel.CUDNN,
     "unfused": AttentionKernel.MATH,
 }
-"""``auto`` is Transformer Engine's choice, ``local`` Megatron's own module around its fused softmax."""
+"""``auto`` is Transformer Engine's choice, ``local`` Megatron's own module around its fused softmax.
+
+Which FlashAttention ``flash`` is decided by what is installed until 0.19, whose ``flash_attention_version`` says it.
+"""
 
 
 def write_numerics(layout: Layout) -> Settings:
@@ -37,7 +40,8 @@ def write_numerics(layout: Layout) -> Settings:
     if layout.precision == Precision.NVFP4:
         written |= {"fp4": "e2m1", "fp4_recipe": "nvfp4"}
     backend = next((word for word, kernel in BACKENDS.items() if kernel == layout.attention_kernel), _nearest(layout))
-    return written | {"attention_backend": backend}
+    written["attention_backend"] = backend
+    return written | ({"flash_attention_version": 3} if layout.attention_kernel == AttentionKernel.FLASH_3 else {})
 
 
 def _nearest(layout: Layout) -> str:

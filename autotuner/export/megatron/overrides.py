@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.spellings import model_called
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule
 from autotuner.domain.runs.trainer import ExportFormat
@@ -68,6 +68,8 @@ class _Dialect:
         sections: By field; ``None`` for all others.
         precision: The field of the registered precision.
         known: Paths by which a text is recognised.
+        others: Fields with another name than in megatron-core.
+        rules: What it cannot say and megatron-core could.
     """
 
     format: ExportFormat
@@ -77,12 +79,21 @@ class _Dialect:
     known: tuple[str, ...]
     usage: str
     others: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
 
     def path(self, name: str) -> str:
         """``section.field`` of a name of the namespace."""
         core = CORE_FIELDS.get(name, name)
         return f"{self.sections.get(core, self.sections[None])}.{self.others.get(core, core)}"
 
+
+_FLASH_3 = Rule(
+    "nemo-names-no-flash-version",
+    "attention_kernel",
+    lambda x, j: x.attention_kernel == AttentionKernel.FLASH_3,
+    lambda x, j: "which FlashAttention NeMo calls is decided by what is installed: flash is written",
+    lambda x, j: AttentionKernel.FLASH.label,
+)
 
 _BRIDGE = _Dialect(
     format=ExportFormat.MEGATRON_BRIDGE,
@@ -116,6 +127,7 @@ _NEMO = _Dialect(
     known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),
     usage="nemo llm pretrain --factory RECIPE, and these",
     others={"ckpt_format": "save_ckpt_format"},
+    rules=(_FLASH_3,),
 )
 
 
@@ -146,7 +158,7 @@ def _summed(layout: Layout) -> Layout:
 
 def _overrides(dialect: _Dialect, settings: Settings, layout: Layout) -> Iterator[str]:
     for name, value in settings.items():
-        if name not in _NUMERICS:
+        if name not in _NUMERICS and not (dialect.rules and name == "flash_attention_version"):
             yield f"{dialect.path(name)}={_said(name, value)}"
     if "use_distributed_optimizer" not in settings:
         yield f"{dialect.path('use_distributed_optimizer')}=false"  # recipes have it on
@@ -296,7 +308,7 @@ def _target(dialect: _Dialect) -> Target:
     return Target(
         format=dialect.format,
         version=dialect.version,
-        rules=(*MEGATRON_RULES, _BUCKETS),
+        rules=(*MEGATRON_RULES, _BUCKETS, *dialect.rules),
         elsewhere=frozenset({"fp32_gradient_reduce"}),
         write=_writer(dialect),
         read=_reader(dialect),

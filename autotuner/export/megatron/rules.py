@@ -69,10 +69,10 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     Rule(
         "megatron-attention-backends",
         "attention_kernel",
-        lambda x, j: any_of(x.attention_kernel, tuple(BACKENDS.values())) == 0,
+        lambda x, j: any_of(x.attention_kernel, (*BACKENDS.values(), AttentionKernel.FLASH_3)) == 0,
         lambda x, j: (
-            f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel} by name: the "
-            "nearest is written, and what is installed decides which FlashAttention is called"
+            f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel}: the nearest is "
+            "written"
         ),
         lambda x, j: AttentionKernel.FLASH.label,
     ),

@@ -29,6 +29,8 @@ from tests.builders import h100, h100_cluster
 
 __all__ = ["launches", "models"]
 
+_K = AttentionKernel
+
 experts = st.builds(
     MixtureOfExperts,
     num_experts=st.just(8),
@@ -92,7 +94,7 @@ def launches(draw: st.DrawFn, rules: Iterable[Rule], stack: Stack) -> tuple[Job,
         "micro_batch_size": draw(st.sampled_from([1, 2])),
         "sequence_parallel": tensor > 1 and (draw(st.booleans()) or model.experts is not None),
         "recompute": draw(st.sampled_from(Recompute)),
-        "attention_kernel": draw(st.sampled_from((AttentionKernel.FLASH, AttentionKernel.CUDNN, AttentionKernel.MATH))),
+        "attention_kernel": draw(st.sampled_from((_K.FLASH, _K.FLASH_3, _K.CUDNN, _K.MATH))),
         "precision": draw(st.sampled_from((Precision.BF16, Precision.FP8, Precision.FP32))),
         "offload_activations": draw(st.sampled_from([False, False, True])),
         "collective_algorithm": draw(st.sampled_from((CollectiveAlgorithm.AUTO, CollectiveAlgorithm.TREE))),

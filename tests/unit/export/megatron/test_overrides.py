@@ -67,7 +67,7 @@ def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("target", [MEGATRON_BRIDGE, NEMO], ids=lambda target: str(target.format))
 @settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None, max_examples=40)
-@given(launch=launches(MEGATRON_BRIDGE.rules, load_stack("megatron-bridge")))
+@given(launch=launches(NEMO.rules, load_stack("megatron-bridge")))
 def test_what_keeps_the_rules_is_read_back_as_it_was(target: Target, launch: tuple[Job, Layout]) -> None:
     job, layout = launch
     exported = export(job, layout, target.format)
