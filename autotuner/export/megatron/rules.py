@@ -47,7 +47,7 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         "recompute_every",
         lambda x, j: x.recompute_every > 1,
         lambda x, j: (
-            f"Megatron recomputes the first layers of a stage (block), not every {x.recompute_every}th: as many, and "
+            f"Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and "
             "others"
         ),
         lambda x, j: 1,

@@ -1,0 +1,202 @@
+"""What each export cannot express, from the rules of the formats.
+
+``python -m bench.exports`` writes ``docs/exports.md``: for each rule of each format a layout that breaks it, found by
+changing one field of a few plain layouts, and what the rule says of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import (
+    Choice,
+    ContextExchange,
+    OptimizerKernel,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind
+from autotuner.domain.rules.rule import Rule
+from autotuner.export.registry import TARGETS
+from autotuner.export.target import Target
+
+__all__ = ["PAGE", "Limit", "limits", "page"]
+
+PAGE = Path(__file__).parents[1] / "docs/exports.md"
+
+_HEAD = """# What each export cannot express
+
+Written by `python -m bench.exports` from the rules of the formats. An export names each rule that its layout breaks,
+with what the trainer does instead and the nearest value that it can say; a sweep of such a trainer leaves out every
+layout that breaks one. A row is a rule, with the first layout that was found to break it.
+
+What is *left to code* breaks no rule: the configuration has no word for it, since the training code itself decides. An
+export tells so, and a sweep holds each such field at one value. `autotuner import` reads what is read back.
+"""
+
+_PLAIN: tuple[dict[str, Any], ...] = (
+    {},
+    {"tensor_parallel_degree": 2},
+    {"tensor_parallel_degree": 2, "sequence_parallel": True},
+    {"data_parallel_replicate_degree": 8},
+    {"data_parallel_shard_degree": 8, "shard_level": ShardLevel.OPTIMIZER},
+    {"data_parallel_shard_degree": 8, "shard_level": ShardLevel.PARAMETERS},
+    {"context_parallel_degree": 2},
+    {"expert_parallel_degree": 2, "data_parallel_shard_degree": 8, "shard_level": ShardLevel.PARAMETERS},
+    {"pipeline_parallel_degree": 2},
+    {
+        "pipeline_parallel_degree": 8,
+        "virtual_stages_per_rank": 2,
+        "pipeline_schedule": PipelineSchedule.INTERLEAVED_1F1B,
+    },
+    {"pipeline_parallel_degree": 2, "data_parallel_shard_degree": 4, "shard_level": ShardLevel.PARAMETERS},
+    {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2},
+    {"precision": Precision.FP8},
+    {"precision": Precision.FP32},
+    {"recompute": Recompute.FULL},
+    {"recompute": Recompute.SELECTIVE},
+    {"precision": Precision.FP8_EMULATED},
+    {"compiled": True},
+    {"optimizer_kernel": OptimizerKernel.FOREACH},
+    {"context_parallel_degree": 2, "context_exchange": ContextExchange.ALL_TO_ALL},
+    {"pipeline_parallel_degree": 2, "pipeline_schedule": PipelineSchedule.ZERO_BUBBLE},
+    {"shard_level": ShardLevel.PARAMETERS, "data_parallel_shard_degree": 8, "reshard_after_forward": True},
+    {"data_parallel_shard_degree": 8, "shard_level": ShardLevel.GRADIENTS},
+)
+"""Layouts, alone and two by two, of which one field is changed."""
+
+_COUNTS = (1, 2, 3, 1001)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A rule of a format, and a layout that breaks it.
+
+    Attributes:
+        example: None: none was found.
+    """
+
+    rule: Rule
+    job: Job
+    example: Layout | None
+
+    @property
+    def row(self) -> str:
+        """The cells of a table; empty where no layout was found."""
+        if self.example is None:
+            return ""
+        near = self.rule.nearest(self.example, self.job)
+        said = self.rule.message(self.example, self.job)
+        return f"| `{self.rule.field}` | `{self.example}` | {said} | {'' if near is None else f'`{near}`'} |"
+
+
+def main() -> None:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.exports", description=__doc__)
+    parser.add_argument("--print", action="store_true", help="print the page, and write nothing")
+    if parser.parse_args().print:
+        sys.stdout.write(page())
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The page, a section for each format, or for several with the same rules."""
+    targets = sorted(TARGETS.values(), key=lambda target: (len(target.rules), target.format))
+    sections = [_section(target, targets) for target in targets if _leader(target, targets) is target]
+    return "\n".join([_HEAD, *sections])
+
+
+def _leader(target: Target, targets: Sequence[Target]) -> Target:
+    """The first format with the same rules."""
+    return next(one for one in targets if one.rules == target.rules)
+
+
+def _section(target: Target, targets: Sequence[Target]) -> str:
+    alike = [one for one in targets if one.rules == target.rules]
+    lines = [f"## {', '.join(one.format for one in alike)}", *(_facts(one) for one in alike)]
+    if not target.rules:
+        return "\n".join([*lines, "", "It can say every layout.", ""])
+    inner = [one for one in targets if one.rules and one is not target and set(one.rules) < set(target.rules)]
+    known = {rule for one in inner for rule in one.rules}
+    if inner:
+        lines += ["", f"What {inner[-1].format} cannot say, and:"]
+    table = ["", "| field | a layout that it cannot say | what it says of it | nearest |", "| --- | --- | --- | --- |"]
+    own = [limit for limit in limits(target) if limit.rule not in known]
+    rows = [limit.row for limit in own if limit.example is not None]
+    unseen = [f"`{limit.rule.name}`" for limit in own if limit.example is None]
+    rest = ["", f"Of other models, devices and workloads: {', '.join(unseen)}."] if unseen else []
+    return "\n".join([*lines, *table, *rows, *rest, ""])
+
+
+def _facts(target: Target) -> str:
+    line = f"* {target.format}: words of release {target.version}, {'read back' if target.read else 'written only'}"
+    left = [f"`{name}`" for name in OPTIONS if name in target.elsewhere]
+    return f"{line}; left to code: {', '.join(left)}" if left else line
+
+
+def limits(target: Target) -> list[Limit]:
+    """Each rule of a format, with a layout that breaks it."""
+    jobs = tuple(_jobs())
+    return [_limit(rule, jobs) for rule in target.rules]
+
+
+def _limit(rule: Rule, jobs: tuple[Job, ...]) -> Limit:
+    for job, layout in product(jobs, _layouts(rule.field)):
+        if rule.broken(layout, job):
+            return Limit(rule=rule, job=job, example=layout)
+    return Limit(rule=rule, job=jobs[0], example=None)
+
+
+def _layouts(field: str) -> Iterator[Layout]:
+    """Plain layouts with each value of a field; a rule of the job has none, and is asked of the plain ones."""
+    for plain in (*_PLAIN, *(one | other for one, other in combinations(_PLAIN, 2))):
+        layout = Layout(**plain)
+        for value in _values(field) if field in OPTIONS else ():
+            yield replace(layout, **{field: value})
+        if field not in OPTIONS:
+            yield layout
+
+
+def _values(field: str) -> tuple[Any, ...]:
+    option = OPTIONS[field]
+    if option.kind == Kind.SWITCH:
+        return (not option.default, option.default)
+    if option.kind == Kind.CHOICE:
+        return tuple(cast("type[Choice]", type(option.default)))
+    return _COUNTS
+
+
+def _jobs() -> Iterator[Job]:
+    """Dense and sparse models, on GPUs and on cores, on software that compiles and on one that does not."""
+    for model, cluster, stack, moments in _JOBS:
+        yield Job(
+            model=load_model(model),
+            cluster=load_cluster(cluster),
+            workload=Workload(seq_len=8192, global_batch_size=1024, optimizer_state_precision=moments),
+            stack=load_stack(stack),
+        )
+
+
+_JOBS: tuple[tuple[str, str, str, Literal["fp32", "bf16"]], ...] = (
+    ("llama-3-70b", "h100:8", "torch", "fp32"),
+    ("mixtral-8x7b", "h100:8", "torch", "fp32"),
+    ("llama-3-70b", "h100:8", "megatron-core", "bf16"),
+    ("deepseek-v3", "cpu:8", "torch", "fp32"),
+)
+
+
+if __name__ == "__main__":
+    main()

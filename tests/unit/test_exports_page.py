@@ -1,0 +1,16 @@
+"""The page of what exports cannot express is made of the rules themselves."""
+
+from __future__ import annotations
+
+from autotuner.export.registry import TARGETS
+from bench.exports import PAGE, limits
+
+
+def test_every_format_has_its_place_on_the_page() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+    assert [str(name) for name in TARGETS if f"* {name}: words of release" not in written] == []
+
+
+def test_a_rule_is_shown_by_a_layout_that_breaks_it() -> None:
+    for limit in limits(TARGETS[min(TARGETS)]):
+        assert limit.example is None or limit.rule.broken(limit.example, limit.job)
