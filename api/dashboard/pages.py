@@ -92,7 +92,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         trial=TrialDetail.of(trial),
         emulated=EMULATED if trial.layout.is_emulated else "",
         explanation=_explanation(app.store, trial),
-        formats=tuple(TARGETS),
+        formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
     )
 

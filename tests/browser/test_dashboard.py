@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.layouts.words import layout_of
@@ -327,3 +327,39 @@ def test_a_pruned_trial_says_why_it_ended(page: Page, driver: StoreDriver) -> No
     for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
         page.goto(path)
         expect(page.locator("#live")).to_contain_text("its steps take 1.4 s, the best 0.5 s")
+
+
+def test_a_trial_s_layout_can_be_had_in_the_words_of_a_trainer_and_copied(page: Page, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, measurement())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/trials/{trial.id}")
+    expect(page.locator("pre.copied")).to_have_count(0)
+    page.get_by_role("navigation", name="Formats").get_by_role("link", name="megatron-lm", exact=True).click()
+    expect(page.locator("pre.copied")).to_contain_text("--tensor-model-parallel-size 2")
+    expect(page.get_by_role("heading", name="Left as it is there")).to_be_visible()
+    expect(page.locator("[aria-current=true]")).to_have_text("megatron-lm")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator("pre.copied").text_content()
+
+
+def test_an_export_is_read_without_a_script(browser: Browser, address: str, driver: StoreDriver) -> None:
+    trial = driver.ended(driver.sweep(), 0, measurement())
+    context = browser.new_context(base_url=address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"/trials/{trial.id}")
+    page.get_by_role("link", name="torchrun", exact=True).click()
+    expect(page.locator("pre.copied")).to_contain_text("-m trials --spec")
+    expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+    context.close()
+
+
+def test_what_a_trainer_cannot_say_of_a_trial_s_layout_stands_beside_its_export(
+    page: Page, driver: StoreDriver
+) -> None:
+    gathered = cpu_layout(tensor_parallel_degree=2, loss_parallel=False)
+    trial = driver.ended(driver.sweep(), 0, measurement(), layout=gathered)
+    page.goto(f"/trials/{trial.id}?format=megatron-lm")
+    said = page.locator("h3", has_text="What it cannot say").locator("+ ul")
+    expect(said).to_contain_text("keeps its part of the logits")
