@@ -99,6 +99,8 @@ def _prediction_bodies() -> dict[str, Any]:
         "as Megatron-LM would run it": job | {"stack": "megatron"},
         "one layout": job | {"layout": {"tensor_parallel_degree": 8, "recompute": "full"}},
         "beside what runs today": job | {"limit": 1, "current": layout},
+        "the best that your trainer can be told, beside what runs today": job
+        | {"stack": "megatron-core", "format": "megatron-lm", "current": layout, "limit": 3},
         "where a run was measured": job | {"measured": [{"layout": layout, "step_time_s": 8.9}]},
     }
 

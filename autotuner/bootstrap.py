@@ -130,20 +130,22 @@ class App:
         return profiled(cluster, profile) if profile.host == host_hash() else cluster
 
     # ------------------------------------------------------------------ predictions
-    def predictions(self, job: Job, space: SearchSpace, *, limit: int) -> PredictionTable:
+    def predictions(
+        self, job: Job, space: SearchSpace, *, limit: int, rules: Sequence[Rule] = RULES
+    ) -> PredictionTable:
         """The best predicted layouts of the space, and how many are legal and fit.
 
         Raises:
             InvalidInput: The space holds no legal layout.
         """
-        table = best_predicted(job, space, limit=limit)
+        table = best_predicted(job, space, limit=limit, rules=rules)
         if not table.num_legal:
-            raise _empty(job, space, RULES, "holds no legal layout")
+            raise _empty(job, space, rules, "holds no legal layout")
         return table
 
-    def advice(self, job: Job, space: SearchSpace, table: PredictionTable) -> Advice:
+    def advice(self, job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
         """What the table leaves open: options that it does not search, or what would make a layout fit."""
-        return advice(job, space, table)
+        return advice(job, space, table, rules)
 
     def predict_one(self, job: Job, layout: Layout) -> Prediction | tuple[Reason, ...]:
         """The prediction of one layout, or every reason why it cannot run."""

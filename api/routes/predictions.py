@@ -33,12 +33,13 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
     probability to fit among those that are predicted to fit, how many layouts are legal and fit at all, and what is
     expected of options that the space leaves out. Where none fits, `items` is empty and `shortfall` says how many bytes
     are missing, which change would help and which cluster would do. With `current`, the layout that runs today, the
-    answer says what the best would give in its place; a `current` that breaks rules has their reasons.
+    answer says what the best would give in its place; a `current` that breaks rules has their reasons. With `format`,
+    only layouts that this trainer can be told are tried.
     """
-    job, space = body.resolved(app)
+    job, space, rules = body.resolved(app)
     if body.layout is None:
-        table = app.predictions(job, space, limit=body.limit)
-        answer = PredictionTable.searched(job, table, app.advice(job, space, table))
+        table = app.predictions(job, space, limit=body.limit, rules=rules)
+        answer = PredictionTable.searched(job, table, app.advice(job, space, table, rules))
         best, unchanged = (table.rows or (None,))[0], table.unchanged
     else:
         best, unchanged = _legal(app, job, body.layout), None

@@ -7,10 +7,11 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
+from api.schemas.descriptions import ModelSize
 from api.schemas.requests import JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
-from autotuner.catalog.spellings import model_called
+from autotuner.catalog.spellings import model_called, model_like
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
@@ -171,9 +172,8 @@ class ImportedLayout:
         stack: Name of the software in the catalog that is nearest to the trainer.
         num_ranks: Null where neither the configuration nor the caller says it: data-parallel degrees are then the least
             that the rest needs.
-        model: Where the configuration has its shapes, or names a model of the catalog; its size is beside it.
-        num_parameters: Of that model.
-        num_active_parameters: Those of it that each token meets.
+        model: Where the configuration has its shapes, or names a model of the catalog.
+        model_size: How large it is.
         model_name: Where it names a model that the trainer knows.
         notes: What was assumed, since it was not said; changed to the nearest that a layout can say; or ignored.
     """
@@ -185,8 +185,7 @@ class ImportedLayout:
     layout: Layout
     num_ranks: int | None
     model: TransformerSpec | None
-    num_parameters: int | None
-    num_active_parameters: int | None
+    model_size: ModelSize | None
     model_name: str
     seq_len: int | None
     global_batch_size: int | None
@@ -196,7 +195,7 @@ class ImportedLayout:
     def of(cls, read: Imported) -> Self:
         """What was read, with what follows from it; a model that it names alone is the catalog's of that name."""
         known = model_called(read.model_name) if read.model is None else None
-        model = known or read.model
+        model = known if read.model is None else model_like(read.model)
         return cls(
             format=read.format,
             version=read.version,
@@ -205,8 +204,7 @@ class ImportedLayout:
             layout=read.layout,
             num_ranks=read.num_ranks,
             model=model,
-            num_parameters=model.num_parameters if model else None,
-            num_active_parameters=model.num_active_parameters if model else None,
+            model_size=ModelSize.of(model) if model else None,
             model_name=read.model_name,
             seq_len=read.seq_len,
             global_batch_size=read.global_batch_size,

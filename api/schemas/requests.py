@@ -22,13 +22,14 @@ from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import reasons
+from autotuner.domain.rules.legality import RULES, Rule, reasons
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
-from autotuner.search.expressible import trial_space
+from autotuner.search.expressible import sayable_space, trial_space
 
 __all__ = ["ExplanationRequest", "JobRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
 
@@ -187,6 +188,8 @@ class PredictionRequest(_PredictedJobRequest):
         limit: Without a layout: rows of the table, 1..1000.
         stack: Name of the software that would run it, from the catalog.
         current: The layout that runs today, to be told what the best would give; it need not keep any rule.
+        format: Without a layout: only those that can be said in this format; what it leaves to its user's code is as
+            ``current`` has it, else plain.
     """
 
     layout: Layout | None = None
@@ -194,15 +197,19 @@ class PredictionRequest(_PredictedJobRequest):
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     stack: str = "torch"
     current: Layout | None = None
+    format: ExportFormat | None = None
 
     def __post_init__(self) -> None:
-        if self.layout is not None and self.space:
-            raise InvalidInput("space", self.space, "must be left out when a layout is given")
+        for name in ("space", "format"):
+            if self.layout is not None and getattr(self, name):
+                raise InvalidInput(name, getattr(self, name), "must be left out when a layout is given")
 
-    def resolved(self, app: App) -> tuple[Job, SearchSpace]:
-        """The job, and the space with every axis."""
+    def resolved(self, app: App) -> tuple[Job, SearchSpace, tuple[Rule, ...]]:
+        """The job, the space with every axis, and the rules that its layouts keep."""
         job = self.job(app, load_stack(self.stack))
-        return job, default_space(job).with_axes(**self.space)
+        if self.format is None:
+            return job, default_space(job).with_axes(**self.space), RULES
+        return job, *sayable_space(job, self.format, self.space, self.current)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

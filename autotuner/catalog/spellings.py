@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 from autotuner.catalog.load import load_model, model_aliases, models
 from autotuner.domain.jobs.model import TransformerSpec
 
-__all__ = ["model_called"]
+__all__ = ["model_called", "model_like"]
 
 _WORD = re.compile(
     r"a\d+(?:\.\d+)?b(?![a-z0-9])|\d+x\d+(?:\.\d+)?[bm]?|\d+(?:\.\d+)?[bmt](?![a-z])|\d+(?:\.\d+)?|[a-z]+"
@@ -38,6 +39,12 @@ def model_called(name: str) -> TransformerSpec | None:
     words = _words(name)
     fitting = [(len(known), model) for known, model in _known() if known <= words and _fit(words - known, model)]
     return load_model(max(fitting)[1]) if fitting else None
+
+
+def model_like(model: TransformerSpec) -> TransformerSpec:
+    """The catalog's model of the same shapes, the first of several; the model itself where there is none."""
+    alike = (load_model(name) for name in models())
+    return next((one for one in alike if replace(one, name=model.name) == model), model)
 
 
 def _words(name: str) -> frozenset[str]:

@@ -16,6 +16,9 @@ from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["CurrentJob", "current_job", "save"]
 
+_SHOWN = 3
+"""Rows of the comparison; ``predict`` prints as many as one wants."""
+
 _NOT_SAID = "the configuration does not say it: name it"
 
 
@@ -47,7 +50,7 @@ class CurrentJob:
             yield "stack", self.stack
 
     def body(self, read: Mapping[str, Any]) -> dict[str, Any]:
-        """The job with its stack, as the service takes it.
+        """The request for the best that the trainer can be told, beside what runs today.
 
         Raises:
             InvalidInput: Neither the configuration nor the caller says a part of it.
@@ -61,7 +64,8 @@ class CurrentJob:
         if self.model is None and read["model"] is None:
             raise InvalidInput("--model", None, f"{_NOT_SAID}, or its config.json")
         body = job_body(self.model or "", self.cluster, self.global_batch, self.seq_len)
-        return body | ({} if self.model else {"model": read["model"]}) | {"stack": self.stack}
+        wanted = {"stack": self.stack, "current": read["layout"], "format": read["format"], "limit": _SHOWN}
+        return body | ({} if self.model else {"model": read["model"]}) | wanted
 
 
 def current_job(

@@ -23,6 +23,10 @@ _YAML_LINE = re.compile(r"\s*(?:-\s|---|[A-Za-z_]\w*\s*:(?:\s|$))")
 _LONGEST = 1_000_000
 """Characters of a configuration; none is a tenth as long."""
 
+_LONGEST_YAML, _DEEPEST_YAML = 50_000, 8
+"""What is read of YAML, whose parser takes seconds for a megabyte and for brackets in brackets; accelerate's own files
+have 2,000 characters and no brackets."""
+
 
 def json_document(text: str) -> dict[str, Any]:
     """A JSON object, which may hold comments and commas before a bracket, as HJSON does.
@@ -44,7 +48,11 @@ def yaml_document(text: str) -> dict[str, Any]:
     Raises:
         InvalidInput: It is none.
     """
-    if re.search(r"(^|[\s\[{,])[&*]\w", _short(text)):  # repeated anchors would grow without bound
+    if len(text) > _LONGEST_YAML:
+        raise InvalidInput("config", text[:60], f"must have {_LONGEST_YAML:,} characters at most, as YAML")
+    if re.search(r"[\[{]\s*" * _DEEPEST_YAML, text):
+        raise InvalidInput("config", text[:60], "is nested too deep")
+    if re.search(r"(^|[\s\[{,])[&*]\w", text):  # repeated anchors would grow without bound
         raise InvalidInput("config", text[:60], "must name no anchors of YAML (&, *)")
     try:
         value = yaml.safe_load(text)

@@ -12,13 +12,13 @@ from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule
 from autotuner.domain.rules.rule import any_of, fields_read
-from autotuner.domain.runs.trainer import Trainer
+from autotuner.domain.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import target_of
 from autotuner.export.target import Target
 from autotuner.search.space import explain_empty, legal_layouts
 
-__all__ = ["searched_by", "trainer_rules", "trainer_space", "trial_rules", "trial_space"]
+__all__ = ["sayable_space", "searched_by", "trainer_rules", "trainer_space", "trial_rules", "trial_space"]
 
 _REST = "data_parallel_replicate_degree"
 """The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
@@ -48,6 +48,41 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
     if trainer is None:
         return default_trial_space(job, is_gated=is_gated).with_axes(**axes)
     return trainer_space(job, trainer, target_of(trainer.format), axes, is_gated=is_gated)
+
+
+def sayable_space(
+    job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
+) -> tuple[SearchSpace, tuple[Rule, ...]]:
+    """What a prediction tries of layouts that can be said in a format, and the rules that these keep.
+
+    Args:
+        job: With the stack of the format.
+        wanted: The format.
+        axes: The values that were asked for.
+        current: What runs today, where that is known: what the format leaves to the user's code stays as it is there,
+            and its values are tried beside those of every axis.
+
+    Raises:
+        InvalidInput: The format cannot say a value that was asked for.
+    """
+    if not wanted.is_of_a_trainer:
+        space, rules = trial_space(job, None, axes), trial_rules(None)
+    else:
+        target = target_of(wanted)
+        fixed = {name: OPTIONS[name].plain(getattr(current, name)) for name in target.elsewhere} if current else {}
+        trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)
+        space, rules = trainer_space(job, trainer, target, axes), trial_rules(trainer)
+    return (_holding(current, space, axes) if current else space), rules
+
+
+def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
+    """The space with the layout's values on every axis for which nobody named some."""
+    own: dict[str, tuple[int, ...]] = {}
+    for name in _axes():
+        values, value = space.values(name), getattr(layout, name)
+        if name not in asked and values is not None and value not in values:
+            own[name] = (*values, value)
+    return space.with_axes(**own)
 
 
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:

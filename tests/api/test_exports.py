@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -112,3 +113,58 @@ def test_a_text_that_makes_no_sense_is_refused_or_read_but_never_fails(
     client: httpx.Client, wanted: str, text: str
 ) -> None:
     assert client.post("/imports", json={"text": text, "format": wanted}).status_code in (200, 422)
+
+
+LAUNCHES = Path(__file__).parents[1] / "unit" / "export" / "launches"
+
+PUBLISHED = {
+    "llama3_8b_fp8.sh": ("h100:8", "llama-3-8b", {}),
+    "llama3_8b_megatron_fsdp.sh": ("h100:8", "llama-3-8b", {}),
+    "mixtral_8x7b.sh": ("h100:64", "mixtral-8x7b", {}),
+    "llama2_7b_chat.sh": ("a100:8", "llama-2-7b", {"global_batch_size": 32}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_the_best(
+    client: httpx.Client, name: str
+) -> None:
+    cluster, model, said = PUBLISHED[name]
+    num_ranks = int(cluster.partition(":")[2])
+    read = client.post("/imports", json={"text": (LAUNCHES / name).read_text(), "num_ranks": num_ranks}).json()
+    assert read["model"]["name"] == read["model_size"]["name"] == model
+    workload = {"seq_len": read["seq_len"], "global_batch_size": read["global_batch_size"]} | said
+    job = {"model": read["model"], "cluster": cluster, "workload": workload, "stack": read["stack"]}
+    today = client.post("/predictions", json=job | {"layout": read["layout"]}).json()["items"][0]
+    assert today["label"] == read["label"]
+    explained = client.post("/explanations", json=job | {"layout": read["layout"]}).json()
+    assert explained["predicted"]["step_time_s"] == today["predicted"]["step_time_s"]
+    asked = {"current": read["layout"], "format": read["format"], "limit": 3}
+    compared = client.post("/predictions", json=job | asked).json()
+    assert compared["current"]["candidate"]["predicted"] == today["predicted"]
+    assert compared["current"]["best"]["change"]
+    for item in compared["items"]:
+        answer = client.post("/exports", json=job | {"layout": item["layout"], "format": read["format"]}).json()
+        assert answer["unsaid"] == []
+
+
+def test_a_trainer_is_not_proposed_what_it_cannot_be_told(client: httpx.Client) -> None:
+    def labels(**asked: str) -> list[str]:
+        items = client.post("/predictions", json=JOB | {"stack": "megatron-core", "limit": 20} | asked).json()["items"]
+        return [item["label"] for item in items]
+
+    assert all("flash_3" in label for label in labels())
+    assert not any("flash_3" in label for label in labels(format="megatron-lm"))
+
+
+def test_what_a_configuration_leaves_to_code_is_as_it_runs_today(client: httpx.Client) -> None:
+    current = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "compiled": True}
+    asked = JOB | {"format": "deepspeed", "current": current, "limit": 5}
+    items = client.post("/predictions", json=asked).json()["items"]
+    assert items
+    assert all(item["layout"]["compiled"] for item in items)
+
+
+def test_a_format_beside_one_layout_is_refused(client: httpx.Client) -> None:
+    refused = client.post("/predictions", json=JOB | {"layout": LAYOUT, "format": "deepspeed"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "format")

@@ -52,7 +52,7 @@ def import_(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Read what you run today as a layout; with --cluster, predict it beside the best that is predicted.
+    """Read what you run today as a layout; with --cluster, beside the best that your trainer can be told.
 
     Scripts are read, never run. What was assumed, changed and ignored on the way is listed.
     """
@@ -60,8 +60,7 @@ def import_(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.current import current_job, save
     from autotuner.cli.inputs import is_measured
-    from autotuner.cli.views.comparison import comparison_view
-    from autotuner.cli.views.imported import imported_view
+    from autotuner.cli.views.imported import compared_view, imported_view, next_view
 
     text = _text(config)
     with connect(server, keep=is_measured(cluster or "")) as client:
@@ -78,12 +77,13 @@ def import_(
             stack=stack,
         )
         if not as_json:
-            console().print(imported_view(read, job))
+            console().print(imported_view(read))
         answer = None if cluster is None else client.post("/predictions", job.body(read))
     if as_json:
-        return print_json(read if answer is None else read | {"compared": answer})
+        return print_json(read | {"compared": answer})
     if answer is not None:
-        console().print(comparison_view(answer))
+        console().print(compared_view(read, job, answer))
+    console().print(next_view(read, job, answer))
     return None
 
 

@@ -36,6 +36,9 @@ def predict(
         str | None,
         typer.Option("--current", help="The layout that you run today, to be told what the best would give."),
     ] = None,
+    wanted: Annotated[
+        str | None, typer.Option("--format", help="Try only layouts that this trainer can be told; as for export.")
+    ] = None,
     stack: StackName = "torch",
     measured: Measured = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
@@ -55,7 +58,7 @@ def predict(
 
     body = job_body(model, cluster, global_batch, seq_len)
     body |= read_measured(measured, body["workload"])
-    body |= {"space": read_space(space), "limit": limit, "stack": stack}
+    body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted}
     given = {"layout": layout, "current": current}
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
     with connect(server, keep=is_measured(cluster)) as client:

@@ -11,16 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.current import CurrentJob
-from autotuner.units import format_count
+from autotuner.cli.views.jobs import job_in_words, model_in_words
+from autotuner.cli.views.rankings import prediction_table
 
-__all__ = ["imported_view"]
+__all__ = ["compared_view", "imported_view", "next_view"]
 
 _KINDS = ("changed", "assumed", "ignored")
 """Of notes, in the order in which they matter."""
 
 
-def imported_view(read: Mapping[str, Any], job: CurrentJob) -> RenderableType:
-    """The layout with its words, model and workload; notes by kind; the commands that go on from here."""
+def imported_view(read: Mapping[str, Any]) -> RenderableType:
+    """The layout with its words, model and workload; notes by kind."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -30,22 +31,44 @@ def imported_view(read: Mapping[str, Any], job: CurrentJob) -> RenderableType:
     table.add_row("job", _job(read))
     for kind, line in _notes(read["notes"]):
         table.add_row(kind, line)
-    return Group(table, Text("next", style="bold"), *map(Text, _next(read, job)))
+    return table
+
+
+def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any]) -> RenderableType:
+    """What runs today beneath the best that the trainer can be told."""
+    title = job_in_words(
+        answer["model_size"],
+        cluster=job.cluster or "",
+        global_batch=job.global_batch or 0,
+        seq_len=job.seq_len or 0,
+    )
+    told = f"{title}: the best that {read['format']} can say, of {answer['num_legal']:,} legal layouts"
+    return Group("", prediction_table(answer, title=told))
+
+
+def next_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any] | None) -> RenderableType:
+    """The commands that go on from here.
+
+    Args:
+        read: The configuration.
+        job: Its job.
+        answer: What runs today beside the best, where that was asked.
+    """
+    return Group(Text("next", style="bold"), *map(Text, _next(read, job, answer)))
 
 
 def _model(read: Mapping[str, Any]) -> str:
     model = read["model"]
     if model is None:
         return str(read["model_name"]) or "not said"
-    size = f"{format_count(read['num_parameters'])} parameters"
-    if model["experts"] is not None:
-        size += f", {format_count(read['num_active_parameters'])} active"
-    return f"{model['name']}: {size} ({model['num_layers']} layers, {model['hidden_size']} wide)"
+    return f"{model_in_words(read['model_size'])}: {model['num_layers']} layers, {model['hidden_size']} wide"
 
 
 def _job(read: Mapping[str, Any]) -> str:
     ranks, batch, length = read["num_ranks"], read["global_batch_size"], read["seq_len"]
-    said = f"{ranks} ranks" if ranks else "ranks not said, so as few as the rest needs (--ranks says how many)"
+    said = "ranks not said, so as few as the rest needs (--ranks)"
+    if ranks:
+        said = f"{ranks} rank{'s' if ranks > 1 else ''}"
     sequences = f"{batch} sequences" if batch else "global batch not said"
     return f"{said}; {sequences}{f' of {length} tokens' if length else '; sequence length not said'}"
 
@@ -61,10 +84,13 @@ def _notes(notes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             yield "" if index else kind, f"{', '.join(named)}: {detail}"
 
 
-def _next(read: Mapping[str, Any], job: CurrentJob) -> Iterator[str]:
-    options, layout = job.options(), shlex.quote(read["label"])
+def _next(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any] | None) -> Iterator[str]:
+    options, today, wanted = job.options(), shlex.quote(read["label"]), read["format"]
     if read["model"] is not None and job.model is None:
-        yield "  name the model's file by repeating this command with --save-model model.json"
-    yield f"  autotuner predict {options} --current {layout}"
-    yield f"  autotuner explain {options} --layout {layout}"
-    yield f"  autotuner export {layout} {options} --format {read['format']}"
+        yield "  repeat this command with --save-model model.json, which MODEL is then"
+    if answer is None:
+        yield f"  autotuner predict {options} --current {today} --format {wanted}"
+    yield f"  autotuner explain {options} --layout {today}"
+    if answer is not None and answer["items"]:
+        best = shlex.quote(answer["items"][0]["label"])
+        yield f"  autotuner export {best} {options} --format {wanted}"

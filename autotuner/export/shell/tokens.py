@@ -10,6 +10,12 @@ from enum import Enum
 __all__ = ["Token", "TokenKind", "end_of_quote", "tokens"]
 
 _OPERATORS = ("&>>", "<<<", ";;", "&&", "||", ">>", "<<", "&>", ">&", "<&", "\n", ";", "&", "|", "<", ">", "(", ")")
+_PLAIN = re.compile(r"""[^\\$`"' \t\n;&|<>()]+""")
+"""Characters of a word that mean themselves."""
+
+_PLAIN_INSIDE = re.compile(r"""[^\\$`"'()}]+""")
+"""Characters that neither open nor close anything inside quotes and expansions."""
+
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
 _CLOSERS = {"'": "'", '"': '"', "`": "`", "$((": "))", "$(": ")", "${": "}"}
 
@@ -67,6 +73,8 @@ def _opener(text: str, at: int, inside: str = "") -> str:
 def _step(text: str, at: int, closers: list[str]) -> int:
     """Read one character or opener inside what the innermost closer ends."""
     inside = closers[-1]
+    if plain := _PLAIN_INSIDE.match(text, at):
+        return plain.end()
     if text[at] == "\\" and inside != "'":
         return at + 2
     if text.startswith(inside, at):
@@ -167,16 +175,18 @@ class _Lexer:
         parts = []
         while self._at < len(self._text):
             start = self._at
-            if self._text.startswith("\\\n", start):
+            if plain := _PLAIN.match(self._text, start):
+                self._at = plain.end()
+            elif self._text.startswith("\\\n", start):
                 self._at += 2
                 continue
-            if self._text[start] == "\\":
+            elif self._text[start] == "\\":
                 self._at = min(start + 2, len(self._text))
             elif _opener(self._text, start):
                 self._at = end_of_quote(self._text, start)
-            elif self._text[start] in " \t\n;&|<>()":
-                break
-            else:
+            elif self._text[start] == "$":
                 self._at += 1
+            else:
+                break
             parts.append(self._text[start : self._at])
         return "".join(parts)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, Rule
 from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictionTable
@@ -26,8 +28,8 @@ class Advice:
     shortfall: Shortfall | None = None
 
 
-def advice(job: Job, space: SearchSpace, table: PredictionTable) -> Advice:
-    """What the table of the job's space leaves open."""
+def advice(job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
+    """What the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
     if table.nearest is not None:
         return Advice(shortfall=shortfall(table.nearest, job, space))
-    return Advice(not_searched=unsearched(table.rows[0], job, space)) if table.rows else Advice()
+    return Advice(not_searched=unsearched(table.rows[0], job, space, rules)) if table.rows else Advice()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotuner.costmodel.columns import LayoutColumns
@@ -10,7 +10,7 @@ from autotuner.costmodel.predict import predict
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import reasons
+from autotuner.domain.rules.legality import RULES, Rule, reasons
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.ranking import PredictedLayout
@@ -41,13 +41,15 @@ class Unsearched:
     prediction: Prediction
 
 
-def unsearched(best: PredictedLayout, job: Job, space: SearchSpace) -> tuple[Unsearched, ...]:
+def unsearched(
+    best: PredictedLayout, job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES
+) -> tuple[Unsearched, ...]:
     """Steps from the best layout out of the space that are expected to pay, what saves most first.
 
     A step is one option taken to a value that its axis does not name, and that device and software have. Whether it is
     likely to fit counts as it does in the ranking.
     """
-    outside = tuple(_outside(best.layout, job, space))
+    outside = tuple(_outside(best.layout, job, space, rules))
     predictions = predict(LayoutColumns.from_layouts(outside), job)
     after = [(layout, predictions.row(row)) for row, layout in enumerate(outside)]
     before_s = best.prediction.step_time.total_s
@@ -64,12 +66,12 @@ def unsearched(best: PredictedLayout, job: Job, space: SearchSpace) -> tuple[Uns
     return tuple(sorted((one for one in paying if one.saved_share >= _WORTHWHILE), key=lambda one: -one.saved_share))
 
 
-def _outside(best: Layout, job: Job, space: SearchSpace) -> Iterator[Layout]:
-    """The legal neighbours that the space does not hold."""
+def _outside(best: Layout, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[Layout]:
+    """The neighbours that the space does not hold and that keep the rules."""
     for layout in neighbours(best, job):
         changed = [name for name in LAYOUT_FIELDS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
         is_outside = any(not _is_named(layout, name, space) for name in changed)
-        if is_outside and not reasons(layout, job):
+        if is_outside and not reasons(layout, job, rules):
             yield layout
 
 

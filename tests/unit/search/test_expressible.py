@@ -12,13 +12,21 @@ from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
-from autotuner.search.expressible import searched_by, trainer_rules, trainer_space, trial_rules, trial_space
+from autotuner.search.expressible import (
+    sayable_space,
+    searched_by,
+    trainer_rules,
+    trainer_space,
+    trial_rules,
+    trial_space,
+)
 from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job
 from tests.targets import PLAIN_TARGET
@@ -161,3 +169,33 @@ def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() ->
     assert (found.fp32_gradient_reduce[several] == 1).all()
     named = trainer_space(GPUS, one, target, {"fp32_gradient_reduce": (True,)})
     assert named.values("fp32_gradient_reduce") == (True,)
+
+
+# ---------------------------------------------------------------- predictions in the words of a format
+def test_a_prediction_in_a_format_tries_what_that_can_say() -> None:
+    found, rules = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {})
+    assert found.attention_kernel == (AttentionKernel.FLASH,)  # FlashAttention 3 has no word in 0.16.1
+    kept = legal_layouts(GPUS, found, rules)
+    assert len(kept)
+    assert set(kept.compiled.tolist()) == {False}
+
+
+def test_the_values_of_what_runs_today_are_tried_beside_the_usual_ones() -> None:
+    today = Layout(data_parallel_shard_degree=8, attention_kernel=AttentionKernel.CUDNN, recompute_every=2)
+    found, _ = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {"recompute_every": (1,)}, today)
+    assert found.attention_kernel == (AttentionKernel.FLASH, AttentionKernel.CUDNN)
+    assert found.recompute_every == (1,)  # somebody named it
+
+
+def test_what_the_format_leaves_to_code_is_as_it_is_today() -> None:
+    today = Layout(attention_kernel=AttentionKernel.FLASH_3, compiled=True)
+    found, _ = sayable_space(GPUS, ExportFormat.DEEPSPEED, {}, today)
+    assert (found.attention_kernel, found.compiled) == ((AttentionKernel.FLASH_3,), (True,))
+    with pytest.raises(InvalidInput, match="does not read it"):
+        sayable_space(GPUS, ExportFormat.DEEPSPEED, {"compiled": (False,)}, today)
+
+
+def test_a_script_that_starts_our_own_trial_is_asked_what_a_sweep_tries() -> None:
+    found, rules = sayable_space(GPUS, ExportFormat.TORCHRUN, {})
+    assert found == trial_space(GPUS, None, {})
+    assert rules == trial_rules(None)
