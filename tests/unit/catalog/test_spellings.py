@@ -3,16 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.load import load_model
-from autotuner.catalog.spellings import model_called, model_like
+from autotuner.catalog.spellings import model_like
 from tests.builders import tiny_model
 
 
 def test_a_model_without_a_known_name_is_the_catalog_s_of_the_same_shapes() -> None:
     assert model_like(replace(load_model("mixtral-8x7b"), name="imported")).name == "mixtral-8x7b"
     assert model_like(tiny_model()) == tiny_model()
-
-
-def test_a_name_as_hubs_write_it_is_the_catalog_s_model() -> None:
-    named = model_called("meta-llama/Llama-2-7b-hf")
-    assert named == load_model("llama-2-7b")
-    assert model_called("somebody/Something-9b") is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
@@ -173,24 +173,26 @@ def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() ->
 
 # ---------------------------------------------------------------- predictions in the words of a format
 def test_a_prediction_in_a_format_tries_what_that_can_say() -> None:
-    found, rules = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {})
-    assert found.attention_kernel == (AttentionKernel.FLASH,)  # FlashAttention 3 has no word in 0.16.1
-    kept = legal_layouts(GPUS, found, rules)
+    job = replace(GPUS, stack=load_stack("megatron-core"))
+    assert default_space(job).values("attention_kernel") == (AttentionKernel.FLASH_3,)
+    found, rules = sayable_space(job, ExportFormat.MEGATRON_LM, {})
+    assert found.values("attention_kernel") == (AttentionKernel.FLASH,)  # FlashAttention 3 has no word in 0.16.1
+    kept = legal_layouts(job, found, rules)
     assert len(kept)
     assert set(kept.compiled.tolist()) == {False}
 
 
 def test_the_values_of_what_runs_today_are_tried_beside_the_usual_ones() -> None:
-    today = Layout(data_parallel_shard_degree=8, attention_kernel=AttentionKernel.CUDNN, recompute_every=2)
+    today = Layout(data_parallel_shard_degree=8, attention_kernel=AttentionKernel.FLASH, recompute_every=2)
     found, _ = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {"recompute_every": (1,)}, today)
-    assert found.attention_kernel == (AttentionKernel.FLASH, AttentionKernel.CUDNN)
-    assert found.recompute_every == (1,)  # somebody named it
+    assert found.values("attention_kernel") == (AttentionKernel.CUDNN, AttentionKernel.FLASH)
+    assert found.values("recompute_every") == (1,)  # somebody named it
 
 
 def test_what_the_format_leaves_to_code_is_as_it_is_today() -> None:
     today = Layout(attention_kernel=AttentionKernel.FLASH_3, compiled=True)
     found, _ = sayable_space(GPUS, ExportFormat.DEEPSPEED, {}, today)
-    assert (found.attention_kernel, found.compiled) == ((AttentionKernel.FLASH_3,), (True,))
+    assert (found.values("attention_kernel"), found.values("compiled")) == ((AttentionKernel.FLASH_3,), (True,))
     with pytest.raises(InvalidInput, match="does not read it"):
         sayable_space(GPUS, ExportFormat.DEEPSPEED, {"compiled": (False,)}, today)
 

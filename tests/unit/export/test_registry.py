@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotuner.catalog.load import stacks
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.errors import InvalidInput
+from autotuner.export.registry import TARGETS, read, recognised, stack_of, target_of
+
+READ = sorted(target.format for target in TARGETS.values() if target.read)
+
+
+@pytest.mark.parametrize("wanted", READ)
+@pytest.mark.parametrize(
+    "text", ["", "{" * 20_000, "[" * 20_000, "- " * 20_000, "a = " + "[" * 5_000, "x: " + "{" * 5_000, "--" * 50_000]
+)
+def test_a_text_that_makes_no_sense_is_refused_or_read_but_never_fails(wanted: str, text: str) -> None:
+    with suppress(InvalidInput):
+        assert read(text, wanted).format == wanted
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=300), st.sampled_from([None, *READ]), st.sampled_from([None, 1, 8]))
+def test_any_text_is_refused_or_read(text: str, wanted: str | None, num_ranks: int | None) -> None:
+    with suppress(InvalidInput):
+        assert read(text, wanted, num_ranks).layout.world_size >= 1
+
+
+def test_an_unknown_format_is_told_all_that_there_are() -> None:
+    with pytest.raises(InvalidInput, match="torchrun"):
+        target_of("fortran")
+
+
+def test_a_format_that_nobody_recognises_is_asked_for() -> None:
+    with pytest.raises(InvalidInput, match="say its format: "):
+        recognised("once upon a time")
+
+
+def test_every_format_has_a_stack_of_the_catalog() -> None:
+    assert {stack_of(one) for one in ExportFormat} <= set(stacks())
