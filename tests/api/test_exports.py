@@ -139,12 +139,11 @@ def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_t
 
 
 def test_a_trainer_is_not_proposed_what_it_cannot_be_told(client: httpx.Client) -> None:
-    def labels(**asked: str) -> list[str]:
-        items = client.post("/predictions", json=JOB | {"stack": "megatron-core", "limit": 20} | asked).json()["items"]
-        return [item["label"] for item in items]
-
-    assert all("flash_3" in label for label in labels())
-    assert not any("flash_3" in label for label in labels(format="megatron-lm"))
+    asked = JOB | {"format": "torchtitan", "limit": 200}
+    levels = {item["layout"]["shard_level"] for item in client.post("/predictions", json=asked).json()["items"]}
+    assert levels <= {"none", "parameters"}
+    refused = client.post("/predictions", json=asked | {"space": {"shard_level": ["optimizer"]}})
+    assert (refused.status_code, refused.json()["field"]) == (422, "space.shard_level")
 
 
 def test_what_a_configuration_leaves_to_code_is_as_it_runs_today(client: httpx.Client) -> None:
