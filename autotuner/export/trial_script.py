@@ -52,11 +52,12 @@ _SBATCH_SCRIPT = """\
 # Runs one trial of this layout and appends what it measures to reports.jsonl in a folder of its own:
 #   {layout}
 # Usage: sbatch {name}, from a folder that all nodes see; PYTHON names an interpreter that has parallelism-autotuner
-# and torch. Partition, account and time are yours to add.
+# and torch. Partition, account and time are yours to add. A node has one task, with all cores, which starts its ranks.
 #SBATCH --job-name=autotuner-trial
 #SBATCH --nodes={num_nodes}
 #SBATCH --ntasks-per-node=1
-{devices}#SBATCH --output=autotuner-trial-%j.log
+{devices}#SBATCH --exclusive
+#SBATCH --output=autotuner-trial-%j.log
 set -euo pipefail
 folder="${{SLURM_SUBMIT_DIR:-$PWD}}/autotuner-trial-$SLURM_JOB_ID"
 mkdir -p -- "$folder"
@@ -64,7 +65,7 @@ cat >"$folder/spec.json" <<'SPEC'
 {spec}
 SPEC
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-exec srun "${{PYTHON:-python3}}" -m torch.distributed.run \\
+exec srun --cpu-bind=none --cpus-per-task="$SLURM_CPUS_ON_NODE" "${{PYTHON:-python3}}" -m torch.distributed.run \\
   --nnodes {num_nodes} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head_node:{port}" \\
   --nproc-per-node {per_node_ranks} \\
   --max-restarts 0 \\

@@ -14,7 +14,8 @@ from autotuner.export.registry import export
 from autotuner.launch.reports import Reports
 from tests.builders import cpu_layout, tiny_job
 
-_STAND_INS = {"srun": 'exec "$@"', "scontrol": "echo 127.0.0.1"}
+_STAND_INS = {"srun": 'shift 2; exec "$@"', "scontrol": "echo 127.0.0.1"}
+"""srun has two options before the command."""
 
 
 @pytest.mark.oracle
@@ -27,7 +28,7 @@ def test_a_script_trains_on_two_ranks_and_its_reports_end_with_a_measurement(nam
     for command, does in _STAND_INS.items():
         (tmp_path / command).write_text(f"#!/usr/bin/env bash\n{does}\n")
         (tmp_path / command).chmod(0o755)
-    slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "here", "PYTHON": sys.executable}
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "here", "SLURM_CPUS_ON_NODE": "2", "PYTHON": sys.executable}
     environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path)}
     subprocess.run(["bash", "script"], cwd=tmp_path, env=environment, timeout=200, check=True)
     (path,) = tmp_path.glob("*trial*/reports.jsonl")

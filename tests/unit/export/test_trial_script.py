@@ -96,11 +96,12 @@ def test_a_script_for_several_nodes_meets_at_the_first_and_says_so_where_nobody_
 def test_a_script_for_slurm_asks_for_the_cluster_and_starts_an_agent_on_each_node(tmp_path: Path) -> None:
     script = script_of("sbatch", replace(tiny_job(), cluster=h100_cluster(2)), replace(FSDP, tensor_parallel_degree=8))
     asked = [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")]
-    assert {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8"} <= set(asked)
+    assert {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8", "--exclusive"} <= set(asked)
     program(tmp_path, "srun")
     program(tmp_path, "scontrol", "#!/usr/bin/env bash\nprintf 'node-7\\nnode-8\\n'\n")
-    lines = run(script, tmp_path, PYTHON="python3", SLURM_JOB_ID="41", SLURM_JOB_NODELIST="node-[7-8]")
-    assert lines[:3] == ["python3", "-m", "torch.distributed.run"]
+    slurm = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node-[7-8]", "SLURM_CPUS_ON_NODE": "96"}
+    lines = run(script, tmp_path, PYTHON="python3", **slurm)
+    assert lines[:5] == ["--cpu-bind=none", "--cpus-per-task=96", "python3", "-m", "torch.distributed.run"]
     assert lines[lines.index("--rdzv-endpoint") + 1] == "node-7:29500"
     assert (tmp_path / "autotuner-trial-41/spec.json").exists()
 
