@@ -128,8 +128,9 @@ class TrainerAttempt:
                 return GRACE_S
 
     def last_steps(self) -> Sequence[StepReport]:
-        """Every step that was told."""
-        return self._reports.new_steps(is_over=True)
+        """Every step that was told; of a death the last one only where no rank is missing in it."""
+        ended_well = self._ranks is not None and self._ranks.exit_code == 0
+        return self._reports.new_steps(is_over=ended_well)
 
     def judge(self, *, timed_out: bool, oom_killed: bool) -> Measurement | TrialFailure:
         """By what it told, how it left and what it printed."""

@@ -30,13 +30,17 @@ class CoreWatch:
     Args:
         processes: Those of the trial, asked at each look; what their own children used counts once these are gone.
         look: Reads the counters.
+        apart_s: Looks that follow each other faster are one.
     """
 
     def __init__(
         self,
         processes: Callable[[], Iterable[psutil.Process]],
         look: Callable[[Iterable[psutil.Process]], CpuTime] | None = None,
+        *,
+        apart_s: float = _APART_S,
     ) -> None:
+        self._apart_s = apart_s
         self._processes = processes
         self._read = look or _read
         self._first: CpuTime | None = None
@@ -46,7 +50,7 @@ class CoreWatch:
     def look(self) -> None:
         """Steps are being measured."""
         now_s = time.monotonic()
-        if self._first is not None and now_s - self._looked_at_s < _APART_S:
+        if self._first is not None and now_s - self._looked_at_s < self._apart_s:
             return
         self._looked_at_s = now_s
         self._last = self._read(self._processes())

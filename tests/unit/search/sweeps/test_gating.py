@@ -103,3 +103,12 @@ def test_a_candidate_that_dies_has_failed_and_one_without_a_reference_is_not_gat
     assert isinstance(found, GateResult)
     assert found.outcome is outcome
     assert failure().message in found.detail
+
+
+def test_a_trainer_that_reports_no_losses_is_not_gated_and_the_reason_says_so() -> None:
+    launcher = FakeLauncher(lambda spec: replace(plain_measurement(spec), losses=()))
+    found = run_gate(launcher, CANDIDATE, REFERENCE, GATE, Listener())
+    assert isinstance(found, GateResult)
+    assert found.outcome is GateOutcome.NOT_GATED
+    assert "reports no loss" in found.detail
+    assert len(launcher.specs) == 1

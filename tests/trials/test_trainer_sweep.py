@@ -1,0 +1,125 @@
+"""Sweeps of a registered trainer, with real processes, as a worker runs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.clock import SystemClock
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.trainers.registration import Registration
+from autotuner.ports import Launcher, Store
+from autotuner.search.expressible import trial_space
+from autotuner.search.sweeps.worker import Worker
+from autotuner.store.sql import memory_store
+from tests.builders import cpu_cluster, tiny_job
+from tests.trainers.registered import registered
+from tests.trials.launching import SHORT
+
+SETTINGS = replace(SHORT, max_repeats=0)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    opened = memory_store()
+    yield opened
+    opened.close()
+
+
+def job() -> Job:
+    """Its peak was measured, so that no trial has to."""
+    cluster = cpu_cluster()
+    return tiny_job(cluster=replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=True)))
+
+
+def request(registration: Registration, *, budget: Budget | None = None, **axes: Any) -> SweepRequest:
+    axes = {"micro_batch_size": (1, 2), "recompute": (Recompute.NONE,), "data_parallel_shard_degree": (1,), **axes}
+    narrow = {"tensor_parallel_degree": (1,), "pipeline_parallel_degree": (1,)}
+    return SweepRequest(
+        job=job(),
+        space=trial_space(job(), registration.trainer, axes | narrow),
+        budget=budget or Budget(num_trials=20, min_gain=0.0),
+        trial=SETTINGS,
+        trainer=registration.trainer,
+    )
+
+
+def launcher(folder: Path, *registrations: Registration) -> Launcher:
+    return RepeatingLauncher(LocalLauncher(folder, trainers={each.trainer.name: each for each in registrations}))
+
+
+def worked(store: Store, runs: Launcher, shutdown: threading.Event | None = None) -> Worker:
+    return Worker(store, runs, SystemClock(), owner="worker", lease_s=60.0, shutdown=shutdown)
+
+
+def swept(store: Store, asked: SweepRequest, runs: Launcher) -> tuple[Sweep, list[Trial]]:
+    sweep, _ = store.create_sweep(asked, now=SystemClock().now())
+    assert worked(store, runs).run_once()
+    return store.get_sweep(sweep.id), list(store.list_trials(sweep.id)[0])
+
+
+def test_a_sweep_of_a_trainer_ends_with_a_ranking_and_its_noise_floor(store: Store, tmp_path: Path) -> None:
+    registration = registered()
+    sweep, trials = swept(store, request(registration), launcher(tmp_path, registration))
+    assert (sweep.state, sweep.stop_reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    assert {trial.layout.precision for trial in trials} == {Precision.FP32}
+    ranking, _ = store.ranking(sweep.id)
+    assert len(ranking) == len(trials) == 2
+    first = min(trials, key=lambda trial: trial.number).measurement
+    assert first is not None
+    assert first.noise_floor is not None
+    assert first.environment["trainer"] == "loop"
+
+
+def test_a_trial_that_loses_is_pruned(store: Store, tmp_path: Path) -> None:
+    registration = registered()
+    asked = request(
+        registration, recompute=(Recompute.NONE, Recompute.FULL), budget=Budget(num_trials=20, prune_below=0.5)
+    )
+    _, trials = swept(
+        store, replace(asked, trial=replace(SETTINGS, measured_steps=50)), launcher(tmp_path, registration)
+    )
+    slow = [trial for trial in trials if trial.layout.recompute == Recompute.FULL]
+    assert all(trial.state is TrialState.PRUNED for trial in slow)
+
+
+def test_a_sweep_goes_on_where_a_worker_that_was_shut_down_left_it(store: Store, tmp_path: Path) -> None:
+    registration = registered()
+    sweep, _ = store.create_sweep(request(registration), now=SystemClock().now())
+    shutdown = threading.Event()
+    timer = threading.Timer(0.3, shutdown.set)
+    timer.start()
+    worked(store, launcher(tmp_path, registration), shutdown).run_once()
+    timer.cancel()
+    if not store.get_sweep(sweep.id).state.finished:
+        assert worked(store, launcher(tmp_path, registration)).run_once()
+    assert store.get_sweep(sweep.id).state is SweepState.COMPLETE
+    trials, _ = store.list_trials(sweep.id)
+    assert [trial.number for trial in trials] == [0, 1]
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+
+
+def test_a_trainer_that_always_dies_ends_its_sweep_with_the_kind_in_every_trial(store: Store, tmp_path: Path) -> None:
+    registration = registered(MISBEHAVE="oom")
+    sweep, trials = swept(store, request(registration), launcher(tmp_path, registration))
+    assert sweep.state is not SweepState.RUNNING
+    assert {trial.failure.kind for trial in trials if trial.failure} == {FailureKind.OOM}
+
+
+def test_a_worker_whose_operator_did_not_register_the_trainer_refuses_the_sweep(store: Store, tmp_path: Path) -> None:
+    sweep, trials = swept(store, request(registered()), launcher(tmp_path, registered("another")))
+    assert (sweep.state, sweep.stop_reason) == (SweepState.FAILED, StopReason.CANNOT_RUN)
+    assert "loop is not registered" in sweep.stop_detail
+    assert "another" in sweep.stop_detail
+    assert trials == []
