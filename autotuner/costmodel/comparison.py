@@ -18,7 +18,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.option import Kind, Option
 
-__all__ = ["KIND_PARTS", "LATENT", "SUBJECTS", "ComparedColumns", "Familiarity", "Subject", "Where"]
+__all__ = ["KIND_PARTS", "LATENT", "LINEAR", "SUBJECTS", "ComparedColumns", "Familiarity", "Subject", "Where"]
 
 
 class Where(IntEnum):
@@ -120,13 +120,13 @@ def _subject(option: str, one: Option, name: str, value: int | None = None) -> S
 SUBJECTS = tuple(_subjects())
 """Everything that a layout may have, in the order of its options."""
 
-LATENT = "latent attention"
+LATENT, LINEAR = "latent attention", "linear attention"
 """What a model may have beside its kind."""
 
 KIND_PARTS = ("matrix_s", "pointwise_s", "expert_communication_s")
 """Parts of a step whose laws the kind of a model selects."""
 
-_LATENT_PARTS = ("matrix_s", "attention_s")
+_ATTENTION_PARTS = ("matrix_s", "attention_s")
 
 
 # ---------------------------------------------------------------- what was compared, for one job
@@ -158,21 +158,22 @@ class Familiarity:
         stack: Name of the stack.
         device: Name of the accelerator; empty where the catalog's entry of that name is another device.
         kind: Kind of the model.
-        is_latent: The model has latent attention.
+        attention: What its attention has of ``LATENT`` and ``LINEAR``.
     """
 
     stack: str
     device: str
     kind: str
-    is_latent: bool
+    attention: tuple[str, ...]
 
     @classmethod
     def of(cls, job: Job) -> Familiarity:
         """For the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
-        is_latent = job.model.latent_attention is not None
-        return _familiarity(job.stack.name, device, model_kind(job.model), is_latent)
+        has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
+        attention = tuple(name for name in has if has[name])
+        return _familiarity(job.stack.name, device, model_kind(job.model), attention)
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
@@ -209,9 +210,9 @@ class Familiarity:
     def of_parts(self) -> Mapping[str, Where]:
         """Where the laws of parts were compared that the kind of model selects; of all others ``base`` says it."""
         parts = dict.fromkeys(KIND_PARTS, self.of_kind)
-        if self.is_latent:
-            latent = self.of_option(LATENT)
-            parts |= {part: max(latent, parts.get(part, self.base)) for part in _LATENT_PARTS}
+        for name in self.attention:
+            where = self.of_option(name)
+            parts |= {part: max(where, parts.get(part, self.base)) for part in _ATTENTION_PARTS}
         return {part: max(where, self.base) for part, where in parts.items()}
 
     @cached_property
@@ -230,7 +231,7 @@ class Familiarity:
     def never_of_job(self) -> tuple[str, ...]:
         """Names of what was compared nowhere, whatever the layout."""
         found = [self.kind] if self.of_kind == Where.NOWHERE else []
-        return (*found, LATENT) if self.is_latent and self.of_option(LATENT) == Where.NOWHERE else tuple(found)
+        return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
     def compared(self, x: LayoutColumns) -> ComparedColumns:
         """What of each layout was compared."""
@@ -252,5 +253,5 @@ def _is_profiled_core(accelerator: Accelerator) -> bool:
 
 
 @cache
-def _familiarity(stack: str, device: str, kind: str, is_latent: bool) -> Familiarity:
-    return Familiarity(stack=stack, device=device, kind=kind, is_latent=is_latent)
+def _familiarity(stack: str, device: str, kind: str, attention: tuple[str, ...]) -> Familiarity:
+    return Familiarity(stack=stack, device=device, kind=kind, attention=attention)

@@ -10,7 +10,7 @@ from autotuner.catalog.huggingface.sparse import gated_shared, qwen_experts, rou
 from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
 from autotuner.errors import InvalidInput
 
-__all__ = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_linear", "qwen3_5", "qwen3_next"]
+__all__ = ["deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_linear", "qwen3_5", "qwen3_next"]
 
 
 def deepseek_v2(config: Config, name: str) -> TransformerSpec:
@@ -22,6 +22,18 @@ def deepseek_v3(config: Config, name: str) -> TransformerSpec:
     """DeepSeek-V3 and R1, Kimi K2, Moonlight: a balancing bias."""
     num_dense_layers = config.count("first_k_dense_replace", default=3)
     return _deepseek(config, name, num_dense_layers=num_dense_layers, router_bias=True)
+
+
+def deepseek_v32(config: Config, name: str) -> TransformerSpec:
+    """DeepSeek-V3.2 and GLM-5: an indexer chooses the keys that a query sees."""
+    kinds = config.words("indexer_types") or ()
+    if "shared" in kinds or config.integer("index_topk_freq", default=1) > 1 or config.has("index_topk_pattern"):
+        field = next(key for key in ("indexer_types", "index_topk_freq", "index_topk_pattern") if config.has(key))
+        raise InvalidInput(field, config.document[field], "must give every layer an indexer of its own")
+    dense = config.count("first_k_dense_replace", default=3)
+    if config.has("mlp_layer_types"):
+        dense = _leading_dense(config)
+    return _deepseek(config, name, num_dense_layers=dense, router_bias=True)
 
 
 def glm4_moe_lite(config: Config, name: str) -> TransformerSpec:
@@ -68,6 +80,8 @@ def _latents(config: Config) -> LatentAttention:
         key_value_rank=config.integer("kv_lora_rank"),
         rope_head_dim=config.integer("qk_rope_head_dim"),
         value_head_dim=config.integer("v_head_dim"),
+        indexer_heads=config.count("index_n_heads"),
+        indexer_head_dim=config.count("index_head_dim"),
     )
 
 

@@ -83,6 +83,9 @@ def _latent_products(x: LayoutColumns, job: Job, latent: LatentAttention) -> Ite
     hidden, held, attending = model.hidden_size, tokens / hidden_split(x), 1.0 - model.linear_share
     if latent.query_rank:
         yield Product(tokens=held, inputs=hidden, outputs=latent.query_rank, launches=attending)
+    if latent.query_rank and latent.indexer_heads:  # every rank chooses keys for all heads
+        yield Product(tokens=held, inputs=latent.query_rank, outputs=latent.indexer_size, launches=attending)
+        yield Product(tokens=held, inputs=hidden, outputs=latent.indexer_key_size, launches=attending)
     queries_from = latent.query_rank or hidden
     yield Product(tokens=tokens, inputs=queries_from, outputs=model.query_size / tensor, launches=attending)
     down = latent.key_value_rank + latent.rope_head_dim

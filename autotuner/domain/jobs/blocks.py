@@ -82,17 +82,35 @@ class LatentAttention:
         key_value_rank: Width of what keys and values are made of.
         rope_head_dim: Rotary part of a query head, and of the one key that all heads share.
         value_head_dim: Width of one value head.
+        indexer_heads: Heads of an indexer, which says which keys a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: it
+            sees all.
+        indexer_head_dim: Width of one of these heads, and of the one key that they share.
     """
 
     query_rank: int | None = None
     key_value_rank: int
     rope_head_dim: int
     value_head_dim: int
+    indexer_heads: int = 0
+    indexer_head_dim: int = 0
 
     def __post_init__(self) -> None:
         check.positive(self, "key_value_rank", "rope_head_dim", "value_head_dim")
+        check.non_negative(self, "indexer_heads", "indexer_head_dim")
         if self.query_rank is not None:
             check.positive(self, "query_rank")
+        elif self.indexer_heads:
+            raise InvalidInput("indexer_heads", self.indexer_heads, "needs a query_rank, of which they are made", 0)
+
+    @property
+    def indexer_size(self) -> int:
+        """Width of all heads of the indexer."""
+        return self.indexer_heads * self.indexer_head_dim
+
+    @property
+    def indexer_key_size(self) -> int:
+        """Width of what the indexer makes of a hidden state: a key, and a weight for each head."""
+        return self.indexer_head_dim + self.indexer_heads if self.indexer_heads else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

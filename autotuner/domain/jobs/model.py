@@ -181,7 +181,8 @@ class TransformerSpec:
         query = (self.hidden_size + self.query_size) * rank if rank else self.hidden_size * self.query_size
         down = self.hidden_size * (latent.key_value_rank + latent.rope_head_dim)
         up = latent.key_value_rank * self.num_heads * (self.head_dim + latent.value_head_dim)
-        return query + down + up + output
+        indexer = (rank or 0) * latent.indexer_size + self.hidden_size * latent.indexer_key_size
+        return query + down + up + indexer + output
 
     @property
     def linear_attention_matrix_parameters(self) -> int:
@@ -331,6 +332,7 @@ class TransformerSpec:
         if self.latent_attention:
             latent = self.latent_attention
             norms += self._norm_parameters(latent.query_rank or 0) + self._norm_parameters(latent.key_value_rank)
+            norms += 2 * latent.indexer_head_dim  # the indexer's key has a layer norm
         return self.attention_matrix_parameters + bias + norms
 
     @property

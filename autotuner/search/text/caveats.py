@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.compared import comparisons
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.comparison import LATENT, Familiarity, Where
+from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
@@ -42,6 +42,11 @@ def _of_shapes(model: TransformerSpec) -> Iterator[str]:
             f"{model.num_linear_layers} of {model.num_layers} layers attend linearly, priced as fused attention cores "
             "of as many FLOP in chunks of 64 tokens: their kernels may reach less, and what context ranks exchange "
             "does not grow with the sequence as predicted"
+        )
+    if model.latent_attention and model.latent_attention.indexer_heads:
+        yield (
+            "queries see the keys that an indexer chooses, priced as all keys, and its scores not: sequences that are "
+            "many times longer than what it chooses are faster than predicted"
         )
     if model.parallel_blocks:
         yield (
@@ -76,8 +81,8 @@ def _less_known(familiarity: Familiarity, layouts: LayoutColumns) -> Iterator[st
     had = [(subject.name, where) for subject, where in familiarity.less_known if subject.of(layouts).any()]
     if elsewhere := [name for name, where in had if where == Where.ELSEWHERE]:
         yield f"compared on other stacks or devices only: {', '.join(elsewhere)}"
-    latent = [name for name in familiarity.never_of_job if name == LATENT]
-    if never := [*latent, *(name for name, where in had if where == Where.NOWHERE)]:
+    attention = [name for name in familiarity.never_of_job if name in (LATENT, LINEAR)]
+    if never := [*attention, *(name for name, where in had if where == Where.NOWHERE)]:
         yield f"never compared with a measured run, on any stack or device: {', '.join(never)}"
 
 
