@@ -20,13 +20,13 @@ _DEADLINE_S = 100.0
 """A trial of the tiny model takes about six seconds on a quiet machine, and a test runs a handful."""
 
 
-def until(what: str, ask: Callable[[], Any]) -> Any:
+def until(what: str, ask: Callable[[], Any], deadline_s: float = _DEADLINE_S) -> Any:
     """The first answer that is not false or None.
 
     Raises:
         TimeoutError: There was none in time.
     """
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         if answer := ask():
             return answer

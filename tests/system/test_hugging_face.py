@@ -36,7 +36,7 @@ def _swept(service: Service, num_ranks: int, **space: Any) -> list[dict[str, Any
         },
     }
     sweep_id = service.post("/sweeps", body)["id"]
-    until("the sweep to end", lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"))
+    until("the sweep to end", lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"), 400)
     listed = service.get(f"/sweeps/{sweep_id}/trials")["items"]
     return [service.get(f"/trials/{trial['id']}") for trial in listed]
 
@@ -54,6 +54,6 @@ def test_zero_s_stages_train_to_equal_losses_on_one_rank_and_on_two(
     assert {trial["state"] for trial in trials} == {"complete"}, [trial["failure"] for trial in trials]
     levels = {(trial["layout"]["shard_level"], trial["layout"]["data_parallel_shard_degree"]) for trial in trials}
     assert levels == {("none", 1), ("optimizer", 2), ("gradients", 2), ("parameters", 2)}
-    first = trials[0]["measurement"]["losses"]
+    first = trials[0]["measured"]["losses"]
     for trial in trials:
-        assert trial["measurement"]["losses"] == pytest.approx(first, rel=_SEVENTH_DIGIT)
+        assert trial["measured"]["losses"] == pytest.approx(first, rel=_SEVENTH_DIGIT)
