@@ -77,8 +77,6 @@ def _unrounded(settings: Settings, layout: Layout, *, needs_shards: bool) -> Lay
     for name, word in ((_PARAM, param), (_DTYPE, dtype)):
         if word not in ("bfloat16", "float32"):
             raise InvalidInput(name, word, "must be bfloat16 or float32", "bfloat16")
-    if settings.word("training.mixed_precision_reduce", "float32") != "float32":
-        raise InvalidInput("training.mixed_precision_reduce", "other", "must be float32", "float32")
     if dtype == "bfloat16":
         settings.note(
             NoteKind.CHANGED, _DTYPE, "weights and optimizer states are in bf16 too; a layout keeps fp32 ones"

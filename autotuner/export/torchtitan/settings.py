@@ -142,13 +142,14 @@ class Settings:
     def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
         """Note what was not read: sections about other things together, settings beside those that count by name."""
         rest = [name for name in self._values if name not in self._read]
-        told = {name.partition(".")[0] for name in rest if name.partition(".")[0] not in sections}
+        read = {_section(name) for name in self._values if name in self._read}
+        told = {_section(name) for name in rest} - read - set(sections)
         if told:
             self.notes.append(
                 Note(kind=NoteKind.IGNORED, setting=", ".join(sorted(told)), detail="says nothing of a layout")
             )
         for name in rest:
-            if name.partition(".")[0] in sections:
+            if _section(name) in sections:
                 near = get_close_matches(name, known, 1, 0.85)
                 detail = f"is no setting that is known; {near[0]} is" if near else "says nothing of a layout"
                 self.note(NoteKind.IGNORED, name, detail)
@@ -156,6 +157,10 @@ class Settings:
     def _taken(self, name: str, default: object) -> object:
         self._read.add(name)
         return self._values.get(name, default)
+
+
+def _section(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autotuner.errors import InvalidInput
 from autotuner.export.flags import Flags
@@ -16,6 +16,29 @@ from autotuner.export.torchtitan.settings import Settings
 __all__ = ["flattened", "is_job_file", "overrides", "settings_of"]
 
 _SECTIONS = "parallelism|training|activation_checkpoint|compile"
+_RENAMED = {
+    "training.batch_size": "training.local_batch_size",
+    "training.compile": "compile.enable",
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.context_parallel_rotate_method": "parallelism.context_parallel_rotate_method",
+    "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "float8.enable_fsdp_float8_all_gather": "quantize.linear.float8.enable_fsdp_float8_all_gather",
+    "float8.filter_fqns": "quantize.linear.float8.filter_fqns",
+    "float8.precompute_float8_dynamic_scale_for_fsdp": (
+        "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"
+    ),
+    "float8.recipe_name": "quantize.linear.float8.recipe_name",
+    "mx.recipe_name": "quantize.linear.mx.recipe_name",
+}
+"""Settings of earlier releases (0.0.2 and 0.1.0, ``torchtitan/config_manager.py``) by the names that they have now."""
+
 _TABLE = re.compile(r"^\s*\[[A-Za-z_][\w.]*\]\s*(#.*)?$", re.MULTILINE)
 _OWN_TABLE = re.compile(rf"^\s*\[({_SECTIONS})\]\s*(#.*)?$", re.MULTILINE)
 _OWN_FLAG = re.compile(rf"--({_SECTIONS})\.\w")
@@ -38,10 +61,10 @@ def settings_of(text: str) -> Settings:
     """
     printed = _PRINTED.search(text)
     if printed:
-        return Settings(flattened(_json(text[printed.start() :])))
+        return _named_as_now(flattened(_json(text[printed.start() :])))
     table, commands = _parts(text)
     if not commands.strip():
-        return Settings(flattened(_toml(table)))
+        return _named_as_now(flattened(_toml(table)))
     command = launched(commands)
     values = {**flattened(_toml(table)), **overrides(command.arguments)}
     notes = [Note(kind=NoteKind.IGNORED, setting="command", detail=note) for note in command.notes]
@@ -50,7 +73,19 @@ def settings_of(text: str) -> Settings:
             "the file that the command reads was not given with it; torchtitan's defaults stand in for what it says"
         )
         notes.append(Note(kind=NoteKind.ASSUMED, setting="job.config_file", detail=detail))
-    return Settings(values, command.num_ranks, notes, is_partial=not table.strip())
+    return _named_as_now(values, command.num_ranks, notes, is_partial=not table.strip())
+
+
+def _named_as_now(
+    values: Mapping[str, object], num_ranks: int | None = None, notes: Sequence[Note] = (), *, is_partial: bool = False
+) -> Settings:
+    """The settings, those of earlier releases by the names of today; a name of today wins."""
+    old = [name for name in values if name in _RENAMED]
+    detail = "of an earlier release; it is read as {}"
+    told = [Note(kind=NoteKind.CHANGED, setting=name, detail=detail.format(_RENAMED[name])) for name in old]
+    today = {name: value for name, value in values.items() if name not in _RENAMED}
+    moved = {_RENAMED[name]: values[name] for name in old}
+    return Settings({**moved, **today}, num_ranks, (*notes, *told), is_partial=is_partial)
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:

@@ -220,7 +220,7 @@ def _with_sharding(release: Release, settings: Settings, layout: Layout) -> Layo
         raise InvalidInput(
             "parallelism.fsdp_reshard_after_forward", policy, "must be default, always or never", "default"
         )
-    layout = _reducing(layout)
+    layout = _reducing(settings, layout)
     if not shards(layout):
         if layout.data_parallel_replicate_degree > 1 and release is RELEASE_0_2:
             settings.note(NoteKind.ASSUMED, "bucket_cap_mb", "torchtitan's DDP reduces gradients in buckets of 100 MiB")
@@ -234,10 +234,17 @@ def _with_sharding(release: Release, settings: Settings, layout: Layout) -> Layo
     return replace(layout, shard_level=ShardLevel.PARAMETERS, reshard_after_forward=reshards)
 
 
-def _reducing(layout: Layout) -> Layout:
+def _reducing(settings: Settings, layout: Layout) -> Layout:
     """Gradients are summed in fp32 wherever several ranks have one and the layout's own format is shorter."""
+    name = "training.mixed_precision_reduce"
+    word = settings.word(name, "float32")
+    if word not in ("float32", "bfloat16"):
+        raise InvalidInput(name, word, "must be float32", "float32")
+    if word == "bfloat16":
+        settings.note(NoteKind.CHANGED, name, "torchtitan's own releases take float32 alone; bf16 is read")
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
-    return replace(layout, fp32_gradient_reduce=several and layout.precision != Precision.FP32)
+    in_fp32 = several and layout.precision != Precision.FP32 and word == "float32"
+    return replace(layout, fp32_gradient_reduce=in_fp32)
 
 
 def _attending(release: Release, settings: Settings, layout: Layout, attention: AttentionKernel | None) -> Layout:

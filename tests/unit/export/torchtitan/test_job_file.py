@@ -225,6 +225,7 @@ def test_values_that_torchtitan_refuses_are_refused_with_what_it_takes(setting: 
         ('activation_checkpoint.selective_ac_option = "3"', "changed"),
         ('optimizer.implementation = "for-loop"', "changed"),
         ('training.dtype = "bfloat16"', "changed"),
+        ('training.mixed_precision_reduce = "bfloat16"', "changed"),
         ("training.enable_cpu_offload = true", "ignored"),
         ("parallelism.tensor_paralel_degree = 2", "ignored"),
     ],
@@ -239,6 +240,26 @@ def test_a_misspelt_setting_is_told_with_the_one_that_is_meant() -> None:
         n for n in read("[parallelism]\ntensor_paralel_degree = 2\n", num_ranks=1).notes if "paralel_" in n.setting
     )
     assert "parallelism.tensor_parallel_degree is" in note.detail
+
+
+def test_settings_of_earlier_releases_are_read_by_the_names_that_they_have_now() -> None:
+    text = """
+[training]
+batch_size = 2
+compile = true
+tensor_parallel_degree = 4
+[experimental]
+pipeline_parallel_degree = 2
+[model]
+flavor = "8B"
+converters = "float8"
+[float8]
+filter_fqns = "output"
+"""
+    back = read(text, num_ranks=16)
+    assert (back.layout.tensor_parallel_degree, back.layout.pipeline_parallel_degree) == (4, 2)
+    assert (back.global_batch_size, back.layout.compiled, back.layout.precision) == (4, True, Precision.FP8)
+    assert notes_of(text, 16)["training.batch_size"] == "changed"
 
 
 LINES = st.sampled_from(
