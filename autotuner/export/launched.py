@@ -67,6 +67,9 @@ _RANKS = (
 
 _MOST_NAMED = 8
 
+_OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "PYTHONPATH", "TMPDIR", "RANDOM")
+"""Variables that every shell has: nobody expects a script to set them."""
+
 _NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
@@ -124,7 +127,8 @@ def _of_words(words: Sequence[str], script: Script) -> Launched:
 
 def _unresolved(words: Sequence[str], script: Script) -> Iterator[str]:
     """What of these words only a run of the script would tell."""
-    unset = [name for name in script.unset if any(re.search(rf"\$\{{?{name}\b", word) for word in words)]
+    names = [name for name in script.unset if name not in _OF_THE_SHELL]
+    unset = [name for name in names if any(re.search(rf"\$\{{?{name}\b", word) for word in words)]
     unknown = [part for part in script.unknown if any(part in word for word in words)]
     if unset:
         yield f"nothing sets {', '.join(f'${name}' for name in unset[:_MOST_NAMED])}"

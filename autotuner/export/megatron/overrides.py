@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.spellings import model_called
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule
 from autotuner.domain.runs.trainer import ExportFormat
@@ -23,7 +23,7 @@ from autotuner.export.flags import Flags
 from autotuner.export.megatron.assignments import Assigned, assignments
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value
-from autotuner.export.megatron.rules import MEGATRON_RULES
+from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
 from autotuner.export.target import Export, Imported, Target
 
 __all__ = ["CORE_FIELDS", "MEGATRON_BRIDGE", "NEMO"]
@@ -134,7 +134,7 @@ _NEMO = _Dialect(
 # ---------------------------------------------------------------- written
 def _writer(dialect: _Dialect) -> Callable[[Job, Layout], Export]:
     def write(job: Job, layout: Layout) -> Export:
-        settings = layout_settings(job, _summed(layout)) | {"seq_length": job.workload.seq_len}
+        settings = layout_settings(job, _as_run(layout)) | {"seq_length": job.workload.seq_len}
         return Export(
             format=dialect.format,
             version=dialect.version,
@@ -151,9 +151,10 @@ def _writer(dialect: _Dialect) -> Callable[[Job, Layout], Export]:
     return write
 
 
-def _summed(layout: Layout) -> Layout:
-    """The layout as the registered precisions sum its gradients."""
-    return replace(layout, fp32_gradient_reduce=layout.precision != Precision.FP32)
+def _as_run(layout: Layout) -> Layout:
+    """The layout as recipes sum its gradients and shard its parameters."""
+    wide, sharded = layout.precision != Precision.FP32, layout.shard_level == ShardLevel.PARAMETERS
+    return replace(layout, fp32_gradient_reduce=wide, reshard_after_forward=sharded)
 
 
 def _overrides(dialect: _Dialect, settings: Settings, layout: Layout) -> Iterator[str]:
@@ -295,6 +296,14 @@ def _recognises(dialect: _Dialect) -> Callable[[str], bool]:
     return lambda text: any(known in text for known in dialect.known)
 
 
+_RESHARDS = Rule(
+    "recipe-reshards",
+    "reshard_after_forward",
+    lambda x, j: keeps_parameters(x),
+    lambda x, j: "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
+    lambda x, j: True,
+)
+
 _BUCKETS = Rule(
     "recipe-buckets-hold-elements",
     "gradient_bucket_bytes",
@@ -308,7 +317,7 @@ def _target(dialect: _Dialect) -> Target:
     return Target(
         format=dialect.format,
         version=dialect.version,
-        rules=(*MEGATRON_RULES, _BUCKETS, *dialect.rules),
+        rules=(*MEGATRON_RULES, _RESHARDS, _BUCKETS, *dialect.rules),
         elsewhere=frozenset({"fp32_gradient_reduce"}),
         write=_writer(dialect),
         read=_reader(dialect),

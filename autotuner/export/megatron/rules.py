@@ -20,7 +20,7 @@ from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 from autotuner.export.megatron.sharding import gradient_element_bytes
 
-__all__ = ["MEGATRON_RULES"]
+__all__ = ["MEGATRON_RULES", "keeps_parameters"]
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 
@@ -28,6 +28,11 @@ _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 def _schedule(layout: Layout) -> PipelineSchedule:
     several = layout.virtual_stages_per_rank > 1
     return PipelineSchedule.INTERLEAVED_1F1B if several else PipelineSchedule.ONE_F_ONE_B
+
+
+def keeps_parameters(x: Layout) -> bool:
+    """Whether sharded parameters stay whole between the passes."""
+    return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
 
 
 def _has_experts(job: Job) -> bool:
@@ -86,8 +91,19 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     Rule(
         "megatron-reshards",
         "reshard_after_forward",
-        lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0),
-        lambda x, j: "Megatron-FSDP gives sharded parameters away after each forward pass",
+        lambda x, j: (
+            keeps_parameters(x)
+            & (
+                (x.pipeline_parallel_degree > 1)
+                | (x.expert_parallel_degree > 1)
+                | (x.data_parallel_replicate_degree > 1)
+                | j.model.tied_embeddings
+            )
+        ),
+        lambda x, j: (
+            "Megatron-FSDP gives sharded parameters away after each forward pass; PyTorch's FSDP2, which need not, is "
+            "refused beside pipelines, expert ranks, replicas of shards and tied embeddings"
+        ),
         lambda x, j: True,
     ),
     Rule(

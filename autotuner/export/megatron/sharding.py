@@ -2,7 +2,8 @@
 
 Names and defaults: megatron-core 0.16.1, distributed/distributed_data_parallel_config.py; instances of the distributed
 optimizer: parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP
-gives parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py).
+gives parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py);
+PyTorch's FSDP2 need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def write_sharding(job: Job, layout: Layout) -> Settings:
     """Sharding, overlaps, buckets, the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
+    if layout.shard_level == ShardLevel.PARAMETERS and not layout.reshard_after_forward:
+        return _TORCH_FSDP | _sums(job, layout)
     written: Settings = {}
     if layout.shard_level != ShardLevel.NONE:
         written["use_distributed_optimizer"] = True
@@ -57,9 +60,19 @@ def write_sharding(job: Job, layout: Layout) -> Settings:
         written["overlap_param_gather"] = True
     if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
         written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout, job))
-    if layout.precision != Precision.FP32:
-        written["grad_reduce_in_fp32"] = _sums_wide(layout, job)
-    return written
+    return written | _sums(job, layout)
+
+
+_TORCH_FSDP: Settings = {
+    "use_torch_fsdp2": True,
+    "torch_fsdp2_reshard_after_forward": False,
+    "gradient_accumulation_fusion": False,  # refused beside it
+}
+"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
+
+
+def _sums(job: Job, layout: Layout) -> Settings:
+    return {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
 
 
 def _fsdp(layout: Layout) -> Settings:

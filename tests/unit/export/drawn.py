@@ -123,7 +123,7 @@ def _of_the_others(draw: st.DrawFn, fields: dict[str, Any], model: TransformerSp
     if shared > 1:
         lowest = 0 if fields["data_parallel_shard_degree"] == 1 else 1
         level = draw(st.sampled_from(tuple(ShardLevel)[lowest:]))
-        found |= {"shard_level": level, "reshard_after_forward": level == ShardLevel.PARAMETERS}
+        found |= {"shard_level": level, "reshard_after_forward": level == ShardLevel.PARAMETERS and draw(st.booleans())}
     if fields["precision"] == Precision.FP8:
         found["fp8_recipe"] = draw(st.sampled_from((Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE)))
     if fields["context_parallel_degree"] > 1:

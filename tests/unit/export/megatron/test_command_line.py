@@ -152,7 +152,11 @@ def test_buckets_are_written_in_elements_of_the_gradients_format() -> None:
         ({"recompute": Recompute.FULL, "recompute_every": 2}, "megatron-recomputes-blocks", 1),
         ({"precision": Precision.FP8, "fp8_recipe": Fp8Recipe.ROWWISE}, "megatron-fp8-recipes", "tensorwise"),
         ({"attention_kernel": AttentionKernel.FLEX}, "megatron-attention-backends", "flash"),
-        ({"data_parallel_shard_degree": 8, "shard_level": ShardLevel.PARAMETERS}, "megatron-reshards", True),
+        (
+            {"data_parallel_shard_degree": 4, "shard_level": ShardLevel.PARAMETERS, "pipeline_parallel_degree": 2},
+            "megatron-reshards",
+            True,
+        ),
         ({"data_parallel_replicate_degree": 8, "gradient_bucket_bytes": 1001}, "megatron-buckets-hold-elements", 1000),
         ({"compiled": True}, "megatron-compiles-no-layers", False),
         ({"offload_activations": True, "recompute": Recompute.FULL}, "megatron-offloads-or-recomputes", False),
@@ -253,10 +257,13 @@ def test_blocks_of_layers_become_the_interval_with_as_many() -> None:
     assert "--recompute-method" in {note.setting for note in found.notes}
 
 
-def test_torch_fsdp_is_read_with_its_switch() -> None:
+def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() -> None:
     text = "--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward --bf16"
     layout = _read(text, 8).layout
     assert (layout.shard_level, layout.reshard_after_forward) == (ShardLevel.PARAMETERS, False)
+    written = _written(layout)
+    assert "--use-torch-fsdp2" in written
+    assert "--use-distributed-optimizer" not in written
 
 
 def test_the_namespace_that_megatron_prints_is_read_whatever_stands_before_it() -> None:
@@ -343,3 +350,10 @@ def test_any_settings_are_a_layout_or_refused(pairs: list[tuple[str, str]], num_
     text = "\0".join(f"--{name}={value}".replace("\0", "") for name, value in pairs) + "\0--x"
     with suppress(InvalidInput):
         assert isinstance(_read(text, num_ranks).layout, Layout)
+
+
+@given(st.lists(_PAIRS, min_size=10, max_size=16), st.sampled_from(["", "0: ", "[rank0]:"]))
+def test_any_printed_namespace_is_a_layout_or_refused(pairs: list[tuple[str, str]], before: str) -> None:
+    lines = [f"{before}  {name.replace('-', '_')} {'.' * 20} {value}" for name, value in pairs]
+    with suppress(InvalidInput):
+        assert isinstance(_read("\n".join(lines)).layout, Layout)
