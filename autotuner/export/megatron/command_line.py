@@ -7,7 +7,7 @@ where a flag is not its name with dashes, it stands in a table here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from autotuner.domain.jobs.job import Job
@@ -135,12 +135,12 @@ def _said(value: Value) -> str:
 
 # ---------------------------------------------------------------- read
 def _read(text: str, num_ranks: int | None) -> Imported:
-    found, variables, command = _settings(text)
+    found, command = _settings(text)
     reading = Reading(settings=found, asked_ranks=num_ranks, version=_version(found))
     reading.num_ranks = command.num_ranks if command is not None else found.integer("world_size")
     for sentence in command.notes if command is not None else ():
         reading.ignored("script", sentence)
-    layout = read_layout(reading, variables)
+    layout = read_layout(reading)
     _note_others(reading)
     return Imported(
         format=ExportFormat.MEGATRON_LM,
@@ -165,13 +165,13 @@ _PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
 _FEWEST_PRINTED = 10
 
 
-def _settings(text: str) -> tuple[Flags, Mapping[str, str], Launched | None]:
-    """Settings by the names of the namespace, of a printed one or of flags; with the variables of a script."""
+def _settings(text: str) -> tuple[Flags, Launched | None]:
+    """Settings by the names of the namespace, of a printed one or of the flags of a command."""
     printed = dict(_printed(text))
     if len(printed) >= _FEWEST_PRINTED:
-        return Flags(printed), {}, None
+        return Flags(printed), None
     command = launched(text)
-    return Flags(dict(_stored(command.arguments))), command.variables, command
+    return Flags(dict(_stored(command.arguments))), command
 
 
 def _printed(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -214,7 +214,7 @@ def _note_others(reading: Reading) -> None:
 
 def _recognises(text: str) -> bool:
     try:
-        settings, _, _ = _settings(text)
+        settings, _ = _settings(text)
     except InvalidInput:
         return False
     names = {*settings.values}

@@ -9,7 +9,7 @@ from typing import Any
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stages import layers_per_stage
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.degrees import read_degrees, write_degrees
@@ -75,12 +75,11 @@ def left_at_default(layout: Layout) -> Iterator[str]:
     yield "overlaps of gradient reductions and parameter gathers are on; rank order is tp-cp-ep-dp-pp"
 
 
-def read_layout(reading: Reading, variables: Mapping[str, str], num_layers: int | None = None) -> Found:
+def read_layout(reading: Reading, num_layers: int | None = None) -> Found:
     """The layout that settings say.
 
     Args:
         reading: Settings by the names of Megatron's namespace.
-        variables: Those of a script, of which NCCL's are read.
         num_layers: Of the model that a recipe names, where the settings have none.
 
     Raises:
@@ -94,7 +93,7 @@ def read_layout(reading: Reading, variables: Mapping[str, str], num_layers: int 
     fields |= read_pipeline(reading, num_layers, degrees.pipeline)
     between = layers_per_stage(_layout(fields), num_layers) if num_layers else None
     fields |= read_recompute(reading, between)
-    fields |= _tensor_overlap(reading, fields) | _collectives(variables)
+    fields |= _tensor_overlap(reading, fields)
     layout = _layout(fields)
     batch = reading.count("global_batch_size", 0) or None
     if batch is None:
@@ -115,20 +114,3 @@ def _layout(fields: Mapping[str, Any]) -> Layout:
 
 def _tensor_overlap(reading: Reading, fields: Mapping[str, object]) -> dict[str, object]:
     return {"async_tensor_parallel": reading.on("tp_comm_overlap") and bool(fields["sequence_parallel"])}
-
-
-def _collectives(variables: Mapping[str, str]) -> dict[str, object]:
-    """What NCCL is asked, as our own exports ask it; other words are left alone."""
-    found: dict[str, object] = {}
-    for algorithm in CollectiveAlgorithm:
-        if collective_environment(Layout(collective_algorithm=algorithm)).get("NCCL_ALGO", "") == variables.get(
-            "NCCL_ALGO"
-        ):
-            found["collective_algorithm"] = algorithm
-    word = variables.get("NCCL_PROTO", "").lower()
-    if word in CollectiveProtocol.labels():
-        found["collective_protocol"] = CollectiveProtocol.from_label(word)
-    channels = variables.get("NCCL_MIN_NCHANNELS", "")
-    if channels and channels == variables.get("NCCL_MAX_NCHANNELS") and channels.isdecimal() and len(channels) < 4:
-        found["collective_channels"] = int(channels)
-    return found

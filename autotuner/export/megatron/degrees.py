@@ -55,6 +55,8 @@ def write_degrees(job: Job, layout: Layout) -> Settings:
     elif layout.expert_parallel_degree > 1 and layout.tensor_parallel_degree > 1:
         # 0.16.1's default is the tensor degree; software that gives ranks whole experts says 1
         written["expert_tensor_parallel_size"] = layout.tensor_parallel_degree if job.stack.splits_experts else 1
+    if job.model.experts:
+        written |= _dispatch(job, layout)
     if layout.sequence_parallel:
         written["sequence_parallel"] = True
     if layout.context_parallel_degree > 1:
@@ -63,6 +65,15 @@ def write_degrees(job: Job, layout: Layout) -> Settings:
     written["micro_batch_size"] = layout.micro_batch_size
     written["global_batch_size"] = job.workload.global_batch_size
     return written
+
+
+def _dispatch(job: Job, layout: Layout) -> Settings:
+    """How tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
+    if job.stack.dispatch == "all_gather":
+        return {"moe_token_dispatcher_type": "allgather"}
+    if job.stack.dispatch == "all_to_all" or layout.tensor_parallel_degree * layout.expert_parallel_degree == 1:
+        return {"moe_token_dispatcher_type": "alltoall"}
+    return {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True}
 
 
 def read_degrees(reading: Reading) -> tuple[dict[str, object], Degrees]:

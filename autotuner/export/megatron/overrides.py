@@ -203,7 +203,7 @@ def _reader(dialect: _Dialect) -> Callable[[str, int | None], Imported]:
             reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
         named = _model_name(assigned.function or text)
         known = model_called(named) if named else None
-        found = read_layout(reading, {}, num_layers=known.num_layers if known else None)
+        found = read_layout(reading, known.num_layers if known else None)
         return Imported(
             format=dialect.format,
             layout=found.layout,

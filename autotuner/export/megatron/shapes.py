@@ -17,8 +17,6 @@ from autotuner.export.megatron.reading import Reading, Settings
 
 __all__ = ["read_shapes", "unsaid_shapes", "write_shapes"]
 
-_DISPATCHERS = {"all_gather": "allgather", "all_to_all": "alltoall", "deduplicated": "flex"}
-
 _VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}
 """Words that a tokenizer is known to have; others say it in a file."""
 
@@ -104,10 +102,7 @@ def _experts(job: Job) -> Settings:
         "num_experts": experts.num_experts,
         "moe_router_topk": experts.experts_per_token,
         "moe_ffn_hidden_size": experts.expert_ffn_size,
-        "moe_token_dispatcher_type": _DISPATCHERS[job.stack.dispatch],
     }
-    if job.stack.dispatch == "deduplicated":
-        written["moe_enable_deepep"] = True
     if job.stack.groups_experts:
         written["moe_grouped_gemm"] = True
     if experts.num_shared_experts:

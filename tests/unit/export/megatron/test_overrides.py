@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
@@ -49,14 +49,12 @@ def pretrain_recipe(num_nodes: int = 1, num_gpus_per_node: int = 8):
 
 
 def _plain(layout: Layout) -> Layout:
-    """The layout without what the registered precision, the environment and equal stages decide."""
+    """The layout without what the registered precision and equal stages decide."""
     return replace(
         layout,
         fp32_gradient_reduce=False,
         first_stage_less_layers=0,
         last_stage_less_layers=0,
-        collective_algorithm=CollectiveAlgorithm.AUTO,
-        collective_channels=0,
     )
 
 
