@@ -6,12 +6,12 @@ database or an array does not: unknown fields, values of another type, numbers w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from pydantic import Discriminator, GetCoreSchemaHandler, Tag, TypeAdapter
+from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, TypeAdapter
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
@@ -19,7 +19,17 @@ from autotuner.domain.layouts.choice import Choice
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport
 
-__all__ = ["CONFIG", "MAX_INTEGER", "OBJECT", "TAGS", "Document", "GivenFields", "NameOrObject", "extended"]
+__all__ = [
+    "CONFIG",
+    "MAX_INTEGER",
+    "OBJECT",
+    "TAGS",
+    "Described",
+    "Document",
+    "GivenFields",
+    "NameOrObject",
+    "extended",
+]
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
@@ -77,9 +87,55 @@ def _given_fields(document: Any, read: ValidatorFunctionWrapHandler) -> dict[str
     return {name: getattr(value, name) for name in document}
 
 
+_NAME_SCHEMA = {"type": "string", "pattern": _STORABLE_TEXT}
+_BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that are left out are as there."}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Described:
+    """Metadata of a dataclass that people may also write in short.
+
+    Attributes:
+        whole: Makes the whole document of what was sent; fields that fit nowhere are left to be refused.
+        base: The field that names what the document starts from.
+        parts: Fields that a name may stand for.
+        other: Schema of another form that is read.
+    """
+
+    whole: Callable[[object], Any]
+    base: str
+    parts: Collection[str] = ()
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_before_validator_function(self.whole, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Pydantic's hook: every field may be left out, for the names say the others."""
+        in_short = self._in_short(handler(schema), handler, is_named=True)
+        return {"anyOf": [in_short, dict(self.other)]} if self.other else in_short
+
+    def _in_short(self, shape: dict[str, Any], handler: GetJsonSchemaHandler, *, is_named: bool) -> dict[str, Any]:
+        if "anyOf" in shape:
+            return shape | {"anyOf": [self._in_short(one, handler, is_named=is_named) for one in shape["anyOf"]]}
+        whole = handler.resolve_ref_schema(shape)
+        if "properties" not in whole:
+            return shape
+        fields = {name: self._field(name, field, handler) for name, field in whole["properties"].items()}
+        in_short = {key: value for key, value in whole.items() if key not in ("required", "description")}
+        in_short["title"] = f"{whole['title']} in short"
+        return in_short | {"properties": ({self.base: _BASE_SCHEMA} if is_named else {}) | fields}
+
+    def _field(self, name: str, shape: dict[str, Any], handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        is_named = name in self.parts
+        in_short = self._in_short(shape, handler, is_named=is_named)
+        return {"anyOf": [_NAME_SCHEMA, in_short]} if is_named else in_short
+
+
 def extended(cls: type[T], value: Any, **more: object) -> T:
     """A ``cls`` with every field of ``value``, a dataclass that it extends, and with those that it has more."""
-    return cls(**{field.name: getattr(value, field.name) for field in fields(value)}, **more)
+    return cls(**{each.name: getattr(value, each.name) for each in fields(value)}, **more)
 
 
 # ---------------------------------------------------------------- a name, or what has that name
@@ -136,11 +192,9 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
 
 def _object(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     arguments = node["schema"]
-    described = [
-        {**field, "schema": _strict(field["schema"], field["name"], definitions)} for field in arguments["fields"]
-    ]
+    described = [{**each, "schema": _strict(each["schema"], each["name"], definitions)} for each in arguments["fields"]]
     if node["cls"] in _REPORTED:
-        described = [{**field, "schema": _or_null(field["schema"])} for field in described]
+        described = [{**each, "schema": _or_null(each["schema"])} for each in described]
     config = {**node.get("config", {}), "extra_fields_behavior": "forbid"}
     return {**node, "schema": {**arguments, "fields": described}, "config": config}
 

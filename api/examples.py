@@ -145,12 +145,15 @@ def _model_bodies() -> dict[str, Any]:
         "vocab_size": 128256,
         "tie_word_embeddings": False,
     }
-    return {"our fields": _small_model(), "Hugging Face config.json": config}
+    changed = {"base": "llama-3-8b", "name": "my-llama", "num_layers": 16}
+    return {"our fields": _small_model(), "of the catalog, changed": changed, "Hugging Face config.json": config}
 
 
 def _cluster_bodies() -> dict[str, Any]:
     """Bodies of ``PUT /clusters/{name}``."""
-    return {"eight H100": to_dict(_cluster())}
+    named = {"name": "mine", "accelerator": "h100", "num_nodes": 4, "inter_node_link": "ndr200"}
+    changed = named | {"accelerator": {"base": "h100", "memory_bytes": 64_000_000_000}, "oversubscription": 2.0}
+    return {"by names": named, "by names, changed": changed, "whole": to_dict(_cluster())}
 
 
 def _trainer_list() -> TrainerList:

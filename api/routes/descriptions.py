@@ -10,9 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 
 from api.dependencies import AppOf, Name
-from api.documents import CONFIG, OBJECT, Document
+from api.documents import CONFIG, OBJECT, Described, Document
 from api.openapi import problems
-from api.schemas import ClusterList, ModelList, as_described
+from api.schemas import AS_CLUSTERS_ARE_WRITTEN, ClusterList, ModelList, as_described
+from autotuner.catalog.descriptions import BASE, whole_model
 from autotuner.catalog.huggingface import from_config
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
@@ -33,9 +34,10 @@ def _kind(document: object) -> str:
     return CONFIG if isinstance(document, dict) and "model_type" in document else OBJECT
 
 
-_ModelBody = Annotated[
-    Annotated[Document[TransformerSpec], Tag(OBJECT)] | Annotated[HuggingFaceConfig, Tag(CONFIG)], Discriminator(_kind)
-]
+_Model = Annotated[Document[TransformerSpec], Described(whole_model, BASE)]
+_Cluster = Annotated[Document[Cluster], AS_CLUSTERS_ARE_WRITTEN]
+
+_ModelBody = Annotated[Annotated[_Model, Tag(OBJECT)] | Annotated[HuggingFaceConfig, Tag(CONFIG)], Discriminator(_kind)]
 
 _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 
@@ -52,9 +54,9 @@ def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
     return app.model(name)
 
 
-@router.put("/models/{name}", responses=problems(400, 409, 422))
+@router.put("/models/{name}", responses=problems(400, 404, 409, 422))
 def save_model(app: AppOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]) -> Document[TransformerSpec]:
-    """Store a model: our own fields, or a Hugging Face `config.json` as it is (told by its `model_type`).
+    """Store a model: our own fields, a `base` of the catalog with changes, or a Hugging Face `config.json` as it is.
 
     Sending an equal model again changes nothing; another model under a stored name is refused with 409, because
     sweeps refer to it.
@@ -77,9 +79,9 @@ def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
     return app.cluster(name)
 
 
-@router.put("/clusters/{name}", responses=problems(400, 409, 422))
-def save_cluster(app: AppOf, name: Name, body: Document[Cluster]) -> Document[Cluster]:
-    """Store a cluster; what holds for models holds here."""
+@router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
+def save_cluster(app: AppOf, name: Name, body: _Cluster) -> Document[Cluster]:
+    """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here."""
     _check_name(body.name, name)
     cluster = as_described(body)
     app.store.save_cluster(cluster)

@@ -36,12 +36,19 @@ from api.schemas.predictions import (
     Remedy,
     Shortfall,
 )
-from api.schemas.requests import ExplanationRequest, PredictionRequest, SweepCreate, as_described
+from api.schemas.requests import (
+    AS_CLUSTERS_ARE_WRITTEN,
+    ExplanationRequest,
+    PredictionRequest,
+    SweepCreate,
+    as_described,
+)
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
 
 __all__ = [
+    "AS_CLUSTERS_ARE_WRITTEN",
     "AcceleratorDetail",
     "AcceleratorList",
     "ClusterList",

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from api.documents import GivenFields, NameOrObject
+from api.documents import Described, GivenFields, NameOrObject
 from autotuner.bootstrap import App
+from autotuner.catalog.descriptions import BASE, PARTS_BY_NAME, whole_cluster, whole_model
 from autotuner.catalog.load import load_stack
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
@@ -31,13 +32,37 @@ from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.search.expressible import sayable_space, trial_space
 
-__all__ = ["ExplanationRequest", "JobRequest", "MeasuredRun", "PredictionRequest", "SweepCreate", "as_described"]
+__all__ = [
+    "AS_CLUSTERS_ARE_WRITTEN",
+    "ExplanationRequest",
+    "JobRequest",
+    "MeasuredRun",
+    "PredictionRequest",
+    "SweepCreate",
+    "as_described",
+]
 
 MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 
 MAX_MEASURED = 64
 """Measured runs that a request may carry; after a few, they hardly say more of the cluster."""
+
+_CONFIG = {
+    "type": "object",
+    "description": "The `config.json` that a model is published with.",
+    "properties": {"model_type": {"type": "string", "pattern": "^[^\\x00]*$"}},
+    "required": ["model_type"],
+}
+
+_AS_MODELS_ARE_WRITTEN = Described(whole_model, BASE, other=_CONFIG)
+"""Our own fields, one of the catalog with changes, or a ``config.json``."""
+
+AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, tuple(PARTS_BY_NAME))
+"""All fields, or names of accelerators and links."""
+
+_Model = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
+_Cluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
 
 _GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
 
@@ -58,8 +83,8 @@ class MeasuredRun:
     layout: Layout
     step_time_s: Annotated[float, Field(gt=0)] | None = None
     tokens_per_s: Annotated[float, Field(gt=0)] | None = None
-    model: NameOrObject[TransformerSpec] | None = None
-    cluster: NameOrObject[Cluster] | None = None
+    model: _Model | None = None
+    cluster: _Cluster | None = None
     workload: Workload | None = None
 
     def __post_init__(self) -> None:
@@ -94,13 +119,14 @@ class JobRequest:
     """Model, cluster and workload.
 
     Attributes:
-        model: Name of a stored or catalog model, or the model itself.
+        model: Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with
+            changes, or a ``config.json``.
         cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
-            machine the service runs on, or the cluster itself.
+            machine the service runs on, or the cluster itself, whose accelerator and links may be names.
     """
 
-    model: NameOrObject[TransformerSpec]
-    cluster: NameOrObject[Cluster]
+    model: _Model
+    cluster: _Cluster
     workload: Workload
 
     def named(self, app: App, stack: Stack) -> Job:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.huggingface import from_config
+from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
@@ -23,17 +23,18 @@ def read_model(text: str) -> TransformerSpec:
     """A model of the catalog, our own JSON, or a Hugging Face config.json."""
     if not _is_file(text):
         return load_model(text)
-    document = _document(text, "model")
-    if "model_type" in document:
-        return from_config(document, Path(text).resolve().parent.name or Path(text).stem)
-    return from_dict(TransformerSpec, document, "model")
+    document, path = _document(text, "model"), Path(text)
+    name = path.resolve().parent.name if "model_type" in document else str(document.get("name", path.stem))
+    return model_described(document, name or path.stem)
 
 
 def read_cluster(text: str) -> Cluster:
     """This machine (``local``), an accelerator and a count (``h100:64``), or our own JSON."""
     if text == "local":
         return detect_cluster()
-    return from_dict(Cluster, _document(text, "cluster"), "cluster") if _is_file(text) else load_cluster(text)
+    if not _is_file(text):
+        return load_cluster(text)
+    return cluster_described(_document(text, "cluster"), Path(text).stem)
 
 
 def is_measured(cluster: str) -> bool:

@@ -131,12 +131,19 @@ def dataclasses_below(cls: type[Any]) -> set[type[Any]]:
 @pytest.mark.parametrize("body", [SweepCreate, PredictionRequest, ExplanationRequest])
 def test_every_number_and_text_of_a_request_has_bounds(body: Any) -> None:
     schema = TypeAdapter(Document[body]).json_schema()
-    named = {shape["title"]: shape for shape in schema["$defs"].values() if "properties" in shape} | {"": schema}
+    named = {shape["title"].removesuffix(" in short"): shape for shape in objects_in(schema)} | {"": schema}
     assert {cls.__name__ for cls in dataclasses_below(body)} - {body.__name__} <= named.keys()
     leaves = [shape for part in named.values() for shape in leaves_of(part["properties"])]
     assert len(leaves) > 30
     for leaf in leaves:
         assert {"integer": "maximum", "number": "maximum", "string": "pattern"}[leaf["type"]] in leaf
+
+
+def objects_in(shape: Any) -> list[dict[str, Any]]:
+    """The objects with named fields in a JSON schema."""
+    parts = shape if isinstance(shape, list) else list(shape.values()) if isinstance(shape, dict) else []
+    found = [shape] if isinstance(shape, dict) and isinstance(shape.get("properties"), dict) else []
+    return [one for one in (*found, *(inner for part in parts for inner in objects_in(part))) if "title" in one]
 
 
 def leaves_of(shape: Any) -> list[dict[str, Any]]:
