@@ -25,6 +25,7 @@ __all__ = [
     "accelerators",
     "is_as_catalogued",
     "link_facts",
+    "link_names",
     "load_accelerator",
     "load_cluster",
     "load_link",
@@ -156,6 +157,11 @@ def stack_origin(name: str) -> Mapping[str, Any]:
     """Framework, versions and date of the stack of that name, and its left-out error where it has one."""
     origin: Mapping[str, Any] = _stack_tables()[name][_ORIGIN]
     return origin
+
+
+def link_names() -> tuple[str, ...]:
+    """Every link's name, in the order of the table."""
+    return tuple(_fact_tables("links.toml"))
 
 
 def link_facts(name: str) -> Mapping[str, Fact]:

@@ -79,11 +79,20 @@ class Accelerator:
     """One device that a rank runs on; for ``cpu`` it is one core.
 
     Attributes:
+        name: What answers call it; constants of the catalog are found by it.
+        kind: Who made it, by what PyTorch calls its devices: NVIDIA, AMD, or a core.
+        memory_bytes: What a rank may allocate.
+        memory_bandwidth_bytes_per_s: Of its own memory, as the maker states it.
+        bf16_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
+        fp8_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
+        fp4_flop_per_s: Dense peak of nvfp4; 0 where the format is missing.
+        power_w: At most, as the maker states it.
         peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
-        fp32_flop_per_s: Dense peak of matrix multiplication, as are the next two and ``fp4_flop_per_s``, which is that
-            of nvfp4; 0 where the format is missing.
+        fp32_flop_per_s: Dense peak of matrix multiplication.
         sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
-            limit the clock; ``fp8_`` and ``fp4_`` the same where products are in that format, None: no less.
+            limit the clock.
+        fp8_sustained_share: The share that it keeps where products are in fp8; None: no less.
+        fp4_sustained_share: The share that it keeps where products are in nvfp4; None: no less.
         kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
         attention_kernels: Implementations that run on it.
         fp8_recipes: Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all.
@@ -186,6 +195,7 @@ class Link:
     """What one accelerator can send, one direction, while all others send too.
 
     Attributes:
+        name: What answers call it.
         bandwidth_bytes_per_s: What the maker states.
         latency_s: One step of a collective over it.
         start_s: Before a collective's first step.
@@ -220,6 +230,11 @@ class Cluster:
     """Equal nodes of equal accelerators.
 
     Attributes:
+        name: What answers call it.
+        accelerator: What every rank runs on.
+        num_nodes: Nodes of the job.
+        accelerators_per_node: Accelerators of each node; every one gets a rank.
+        price_per_accelerator_hour: In US dollars; 0 where it is not known.
         intra_node_link: Between the accelerators of a node, or of an NVLink domain of several nodes.
         inter_node_link: What one accelerator gets of its node's network, before oversubscription.
         nvlink_domain: Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one

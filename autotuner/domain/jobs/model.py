@@ -28,6 +28,12 @@ class TransformerSpec:
     """A decoder-only transformer by its shapes.
 
     Attributes:
+        name: What answers call it.
+        num_layers: Layers, each of attention (or what stands in its place) and a feed-forward block.
+        hidden_size: Width of a token's hidden state.
+        num_heads: Query heads of a layer.
+        num_kv_heads: Heads of keys and values; as many as ``num_heads`` without grouped queries.
+        vocab_size: Rows of the token table, with what it is padded by.
         head_dim: Width of one query and key head (with latent attention: without its rotary part).
         ffn_size: Inner width of a dense feed-forward block.
         gated_mlp: Three matrices (SwiGLU) instead of two.
@@ -41,12 +47,15 @@ class TransformerSpec:
         attention_bias: Which attention projections carry a bias.
         attention_output_gate: What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next).
         attention_sinks: A learned score per head that takes part in the softmax (GPT-OSS).
+        mlp_bias: Matrices of dense feed-forward blocks carry biases.
         output_bias: The output projection carries a bias (Phi-3.5-MoE).
         num_learned_positions: Rows of a learned position table; 0 for rotary positions.
         attention_window: Keys before a query that it sees in a windowed layer.
         num_windowed_layers: Layers whose attention has that window.
         qk_norm: Queries and keys are normalised, each head by itself with the same weights (Qwen3).
         qk_norm_of_all_heads: The norm's weights are those of all heads together (OLMo 2).
+        experts: The mixture of experts of sparse layers; None in a dense model.
+        latent_attention: Ranks of compressed queries, keys and values; None where they are not compressed.
         linear_attention: What layers have that keep no keys and values.
         num_linear_layers: Layers that have it in the place of attention; they are never windowed ones.
         approximations: How what was read differs from what is counted or priced, and with which effect; sentences
