@@ -14,7 +14,7 @@ from bench.described_fields import PAGE, page
 
 TEXT = PAGE.read_text()
 BLOCKS: list[dict[str, Any]] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)]
-WORKLOAD = {"seq_len": 1024, "global_batch_size": 144}
+WORKLOAD = {"seq_len": 1024, "global_batch_size": 1152}
 FEW = {"tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "micro_batch_size": [1], "recompute": ["none"]}
 JOB: dict[str, Any] = {"model": "llama-demo", "cluster": "h100:8", "workload": WORKLOAD, "space": FEW, "limit": 1}
 
