@@ -10,13 +10,15 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.domain.runs.trainer import Trainer
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from tests.api.service import NOW, FixedClock, StoreDriver, serve
 from tests.api.test_sweeps import BODY
+from tests.builders import measurement, sweep_request
 
 REGISTERED = """
 [finetune]
@@ -46,6 +48,10 @@ def app(store: Store, tmp_path: Path) -> App:
 def client(app: App) -> Iterator[httpx.Client]:
     with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
         yield client
+
+
+def request_of(name: str) -> SweepRequest:
+    return sweep_request(trainer=Trainer(name=name, format=ExportFormat.ARGUMENTS))
 
 
 def create(client: httpx.Client, **body: Any) -> httpx.Response:
@@ -89,6 +95,17 @@ def test_a_trial_says_which_trainer_runs_it(client: httpx.Client, driver: StoreD
     assert store.claim_sweep(owner=driver.owner, now=NOW, lease_s=3600)
     trial = driver.queued(store.get_sweep(sweep_id), 0)
     assert client.get(f"/trials/{trial.id}").json()["trainer"] == "other"
+
+
+def test_the_pages_of_a_sweep_and_of_a_trial_name_the_trainer(client: httpx.Client, driver: StoreDriver) -> None:
+    asked = request_of("other")
+    sweep = driver.sweep(asked)
+    trial = driver.ended(sweep, 0, measurement(phases=None, breakdown=None, peak_bytes=()))
+    site = str(client.base_url).removesuffix("/api/v1/")
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        answer = client.get(f"{site}{path}", headers={"Accept": "text/html"})
+        assert answer.status_code == 200
+        assert "trained by <strong>other</strong>" in answer.text
 
 
 def test_an_unknown_trainer_is_not_found_with_the_nearest(client: httpx.Client) -> None:
