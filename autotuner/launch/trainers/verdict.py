@@ -17,6 +17,9 @@ __all__ = ["trainer_verdict"]
 
 _TAIL_LINES = 40
 
+_AGENT_FOUND_DEAD = "failed (exitcode:"
+"""First words of torchrun about a rank that died (torch/distributed/elastic/multiprocessing/api.py, 2.13)."""
+
 _SHELL_SIGNALS = 128
 """A shell's exit code of a command that a signal ended is that much above the signal's number."""
 
@@ -41,7 +44,10 @@ def trainer_verdict(
     if ranks.exit_code == 0 and not timed_out and reports.progress.is_enough and not reports.failures:
         reports.complete()
         return reports.measurement or _failure(FailureKind.CRASH, "no step was measured", None, ranks)
-    kind, message, rank = _cause(spec, reports, ranks.exit_code, timed_out=timed_out, oom_killed=oom_killed)
+    last_words = next(iter(_own_lines(ranks.log())[-1:]), "")
+    kind, message, rank = _cause(
+        spec, reports, ranks.exit_code, last_words=last_words, timed_out=timed_out, oom_killed=oom_killed
+    )
     return _failure(kind, message, rank, ranks)
 
 
@@ -49,7 +55,13 @@ _Cause = tuple[FailureKind, str, int | None]
 
 
 def _cause(
-    spec: TrialSpec, reports: TrainerReports, exit_code: int | None, *, timed_out: bool, oom_killed: bool
+    spec: TrialSpec,
+    reports: TrainerReports,
+    exit_code: int | None,
+    *,
+    last_words: str,
+    timed_out: bool,
+    oom_killed: bool,
 ) -> _Cause:
     symptoms = reports.symptoms
     if reports.failures:
@@ -70,7 +82,8 @@ def _cause(
     if symptoms.communication:
         return _said(FailureKind.COMMUNICATION, symptoms.communication, death)
     who = f"rank {death.rank}" if death.rank >= 0 else "the trainer"
-    return FailureKind.CRASH, f"{who} ended with exit code {death.exit_code}, {_how_far(reports)}", _rank(death.rank)
+    message = f"{who} ended with exit code {death.exit_code}, {_how_far(reports)}"
+    return FailureKind.CRASH, f"{message}; the last it said: {last_words}" if last_words else message, _rank(death.rank)
 
 
 def _said(kind: FailureKind, complaint: Complaint, death: Death | None = None) -> _Cause:
@@ -132,6 +145,13 @@ def _how_far(reports: TrainerReports) -> str:
     return "before its first step" if last is None else f"after step {last}"
 
 
+def _own_lines(log: str) -> list[str]:
+    """What the ranks printed: torchrun's own traceback and summary, which are longer than any tail, come after it."""
+    lines = log.splitlines()
+    agent = next((number for number, line in enumerate(lines) if _AGENT_FOUND_DEAD in line), len(lines))
+    return lines[:agent] or lines
+
+
 def _failure(kind: FailureKind, message: str, rank: int | None, ranks: TrainerProcesses) -> TrialFailure:
-    tail = "\n".join(ranks.log().splitlines()[-_TAIL_LINES:])
+    tail = "\n".join(_own_lines(ranks.log())[-_TAIL_LINES:])
     return TrialFailure(kind=kind, message=message, rank=rank, log_tail=tail)
