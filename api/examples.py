@@ -385,7 +385,7 @@ def sweep_detail() -> SweepDetail:
     job = Job(model=_model(), cluster=_cluster(), workload=_WORKLOAD)
     request = SweepRequest(job=job, space=default_trial_space(job), budget=Budget(num_trials=1), name="nightly")
     size = ModelSize.of(job.model)
-    return SweepDetail(**_sweep(), model_size=size, request=request, best=TrialView.of(_trial()))
+    return SweepDetail(**_sweep(), model_size=size, caveats=(), request=request, best=TrialView.of(_trial()))
 
 
 def _sweep() -> dict[str, Any]:

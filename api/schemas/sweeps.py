@@ -12,6 +12,7 @@ from api.schemas.trials import TrialView
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
+from autotuner.search.text.caveats import approximations
 
 __all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]
 
@@ -136,12 +137,14 @@ class SweepDetail(SweepSummary):
 
     Attributes:
         model_size: How large the model is.
+        caveats: What of the model its predictions count or price as something else; sentences without full stops.
         request: As it runs: every name resolved, every default filled in.
         best: The trial ranked first; null until there is one.
         trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
     """
 
     model_size: ModelSize
+    caveats: tuple[str, ...]
     request: SweepRequest
     best: TrialView | None
     trainer: str | None = None
@@ -153,8 +156,16 @@ class SweepDetail(SweepSummary):
         ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
         best = TrialView.of(ranking[0]) if ranking else None
         trainer = sweep.request.trainer.name if sweep.request.trainer else None
-        size = ModelSize.of(sweep.request.job.model)
-        return extended(cls, summary, model_size=size, request=sweep.request, best=best, trainer=trainer)
+        model = sweep.request.job.model
+        return extended(
+            cls,
+            summary,
+            model_size=ModelSize.of(model),
+            caveats=approximations(model),
+            request=sweep.request,
+            best=best,
+            trainer=trainer,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

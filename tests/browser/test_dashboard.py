@@ -60,6 +60,17 @@ def test_every_layout_stands_whole_beside_its_words_where_one_click_marks_it(pag
     assert len(whole) == len(set(whole)) > 1
 
 
+def test_what_of_a_model_is_only_approximated_is_said_where_its_predictions_are(
+    page: Page, driver: StoreDriver
+) -> None:
+    model = tiny_model(approximations=("its vision tower is left out",))
+    sweep = driver.sweep(sweep_request(job=tiny_job(model=model)))
+    trial = driver.ended(sweep, 0, measurement())
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text("Its vision tower is left out.")
+
+
 def test_the_pages_of_a_sweep_and_of_a_trial_say_how_large_the_model_is(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     trial = driver.ended(sweep, 0, measurement())

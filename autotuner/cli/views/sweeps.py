@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.cli.views.rankings import ranking_table, trial_number
+from autotuner.cli.views.rankings import in_sentences, ranking_table, trial_number
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
@@ -46,6 +46,8 @@ def sweep_view(
     others = [trial for trial in trials if not _is_ranked(trial) or trial["id"] in told]
     if others:
         parts.append(_others_table(others, told))
+    if sweep["caveats"]:
+        parts.append(Text(f"Of the predictions: {in_sentences(sweep['caveats'])}", style="dim"))
     return Group(*parts)
 
 

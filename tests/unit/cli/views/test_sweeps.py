@@ -51,3 +51,10 @@ def test_a_note_stands_beside_the_trial_that_runs_or_is_gated() -> None:
 
 def test_trials_of_which_there_is_no_reason_to_give_have_no_column_for_it() -> None:
     assert "why" not in shown(trial(state="running", measured=None))
+
+
+def test_how_large_the_model_is_and_what_of_it_is_approximated_is_said() -> None:
+    sweep = to_dict(examples.sweep_detail()) | {"caveats": ["its vision tower is left out"]}
+    text = printed(sweep_view(sweep, [], []), 200)
+    assert "llama-3-8b (8.03B parameters) on h100:8: complete" in text
+    assert "Of the predictions: Its vision tower is left out." in text
