@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from autotuner.catalog.load import load_model, model_aliases, models
 from autotuner.domain.jobs.model import TransformerSpec
@@ -29,7 +29,7 @@ _SIZE_TOLERANCE = 0.15
 """How far the size in a name may lie from the parameter count: ``Gemma 7B`` has 8.5, ``GPT-3 175B`` has 174.6."""
 
 
-@cache
+@lru_cache(maxsize=4096)  # names may come from requests
 def model_called(name: str) -> TransformerSpec | None:
     """The model whose words all occur in the name, the longest of several; None where none is meant.
 

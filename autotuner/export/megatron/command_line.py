@@ -18,7 +18,7 @@ from autotuner.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
-from autotuner.export.megatron.reading import Reading, Settings, Value
+from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.rules import MEGATRON_RULES
 from autotuner.export.megatron.shapes import unsaid_shapes, write_shapes
 from autotuner.export.target import Export, Imported, Target
@@ -126,11 +126,7 @@ def _arguments(settings: Settings) -> Iterator[str]:
             yield f"--{_SWITCHED_OFF[name]}"
         else:
             yield f"--{flag}"
-            yield from value if isinstance(value, tuple) else (_said(value),)
-
-
-def _said(value: Value) -> str:
-    return str(value)
+            yield from value if isinstance(value, tuple) else (str(value),)
 
 
 # ---------------------------------------------------------------- read

@@ -88,7 +88,8 @@ def _attention(reading: Reading) -> AttentionKernel:
     if word == "local":
         return AttentionKernel.FUSED_SOFTMAX if reading.on("masked_softmax_fusion", True) else AttentionKernel.MATH
     if word == "auto":
-        reading.assumed("attention_backend", "Transformer Engine chooses; FlashAttention is taken")
+        if not reading.on("use_flash_attn"):
+            reading.assumed("attention_backend", "Transformer Engine chooses; FlashAttention is taken")
         return AttentionKernel.FLASH
     if word not in BACKENDS:
         raise InvalidInput("attention_backend", word, f"must be one of {', '.join(BACKENDS)}, local, auto", "flash")

@@ -69,6 +69,8 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> dict[str, obje
     granularity = reading.word("recompute_granularity")
     if reading.on("recompute_activations"):
         granularity = "selective"
+    elif not granularity and reading.on("checkpoint_activations"):  # before core 0.1
+        granularity = "full"
     if granularity in ("", "none"):
         return {"recompute": Recompute.NONE}
     if granularity not in ("full", "selective"):

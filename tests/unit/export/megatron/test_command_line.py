@@ -257,6 +257,12 @@ def test_blocks_of_layers_become_the_interval_with_as_many() -> None:
     assert "--recompute-method" in {note.setting for note in found.notes}
 
 
+def test_words_of_older_scripts_are_known() -> None:
+    found = _read("--bf16 --use-flash-attn --checkpoint-activations --num-layers 4")
+    assert found.layout.recompute == Recompute.FULL
+    assert "--attention-backend" not in {note.setting for note in found.notes}
+
+
 def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() -> None:
     text = "--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward --bf16"
     layout = _read(text, 8).layout
