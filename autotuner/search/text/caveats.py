@@ -27,7 +27,18 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_borrowed(job, layouts),
         *_calibrated(job),
         *approximations(job.model),
+        *_counted_whole(job),
     )
+
+
+def _counted_whole(job: Job) -> Iterator[str]:
+    """What MFU counts and nobody computes: keys outside of windows."""
+    model = job.model
+    if model.num_windowed_layers and 2 * model.attention_window < job.workload.seq_len:
+        yield (
+            f"MFU counts all keys, of which queries in {model.num_windowed_layers} of {model.num_layers} layers see "
+            f"{model.attention_window:,}: it is higher than what devices reach, and may pass 100 %"
+        )
 
 
 def approximations(model: TransformerSpec) -> tuple[str, ...]:

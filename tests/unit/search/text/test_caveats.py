@@ -25,6 +25,14 @@ def test_what_shapes_tell_is_said_whoever_described_them() -> None:
     assert any("sinks" in sentence for sentence in approximations(load_model("gpt-oss-20b")))
 
 
+def test_mfu_is_said_to_count_keys_outside_of_windows_where_there_are_any() -> None:
+    job = replace(big_job(), model=llama_70b(attention_window=1024, num_windowed_layers=40))
+    x = LayoutColumns.from_layouts([Layout()])
+    assert any("40 of 80 layers see 1,024" in sentence for sentence in caveats(job, x))
+    short = replace(job, workload=replace(job.workload, seq_len=2048))
+    assert not any("see 1,024" in sentence for sentence in caveats(short, x))
+
+
 def test_an_answer_says_what_its_model_says_of_itself() -> None:
     job = replace(big_job(), model=llama_70b(approximations=("its tower is not counted",)))
     assert "its tower is not counted" in caveats(job, LayoutColumns.from_layouts([Layout()]))
