@@ -25,6 +25,8 @@ _RECIPES = {
 }
 """Recipes of torchao's float8 training; the last keeps the product of a weight's gradient in 16 bits."""
 
+_OF_EXPERTS = ("quantize.grouped_mm.float8.fqns", "quantize.grouped_mm.mx.fqns")
+
 _CONVERTERS = {"Float8LinearConverter": "float8", "MXFP8LinearConverter": "mx", "NVFP4LinearConverter": "nvfp4"}
 """Classes of 0.3 (torchtitan/components/quantization) by the words of 0.2."""
 
@@ -36,8 +38,11 @@ def precision_0_2(settings: Settings, layout: Layout) -> Layout:
         InvalidInput: A setting is none of torchtitan's words.
     """
     layout = _unrounded(settings, layout, needs_shards=True)
-    kinds = settings.words("model.converters")
+    names = settings.words("model.converters")
     _ignore_gathers(settings)
+    kinds = {name.removeprefix("quantize.linear.") for name in names}
+    if kinds & {"mx", "float8"} and not any(name.startswith("quantize.grouped_mm.") for name in names):
+        _tell_of_experts(settings, layout)
     if "mx" in kinds:
         settings.word(f"{_MX}.recipe_name", "mxfp8_cublas")
         settings.words(f"{_MX}.filter_fqns")
@@ -103,10 +108,16 @@ def _float8(settings: Settings, layout: Layout, recipe_name: str, emulate_name: 
     return replace(layout, precision=Precision.FP8, fp8_recipe=_RECIPES[recipe])
 
 
+def _tell_of_experts(settings: Settings, layout: Layout) -> None:
+    if layout.expert_parallel_degree > 1:
+        detail = "experts stay in 16 bits without a converter of grouped products; those of a layout do not"
+        settings.note(NoteKind.CHANGED, "model.converters", detail)
+
+
 def _ignore_gathers(settings: Settings) -> None:
     settings.ignore(f"{_FLOAT8}.enable_fsdp_float8_all_gather", "what is gathered in 8 bits is a fact of the stack")
     settings.ignore(
         f"{_FLOAT8}.precompute_float8_dynamic_scale_for_fsdp", "when a scale is known is a fact of the stack"
     )
-    for name in (f"{_FLOAT8}.filter_fqns", f"{_MX}.filter_fqns"):
+    for name in (f"{_FLOAT8}.filter_fqns", f"{_MX}.filter_fqns", *_OF_EXPERTS):
         settings.ignore(name, "a layout rounds the products of its layers and no others")

@@ -30,6 +30,9 @@ __all__ = ["TORCHTITAN_CONFIG"]
 
 _MODULE, _FUNCTION = "torchtitan_layout", "layout_config"
 
+Converters = Mapping[str, Mapping[str, object]]
+"""Arguments by class of ``torchtitan/components/quantization``."""
+
 _CHECKPOINTS = {Recompute.NONE: "", Recompute.SELECTIVE: "SelectiveAC", Recompute.FULL: "FullAC"}
 """Classes of ``torchtitan/distributed/activation_checkpoint.py``."""
 
@@ -43,11 +46,12 @@ def _write(job: Job, layout: Layout) -> Export:
     base = base_of(named.family, named.name) or "llama3_debugmodel"
     settings = dict(_settings(job, layout))
     settings |= {entry.setting: entry.default for entry in _left_to(base) if entry.setting not in settings}
-    text = "\n".join([*_head(layout, named, base), *_body(layout, named, base, settings), ""])
+    converters = _converters(job, layout)
+    lines = [*_head(layout, named, base, converters), *_body(layout, named, base, settings, converters), ""]
     return Export(
         format=ExportFormat.TORCHTITAN_CONFIG,
         version=RELEASE_0_3.version,
-        files=(ExportedFile(name=f"{_MODULE}.py", text=text),),
+        files=(ExportedFile(name=f"{_MODULE}.py", text="\n".join(lines)),),
         environment=collective_environment(layout),
         defaults=tuple(_defaults(job, settings, base, registered=flavor is not None)),
         usage=f"--module {_MODULE} --config {_FUNCTION}, with the folder of {_MODULE}.py in PYTHONPATH",
@@ -74,12 +78,11 @@ def _settings(job: Job, layout: Layout) -> Iterator[tuple[str, Value]]:
 
 
 # ---------------------------------------------------------------- Python
-def _head(layout: Layout, flavor: Flavor, base: str) -> Iterator[str]:
+def _head(layout: Layout, flavor: Flavor, base: str, converters: Converters) -> Iterator[str]:
     yield f'"""A layout for torchtitan 0.3: --module {_MODULE} --config {_FUNCTION}"""'
     yield ""
-    converter = _converter(layout)
-    if converter:
-        yield f"from torchtitan.components.quantization import {converter}"
+    if converters:
+        yield f"from torchtitan.components.quantization import {', '.join(sorted(converters))}"
     if _CHECKPOINTS[layout.recompute]:
         yield f"from torchtitan.distributed.activation_checkpoint import {_CHECKPOINTS[layout.recompute]}"
     yield f"from torchtitan.models.{flavor.family} import model_registry"
@@ -88,15 +91,20 @@ def _head(layout: Layout, flavor: Flavor, base: str) -> Iterator[str]:
     yield from ("", "")
 
 
-def _body(layout: Layout, flavor: Flavor, base: str, settings: Mapping[str, Value]) -> Iterator[str]:
+def _body(
+    layout: Layout, flavor: Flavor, base: str, settings: Mapping[str, Value], converters: Converters
+) -> Iterator[str]:
     yield f"def {_FUNCTION}() -> Trainer.Config:"
     yield f"    config = {base}()"
     yield "    config.model_spec = model_registry("
     yield f"        {_literal(flavor.name)},"
     yield f"        attn_backend={_literal(_BACKENDS.get(layout.attention_kernel, 'flex'))},"
-    if _converter(layout):
-        arguments = ", ".join(f"{name}={_literal(value)}" for name, value in _converter_arguments(layout).items())
-        yield f"        converters=[{_converter(layout)}.Config({arguments})],"
+    if converters:
+        yield "        converters=["
+        for name, given in converters.items():
+            arguments = ", ".join(f"{argument}={_literal(value)}" for argument, value in given.items())
+            yield f"            {name}.Config({arguments}),"
+        yield "        ],"
     yield "    )"
     for setting, value in settings.items():
         yield f"    config.{setting} = {_literal(value)}"
@@ -112,23 +120,22 @@ def _literal(value: object) -> str:
     return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
 
 
-def _converter(layout: Layout) -> str:
-    """The class that rounds products; empty where none is rounded."""
+def _converters(job: Job, layout: Layout) -> dict[str, dict[str, object]]:
+    """Classes that round products, with their arguments: of linear modules, and of experts where there are some."""
     if layout.precision not in NARROW_PRECISIONS:
-        return ""
-    if layout.precision == Precision.NVFP4:
-        return "NVFP4LinearConverter"
-    return "MXFP8LinearConverter" if layout.fp8_recipe == Fp8Recipe.MXFP8 else "Float8LinearConverter"
-
-
-def _converter_arguments(layout: Layout) -> dict[str, object]:
+        return {}
     compiled: dict[str, object] = {"model_compile_enabled": layout.compiled}
-    if _converter(layout) != "Float8LinearConverter":
-        return {"fqns": ["layers"], **compiled}  # the output projection stays in 16 bits
-    if layout.precision == Precision.FP8_EMULATED:
-        return {"filter_fqns": ["lm_head"], "emulate": True, **compiled}
-    recipe = RELEASE_0_3.recipes.get(layout.fp8_recipe, "rowwise")
-    return {"recipe_name": recipe, "filter_fqns": ["lm_head"], **compiled}
+    if layout.precision == Precision.NVFP4:
+        return {"NVFP4LinearConverter": {"fqns": ["layers"], **compiled}}  # the output projection stays in 16 bits
+    kind, parts = "Float8", {"recipe_name": RELEASE_0_3.recipes.get(layout.fp8_recipe, "rowwise")}
+    kept = {"filter_fqns": ["lm_head", "router.gate"] if job.model.experts else ["lm_head"]}
+    linear: dict[str, object] = {**parts, **kept, **compiled}
+    if layout.fp8_recipe == Fp8Recipe.MXFP8:
+        kind, linear = "MXFP8", {"fqns": ["attention", "shared_experts", "feed_forward"], **compiled}
+    elif layout.precision == Precision.FP8_EMULATED:
+        linear = {**kept, "emulate": True, **compiled}
+    of_experts = {f"{kind}GroupedExpertsConverter": compiled} if job.model.experts else {}
+    return {f"{kind}LinearConverter": linear, **of_experts}
 
 
 def _defaults(job: Job, settings: Mapping[str, Value], base: str, *, registered: bool) -> Iterator[str]:

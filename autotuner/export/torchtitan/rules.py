@@ -47,6 +47,10 @@ def _num_gradients(x: Layout) -> int:
     return x.data_parallel_degree * x.context_parallel_degree
 
 
+def _has_experts(job: Job) -> bool:
+    return job.model.experts is not None
+
+
 def _has_stages(job: Job) -> bool:
     """Whether 0.2.2 can cut this model into stages; one that it does not register is the user's own."""
     flavor = flavor_of(job.model, RELEASE_0_2.version)
@@ -112,6 +116,13 @@ _COMMON = (
         lambda x, j: Fp8Recipe.TENSORWISE.label,
     ),
     Rule(
+        "torchtitan-emulates-no-experts",
+        "precision",
+        lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
+        lambda x, j: "its converters of grouped products emulate nothing, so that experts would stay in bf16",
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
         "torchtitan-emulates-uncompiled",
         "compiled",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.compiled != 0),
@@ -122,6 +133,25 @@ _COMMON = (
 
 RULES_0_2: tuple[Rule, ...] = (
     *_COMMON,
+    Rule(
+        "torchtitan-scales-experts-by-rows",
+        "fp8_recipe",
+        lambda x, j: (x.precision == Precision.FP8) & (x.fp8_recipe == Fp8Recipe.TENSORWISE) & _has_experts(j),
+        lambda x, j: "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
+        lambda x, j: Fp8Recipe.ROWWISE.label,
+    ),
+    Rule(
+        "torchtitan-rounds-experts-of-whole-models",
+        "precision",
+        lambda x, j: (
+            (x.precision == Precision.FP8)
+            & (x.fp8_recipe != Fp8Recipe.MXFP8)
+            & ((x.pipeline_parallel_degree > 1) | (x.context_parallel_degree > 1))
+            & _has_experts(j)
+        ),
+        lambda x, j: "its float8 converter of grouped products refuses pipelines and context ranks",
+        lambda x, j: Precision.BF16.label,
+    ),
     Rule(
         "torchtitan-splits-sequences",
         "sequence_parallel",
@@ -238,6 +268,13 @@ _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
 RULES_0_3: tuple[Rule, ...] = (
     *_COMMON,
     Rule(
+        "torchtitan-rounds-experts-to-8-bits",
+        "precision",
+        lambda x, j: (x.precision == Precision.NVFP4) & _has_experts(j),
+        lambda x, j: "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
+        lambda x, j: Precision.FP8.label,
+    ),
+    Rule(
         "torchtitan-sequence-per-rank",
         "tensor_parallel_degree",
         lambda x, j: (
@@ -321,6 +358,7 @@ SEARCHED_0_2 = {
     **_SEARCHED,
     "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),
     "gradient_bucket_bytes": (DEFAULT_BUCKET_BYTES, DDP_BUCKET_BYTES),
+    "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),
 }
 
 SEARCHED_0_3 = {

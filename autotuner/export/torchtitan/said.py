@@ -70,18 +70,24 @@ def precision(release: Release, job: Job, layout: Layout) -> Iterator[tuple[str,
     yield "training.mixed_precision_param", "float32" if layout.precision == Precision.FP32 else "bfloat16"
     if layout.precision not in FP8_PRECISIONS:
         return
-    if layout.fp8_recipe == Fp8Recipe.MXFP8:
-        yield "model.converters", ("mx",)
+    kind = "mx" if layout.fp8_recipe == Fp8Recipe.MXFP8 else "float8"
+    of_experts = (f"quantize.grouped_mm.{kind}",) if job.model.experts else ()
+    yield "model.converters", (f"quantize.linear.{kind}", *of_experts)
+    yield f"quantize.linear.{kind}.filter_fqns", ("output", "router.gate") if of_experts else ("output",)
+    if of_experts:
+        yield f"quantize.grouped_mm.{kind}.fqns", ("experts",)
+    if kind == "mx":
         yield "quantize.linear.mx.recipe_name", "mxfp8_cublas"
-        yield "quantize.linear.mx.filter_fqns", ("output",)
-        return
-    yield "model.converters", ("float8",)
-    yield "quantize.linear.float8.filter_fqns", ("output",)
-    emulates = layout.precision == Precision.FP8_EMULATED
-    gathers = job.stack.gathers_fp8_parameters and layout.fp8_recipe == Fp8Recipe.TENSORWISE and shards(layout)
-    if emulates:
+    else:
+        yield from _float8(release, job, layout)
+
+
+def _float8(release: Release, job: Job, layout: Layout) -> Iterator[tuple[str, Value]]:
+    """The recipe, which torchtitan takes to be tensorwise where it emulates or gathers in 8 bits and none is named."""
+    is_tensorwise = layout.fp8_recipe == Fp8Recipe.TENSORWISE
+    if layout.precision == Precision.FP8_EMULATED:
         yield "quantize.linear.float8.emulate", True
-    elif gathers:
+    elif job.stack.gathers_fp8_parameters and is_tensorwise and shards(layout):
         yield "quantize.linear.float8.enable_fsdp_float8_all_gather", True
         yield "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", True
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["dealt_layers", "parsed", "registered"]
+__all__ = ["converter_names", "dealt_layers", "parsed", "registered"]
 
 _PARSER = """
 import dataclasses, importlib.util, json, logging, sys, types, warnings
@@ -49,6 +50,12 @@ def dealt_layers(num_stages: int, num_layers: int, first_less: int, last_less: i
     """Modules of each stage, by torchtitan's own function; raises ValueError where it refuses."""
     function = _function("distributed/pipeline_parallel.py", "generate_llm_fqn_per_model_part")
     return list(function(num_stages, num_layers, first_less, last_less))
+
+
+def converter_names() -> set[str]:
+    """Words of ``model.converters``."""
+    texts = (path.read_text() for path in (_package() / "components/quantization").glob("*.py"))
+    return {name for text in texts for name in re.findall(r'register_model_converter\(\w+, "([^"]+)"\)', text)}
 
 
 def registered(family: str) -> Mapping[str, Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_model
 from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read, recognised
@@ -21,7 +22,7 @@ from autotuner.export.torchtitan.flavors import flavors
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from tests.builders import big_job, tiny_job
 from tests.unit.export.sayable import in_its_words, sayable
-from tests.unit.export.torchtitan.installed import dealt_layers, parsed, registered
+from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered
 
 JOB = big_job()
 HSDP = Layout(
@@ -240,6 +241,24 @@ def test_a_misspelt_setting_is_told_with_the_one_that_is_meant() -> None:
         n for n in read("[parallelism]\ntensor_paralel_degree = 2\n", num_ranks=1).notes if "paralel_" in n.setting
     )
     assert "parallelism.tensor_parallel_degree is" in note.detail
+
+
+@pytest.mark.parametrize("recipe", [Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8])
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "qwen3-30b-a3b"])
+def test_converters_are_named_as_torchtitan_registers_them_with_one_for_experts(model: str, recipe: Fp8Recipe) -> None:
+    job = replace(JOB, model=load_model(model))
+    text = export(job, replace(HSDP, precision=Precision.FP8, fp8_recipe=recipe), "torchtitan").files[0].text
+    named = tomllib.loads(text)["model"]["converters"]
+    assert len(named) == (2 if job.model.experts else 1)
+    assert set(named) <= converter_names()
+    assert read(text, num_ranks=8).layout.fp8_recipe == recipe
+
+
+def test_experts_in_fp8_are_scaled_by_rows_and_lie_in_no_pipeline() -> None:
+    job = replace(JOB, model=load_model("deepseek-v3"))
+    layout = replace(PIPELINE, precision=Precision.FP8, virtual_stages_per_rank=2)
+    rules = {reason.rule for reason in export(job, layout, "torchtitan").unsaid}
+    assert rules == {"torchtitan-scales-experts-by-rows", "torchtitan-rounds-experts-of-whole-models"}
 
 
 def test_settings_of_earlier_releases_are_read_by_the_names_that_they_have_now() -> None:

@@ -49,7 +49,7 @@ LLAMA3_405B = """
 [model]
 name = "llama3"
 flavor = "405B"
-converters = ["float8"]
+converters = ["quantize.linear.float8"]
 [training]
 local_batch_size = 2
 seq_len = 8192
