@@ -42,9 +42,9 @@ def model_called(name: str) -> TransformerSpec | None:
 
 
 def model_like(model: TransformerSpec) -> TransformerSpec:
-    """The catalog's model of the same shapes, the first of several; the model itself where there is none."""
-    alike = (load_model(name) for name in models())
-    return next((one for one in alike if replace(one, name=model.name) == model), model)
+    """The catalog's model of the same shapes, of several that of the same name, else the first; itself where none is."""
+    alike = [one for one in map(load_model, models()) if replace(one, name=model.name) == model]
+    return model if model in alike else next(iter(alike), model)
 
 
 def _words(name: str) -> frozenset[str]:
