@@ -42,7 +42,7 @@ def model_called(name: str) -> TransformerSpec | None:
 
 
 def model_like(model: TransformerSpec) -> TransformerSpec:
-    """The catalog's model of the same shapes, of several that of the same name, else the first; itself where none is."""
+    """The catalog's model of these shapes: that of the same name, else the first of several; itself where none is."""
     alike = [one for one in map(load_model, models()) if replace(one, name=model.name) == model]
     return model if model in alike else next(iter(alike), model)
 
