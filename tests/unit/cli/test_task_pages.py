@@ -37,7 +37,8 @@ def run(cli: CommandLine, line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """All that a line of a page prints; a sweep takes minutes, and is tested with its trainer."""
     words = shlex.split(line)
     if words[0] == "export":
-        monkeypatch.setenv(*words[1].split("=", 1))  # type: ignore[arg-type]  # a name and a value
+        name, _, value = words[1].partition("=")
+        monkeypatch.setenv(name, value)
         return ""
     assert words[0] == "autotuner", line
     if words[1] == "sweep":
