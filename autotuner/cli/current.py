@@ -19,7 +19,7 @@ __all__ = ["CurrentJob", "current_job", "save"]
 _SHOWN = 3
 """Rows of the comparison; ``predict`` prints as many as one wants."""
 
-_NOT_SAID = "the configuration does not say it: name it"
+_NOT_SAID = "is required, since the configuration does not say it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class CurrentJob:
         if self.global_batch is None:
             raise InvalidInput("--global-batch", None, _NOT_SAID)
         if self.model is None and read["model"] is None:
-            raise InvalidInput("--model", None, f"{_NOT_SAID}, or its config.json")
+            raise InvalidInput("--model", None, f"{_NOT_SAID}; a name, or its config.json")
         body = job_body(self.model or "", self.cluster, self.global_batch, self.seq_len)
         wanted = {"stack": self.stack, "current": read["layout"], "format": read["format"], "limit": _SHOWN}
         return body | ({} if self.model else {"model": read["model"]}) | wanted
