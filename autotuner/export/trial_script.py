@@ -7,7 +7,6 @@ what else a script holds comes from numbers and from the words of a layout.
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 
 from autotuner.domain import wire
@@ -26,8 +25,6 @@ _VERSION = str(wire.SCHEMA_VERSION)
 
 _PORT = 29500
 """Where torchrun's ranks meet (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
-
-_SPEC = re.compile(r"<<'SPEC'\n(?P<spec>\{\n.*?\n\})\nSPEC$", re.DOTALL | re.MULTILINE)
 
 _TORCHRUN_SCRIPT = """\
 #!/usr/bin/env bash
@@ -141,10 +138,11 @@ def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
     Raises:
         InvalidInput: It holds no spec, or one that cannot be read, or is for another number of ranks.
     """
-    found = _SPEC.search(text.replace("\r\n", "\n"))
-    if found is None:
+    _, begun, rest = text.replace("\r\n", "\n").partition("<<'SPEC'\n")
+    document, ended, _ = rest.partition("\nSPEC\n")
+    if not begun or not ended:
         raise InvalidInput("config", text[:60], "holds no spec of a trial between <<'SPEC' and SPEC")
-    spec = wire.loads(TrialSpec, found["spec"])
+    spec = wire.loads(TrialSpec, document)
     if num_ranks not in (None, spec.layout.world_size):
         rule = f"the script's layout is one of {spec.layout.world_size} ranks"
         raise InvalidInput("num_ranks", num_ranks, rule, spec.layout.world_size)

@@ -18,10 +18,9 @@ __all__ = ["is_configuration", "settings_of"]
 
 _PYTHON = re.compile(r"^(def \w+\(|from torchtitan\b|import torchtitan\b)", re.MULTILINE)
 _CALLS = re.compile(r"\b(Trainer\.Config\(|model_registry\(|ParallelismConfig\(|config_registry import\b)")
-_FLAGS = re.compile(
-    r"--module[= ]\S+[\s\S]*--config[= ]\w|--config[= ]\w\S*[\s\S]*--module[= ]\S|\bactivation[-_]checkpoint:[a-z]|"
-    r"--compile\.enable[-_]async|--parallelism\.enable[-_]sequence"
-)
+_MODULE_FLAG = re.compile(r"--module[= ]\S")
+_CONFIG_FLAG = re.compile(r"--config[= ]\w")
+_NEW_FLAG = re.compile(r"\bactivation[-_]checkpoint:[a-z]|--compile\.enable[-_]async|--parallelism\.enable[-_]sequence")
 _COMMAND = re.compile(r"(--[A-Za-z]|(?:[A-Z_]+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|\S*run_train\.sh)\s)")
 _CHECKPOINT = re.compile(r"\bactivation[-_]checkpoint:([a-z][a-z_-]*)")
 
@@ -34,7 +33,8 @@ _SECTIONS = ("training", "parallelism", "compile", "optimizer")
 
 def is_configuration(text: str) -> bool:
     """Whether it is Python that makes a configuration, or flags that only 0.3 has."""
-    return bool((_PYTHON.search(text) and _CALLS.search(text)) or _FLAGS.search(text))
+    names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
+    return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
 
 
 def settings_of(text: str) -> Settings:

@@ -39,12 +39,12 @@ _RENAMED = {
 }
 """Settings of earlier releases (0.0.2 and 0.1.0, ``torchtitan/config_manager.py``) by the names that they have now."""
 
-_TABLE = re.compile(r"^\s*\[[A-Za-z_][\w.]*\]\s*(#.*)?$", re.MULTILINE)
-_OWN_TABLE = re.compile(rf"^\s*\[({_SECTIONS})\]\s*(#.*)?$", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[[A-Za-z_][\w.]*\][ \t\r]*(#.*)?$", re.MULTILINE)
+_OWN_TABLE = re.compile(rf"^[ \t]*\[({_SECTIONS})\][ \t\r]*(#.*)?$", re.MULTILINE)
 _OWN_FLAG = re.compile(rf"--({_SECTIONS})\.\w")
 _FLAG = re.compile(r"(?:^|\s)--[A-Za-z]")
 _SUBCOMMAND = re.compile(r"[a-z]+[-_][a-z]+:[a-z]")
-_PRINTED = re.compile(r'\{\s*"job"\s*:\s*\{')
+_PRINTED = re.compile(r'\{\s{0,20}"job"\s{0,20}:\s{0,20}\{')
 _COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
 
 
