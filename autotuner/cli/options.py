@@ -54,8 +54,10 @@ def _trial_id(text: str | None) -> str | None:
     return None if text is None else stored_id(text, "trial")
 
 
-_MODEL = typer.Option("--model", help="Catalog name, or a JSON file: ours or a config.json.")
-_CLUSTER = typer.Option("--cluster", help="'local', accelerator and count ('h100:64'), or a JSON file.")
+_MODEL = typer.Option("--model", help="Catalog name, or a JSON file: a config.json, or ours (docs/descriptions.md).")
+_CLUSTER = typer.Option(
+    "--cluster", help="'local', accelerator and count ('h100:64'), or a JSON file (docs/descriptions.md)."
+)
 _GLOBAL_BATCH = typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")
 _SEQ_LEN = typer.Option("--seq-len", help="Tokens per sequence.")
 _STACK = typer.Option("--stack", help="Software that would run it; `catalog` lists them.")

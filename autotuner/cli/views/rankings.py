@@ -66,8 +66,9 @@ def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType
         rows=[_prediction_row(item, _rank(item, answer), by_ends=by_ends) for item in rows],
     )
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
+    ranked = "" if answer["num_legal"] is None else "; ranked by MFU x the chance to fit"
     notes = (
-        f"Predicted, nothing measured; ranked by MFU x the chance to fit. ± is the 80 % interval, MFU of {peak}; other "
+        f"Predicted, nothing measured{ranked}. ± is the 80 % interval, MFU of {peak}; other "
         "shares are of the step, communication as exposed.",
         *beyond_the_table(answer),
         in_sentences(answer["caveats"]),
