@@ -45,6 +45,7 @@ MASTER_PORT = "0"
 
 BOTH = pytest.mark.parametrize("trainer", ["train", "hugging-face"])
 SLOW = pytest.mark.timeout(600)  # a trial imports torch three times, on a machine that may be loaded
+DEADLINE_S = 280.0
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,9 @@ def started(service: Service, trainer: str = "train", **changes: Any) -> str:
 
 def ended(service: Service, sweep_id: str) -> list[dict[str, Any]]:
     """Its trials, when it has ended and no process of any is left."""
-    until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running"))
+    until(
+        "the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running"), DEADLINE_S
+    )
     ran = trials(service, sweep_id)
     assert [process for trial in ran for process in left_over(trial["id"])] == []
     return ran
@@ -87,7 +90,7 @@ def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
 
 def in_training(service: Service, sweep_id: str) -> str:
     """Id of the trial that runs, once a step of it was told."""
-    found = until("a step", lambda: [trial for trial in trials(service, sweep_id) if trial["steps"]])
+    found = until("a step", lambda: [trial for trial in trials(service, sweep_id) if trial["steps"]], DEADLINE_S)
     trial_id: str = found[-1]["id"]
     return trial_id
 
@@ -160,12 +163,12 @@ def test_a_trainer_whose_rank_is_killed_is_a_crash_of_that_rank(trainer: str, se
 @SLOW
 @BOTH
 def test_a_trainer_that_hangs_is_ended_at_its_limit(trainer: str, service: Service) -> None:
-    sweep_id = started(service, trainer, trial={**ENDLESS, "timeout_s": 60.0}, budget={"num_trials": 1})
+    sweep_id = started(service, trainer, trial={**ENDLESS, "timeout_s": 90.0}, budget={"num_trials": 1})
     ranks(in_training(service, sweep_id))[0].send_signal(signal.SIGSTOP)
     (trial,) = ended(service, sweep_id)
     assert trial["failure"]["kind"] == "timeout", trial["failure"]
     assert "the last step was" in trial["failure"]["message"]
-    assert trial["finished_at"] - trial["started_at"] < 70
+    assert trial["finished_at"] - trial["started_at"] < 100
 
 
 @pytest.mark.oracle
