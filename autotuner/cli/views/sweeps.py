@@ -71,7 +71,8 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 
 def _headline(sweep: dict[str, Any]) -> Text:
     states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
-    job = f" {model_in_words(sweep['model_size'])} on {sweep['cluster']}: "
+    trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
+    job = f" {model_in_words(sweep['model_size'])} on {sweep['cluster']}{trainer}: "
     text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_detail"]:

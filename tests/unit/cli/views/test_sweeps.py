@@ -58,3 +58,9 @@ def test_how_large_the_model_is_and_what_of_it_is_approximated_is_said() -> None
     text = printed(sweep_view(sweep, [], []), 200)
     assert "llama-3-8b (8.03B parameters) on h100:8: complete" in text
     assert "Of the predictions: Its vision tower is left out." in text
+
+
+def test_a_sweep_of_a_registered_trainer_names_it() -> None:
+    sweep = to_dict(examples.sweep_detail())
+    assert "trained by" not in printed(sweep_view(sweep, [], []), 200)
+    assert "trained by finetune" in printed(sweep_view({**sweep, "trainer": "finetune"}, [], []), 200)
