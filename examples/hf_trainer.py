@@ -1,13 +1,14 @@
-"""Hugging Face's Trainer as it comes, on DeepSpeed's ZeRO: a trainer for sweeps to try.
+"""Hugging Face's Trainer as it comes, with DeepSpeed's ZeRO or without: a trainer for sweeps to try.
 
-Arguments are those of ``transformers.TrainingArguments``, with ``--deepspeed ds_config.json`` among them;
-``examples/trainers.toml`` registers it. It trains a Llama of the trial's shapes on random tokens, from the same first
-weights and on the same sequences in every layout, so that losses can be compared. What the autotuner needs of it is the
-class ``Report``; ``RanAsAsked`` is worth copying too.
+Arguments are those of ``transformers.TrainingArguments``; ``examples/trainers.toml`` registers it twice, told its
+layout by DeepSpeed's configuration and by arguments. It trains a Llama of the trial's shapes on random tokens, from the
+same first weights and on the same sequences in every layout, so that losses can be compared. What the autotuner needs
+of it is the class ``Report``; ``RanAsAsked`` is worth copying too.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import deepspeed
@@ -53,17 +54,18 @@ class RanAsAsked(TrainerCallback):  # type: ignore[misc]  # transformers has no 
     def on_train_begin(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
         """Compare the processes, what wraps the model, and what became of its parameters."""
         engine = self.trainer.model_wrapped
-        degrees = [value for name, value in self.layout.items() if name.endswith("_degree") and "expert" not in name]
         ran = {
             "ranks": args.world_size,
             "engine": type(engine).__name__,
-            "stage": engine.zero_optimization_stage(),
-            "sharded parameters": all(hasattr(p, "ds_tensor") for p in engine.module.parameters()),
+            "stage": engine.zero_optimization_stage() if args.deepspeed else 0,
+            "sharded parameters": all(hasattr(p, "ds_tensor") for p in engine.parameters()),
         }
-        stage = STAGES.index(self.layout["shard_level"])
+        degrees = [value for name, value in self.layout.items() if name.endswith("_degree") and "expert" not in name]
+        ranks, stage = math.prod(degrees), STAGES.index(self.layout["shard_level"])
+        replicas = "DistributedDataParallel" if ranks > 1 else "LlamaForCausalLM"
         asked = {
-            "ranks": int(torch.tensor(degrees).prod()),
-            "engine": "DeepSpeedEngine",
+            "ranks": ranks,
+            "engine": "DeepSpeedEngine" if args.deepspeed else replicas,
             "stage": stage,
             "sharded parameters": stage == 3,
         }

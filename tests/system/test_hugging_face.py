@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ _SEVENTH_DIGIT = 5e-7
 """fp32 keeps seven digits, and sums over ranks take their terms in another order."""
 
 
-def _swept(service: Service, num_ranks: int, **space: Any) -> list[dict[str, Any]]:
+def _swept(service: Service, trainer: str, num_ranks: int, **space: Any) -> list[dict[str, Any]]:
     """Trials of a sweep that tries all of its layouts."""
     body = {
-        "trainer": "hugging-face",
+        "trainer": trainer,
         "model": to_dict(tiny_model()),
         "cluster": to_dict(cpu_cluster(num_ranks)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
@@ -42,15 +43,26 @@ def _swept(service: Service, num_ranks: int, **space: Any) -> list[dict[str, Any
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)  # nine starts of torch, transformers and DeepSpeed, on each of two ranks
 def test_zero_s_stages_train_to_equal_losses_on_one_rank_and_on_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNER_TRAINERS", str(_REGISTERED))
     with Service(tmp_path) as service:
-        alone = _swept(service, 1, micro_batch_size=[8], recompute=["none"])
-        trials = alone + _swept(service, 2, micro_batch_size=[4], recompute=["none"], reshard_after_forward=[False])
-        trials += _swept(service, 2, micro_batch_size=[2], recompute=["full"], shard_level=["gradients"])
+        one, two = partial(_swept, service, "hugging-face", 1), partial(_swept, service, "hugging-face", 2)
+        trials = one(micro_batch_size=[8], recompute=["none"])
+        trials += two(micro_batch_size=[4], recompute=["none"], reshard_after_forward=[False])
+        trials += two(micro_batch_size=[2], recompute=["full"], shard_level=["gradients"])
+        plain = {"micro_batch_size": [2], "precision": ["fp32"], "optimizer_kernel": ["foreach"]}
+        trials += _swept(
+            service,
+            "hugging-face-arguments",
+            2,
+            **plain,
+            recompute=["full"],
+            recompute_every=[2],
+            shard_level=["none", "optimizer"],
+        )
     assert {trial["state"] for trial in trials} == {"complete"}, [trial["failure"] for trial in trials]
     levels = {(trial["layout"]["shard_level"], trial["layout"]["data_parallel_shard_degree"]) for trial in trials}
     assert levels == {("none", 1), ("optimizer", 2), ("gradients", 2), ("parameters", 2)}

@@ -101,7 +101,7 @@ class TrainerAttempt:
         command = rendered(
             self._registration.command,
             self._spec,
-            arguments=exported.arguments,
+            arguments=_placed(exported, self._files.exported),
             file=_written(exported, self._files.exported),
             spec_file=self._files.spec,
         )
@@ -183,6 +183,12 @@ def _exported(spec: TrialSpec) -> Export:
     cluster = replace(spec.cluster, name=_UNSAFE.sub("-", spec.cluster.name))
     job = Job(model=model, cluster=cluster, workload=spec.workload, stack=load_stack(spec.trainer.stack))
     return export(job, spec.layout, spec.trainer.format)
+
+
+def _placed(exported: Export, folder: Path) -> list[str]:
+    """The arguments, with the place of each file that they name."""
+    names = {file.name for file in exported.files}
+    return [str(folder / argument) if argument in names else argument for argument in exported.arguments]
 
 
 def _written(exported: Export, folder: Path) -> Path | None:
