@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     ContextExchange,
@@ -83,13 +85,14 @@ def _understood(exports: list[Export]) -> list[dict[str, Any]]:
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=True,
     )
     answers: list[dict[str, Any]] = json.loads(process.stdout)
     return answers
 
 
+@pytest.mark.timeout(300)  # three large packages are imported: eight seconds on a quiet core
 def test_the_packages_own_parsers_read_what_was_said() -> None:
     asked = [
         *((layout, export(_JOB, layout, "deepspeed"), _of_deepspeed) for layout in _DEEPSPEED),
