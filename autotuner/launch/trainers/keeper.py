@@ -87,7 +87,9 @@ def _become(command: Sequence[str], limit_bytes: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         if limit_bytes:
-            resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+            _, most = resource.getrlimit(resource.RLIMIT_DATA)
+            bytes_ = limit_bytes if most == resource.RLIM_INFINITY else min(limit_bytes, most)
+            resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
         os.execvp(command[0], list(command))
     except (OSError, ValueError) as error:
         os.write(2, f"cannot start {command[0]}: {error}\n".encode())

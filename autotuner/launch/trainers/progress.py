@@ -87,6 +87,11 @@ class Progress:
     def _heard_step(self, reported: ReportedStep, at_s: float) -> None:
         if reported.step <= self._last_whole or not _is_sound(reported):
             return
+        num_ranks = self._spec.layout.world_size
+        if reported.rank is not None and not 0 <= reported.rank < num_ranks:
+            ranks = f"rank {reported.rank} told of step {reported.step}, and the trial has {num_ranks}"
+            self._fail(FailureKind.CRASH, f"{ranks}: the trainer started other ranks than it was asked to", 0)
+            return
         step = self._open.setdefault(reported.step, _Step(at_s=at_s))
         if reported.rank is not None and reported.rank in step.by_rank:
             self._fail(

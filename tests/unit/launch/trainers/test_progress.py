@@ -132,6 +132,13 @@ def test_a_rank_that_tells_of_a_step_twice_ends_it() -> None:
     assert "twice" in heard.failure.message
 
 
+def test_a_rank_that_the_trial_does_not_have_ends_it() -> None:
+    heard = progress()
+    told(heard, step(0, 0), step(0, 2))
+    assert heard.failure is not None
+    assert "rank 2 told of step 0, and the trial has 2" in heard.failure.message
+
+
 @pytest.mark.parametrize(
     "said", [{"step_time_s": 0.0}, {"step_time_s": -1.0}, {"step_time_s": math.nan}, {"num_steps": 0}, {"tokens": 0}]
 )
