@@ -48,12 +48,17 @@ class Export:
     usage: str = ""
 
     @property
-    def text(self) -> str:
-        """All of it, to be pasted: variables, arguments one to a line, then the files."""
+    def command_line(self) -> str:
+        """Variables, then arguments one to a line; empty where there are neither."""
         parts = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items()]
         if self.arguments:
             parts.append(" \\\n".join(_lines(self.arguments)) + "\n")
-        return "".join(parts) + "\n".join(file.text for file in self.files)
+        return "".join(parts)
+
+    @property
+    def text(self) -> str:
+        """All of it, to be pasted: variables, arguments one to a line, then the files."""
+        return self.command_line + "\n".join(file.text for file in self.files)
 
 
 def _lines(arguments: tuple[str, ...]) -> list[str]:

@@ -362,6 +362,9 @@ def test_an_export_is_read_without_a_script(browser: Browser, address: str, driv
     page.goto(f"/trials/{trial.id}")
     page.get_by_role("link", name="torchrun", exact=True).click()
     expect(page.locator("pre.copied")).to_contain_text("-m trials --spec")
+    page.get_by_role("link", name="accelerate", exact=True).click()
+    expect(page.locator("pre.copied")).to_have_count(2)
+    expect(page.locator("h4")).to_have_text(["arguments", "accelerate.yaml"])
     expect(page.get_by_role("button", name="Copy")).to_have_count(0)
     context.close()
 

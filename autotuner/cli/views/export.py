@@ -21,6 +21,9 @@ def export_notes(answer: Mapping[str, Any]) -> RenderableType:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if answer["usage"]:
         yield f"use: {answer['usage']}"
+    if len(answer["files"]) + bool(answer["arguments"]) > 1:
+        names = ", ".join(file["name"] for file in answer["files"])
+        yield f"one after the other: {'arguments, ' if answer['arguments'] else ''}{names}; --output FOLDER parts them"
     if answer["unsaid"]:
         yield "what it cannot say:"
         yield from (f"  {reason['message']}" for reason in answer["unsaid"])

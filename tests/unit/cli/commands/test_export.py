@@ -39,6 +39,15 @@ def test_the_files_are_written_into_a_folder(cli: CommandLine) -> None:
     assert "--sequence-parallel" in (folder / "arguments.txt").read_text()
 
 
+def test_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
+    folder = cli.directory / "launch"
+    cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate")
+    assert "one after the other: arguments, accelerate.yaml" in cli.error
+    cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate", "--output", str(folder))
+    assert (folder / "accelerate.yaml").read_text().startswith("compute_environment")
+    assert "compute_environment" not in (folder / "arguments.txt").read_text()
+
+
 def test_a_program_gets_all_of_it(cli: CommandLine) -> None:
     answer = cli.run_json("export", LAYOUT, *JOB, "--format", "arguments")
     assert answer["arguments"][:2] == ["--seq-len", "8192"]
