@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -37,7 +38,7 @@ def judged(tmp_path: Path, log: str, code: int, *, oom_killed: bool = False, bud
     processes = TrainerProcesses(
         [sys.executable, "-S", "-c", program, str(printed)],
         directory=tmp_path,
-        environment={ATTEMPT_ID: "judged"},
+        environment={ATTEMPT_ID: f"judged-{uuid4().hex}"},  # others run beside it
         limit_bytes=None,
         heard=reports.heard,
     )
@@ -98,7 +99,7 @@ def test_a_folder_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
         TrainerProcesses(
             ["true"],
             directory=tmp_path / "nowhere",
-            environment={ATTEMPT_ID: "x"},
+            environment={ATTEMPT_ID: f"x-{uuid4().hex}"},
             limit_bytes=None,
             heard=lambda line, at_s: None,
         )
