@@ -165,6 +165,37 @@ def test_the_module_alone_beside_a_script_suffices(tmp_path: Path) -> None:
     assert "torch" not in ran.stdout
 
 
+FAKE_TORCH = """
+import time
+class cuda:
+    num_waits = 0
+    is_initialized = staticmethod(lambda: True)
+    max_memory_allocated = staticmethod(lambda: 123456)
+    def synchronize():
+        cuda.num_waits += 1
+        time.sleep(0.05)
+class distributed:
+    is_available = is_initialized = staticmethod(lambda: True)
+    get_rank = staticmethod(lambda: 6)
+"""
+
+
+def test_on_a_cuda_device_the_step_ends_when_the_device_has_and_the_peak_is_the_allocators(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    script = """
+import torch, autotuner_report
+report = autotuner_report.start()
+report.step()
+report.step(step_time_s=0.5)
+print(torch.cuda.num_waits)
+"""
+    ran = run_script(script, tmp_path, directory=tmp_path)
+    first, second = lines(tmp_path, rank=6)
+    assert first["step_time_s"] >= 0.05
+    assert (second["step_time_s"], second["rank"], second["peak_bytes"]) == (0.5, 6, 123456)
+    assert ran.stdout == "1\n"
+
+
 def run_script(script: str, cwd: Path, *, directory: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(MODULE.parent), autotuner_report.REPORT_DIR: str(directory)}
     command = [sys.executable, "-c", script]
