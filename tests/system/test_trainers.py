@@ -100,6 +100,7 @@ def ranks(trial_id: str) -> list[psutil.Process]:
     return [process for process in left_over(trial_id) if process.environ().get("LOCAL_RANK")]
 
 
+@pytest.mark.oracle
 @SLOW
 def test_a_users_own_loop_is_swept_and_ranked_and_trains_the_same_in_every_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
