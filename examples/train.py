@@ -16,27 +16,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint
 
 import autotuner_report
 
-aten = torch.ops.aten
-KEPT = [aten.mm.default, aten._scaled_dot_product_flash_attention.default]  # selective recomputes all but these
-KEPT += [aten._scaled_dot_product_flash_attention_for_cpu.default]
-SELECTIVE = partial(create_selective_checkpoint_contexts, KEPT)
-RECOMPUTE: dict[str, Any] = {
-    "none": lambda block, x: block(x),
-    "selective": partial(checkpoint, use_reentrant=False, context_fn=SELECTIVE),
-    "full": partial(checkpoint, use_reentrant=False),
-}
 DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree")  # outermost first
 FIELDS = {"steps": 10, "seq_len": 64, "global_batch_size": 8, "micro_batch_size": 1, **dict.fromkeys(DEGREES, 1)}
-CHOICES = {"recompute": tuple(RECOMPUTE), "precision": ("fp32", "bf16"), "attention_kernel": ("flash",)}
+CHOICES = {"recompute": ("none", "full"), "precision": ("fp32", "bf16"), "attention_kernel": ("flash",)}
 CHOICES |= {"shard_level": ("none", "parameters")}
-SWITCHES = {"reshard_after_forward": False, "fp32_gradient_reduce": False, "loss_parallel": True}
 SMALL = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "ffn_size": 128}
 SMALL |= {"vocab_size": 256}
 
@@ -44,7 +34,7 @@ SMALL |= {"vocab_size": 256}
 class Layer(nn.Module):
     def __init__(self, shape: dict[str, Any], recompute: str) -> None:
         super().__init__()
-        hidden, self.head_dim, self.recompute = shape["hidden_size"], shape["head_dim"], RECOMPUTE[recompute]
+        hidden, self.head_dim, self.recompute = shape["hidden_size"], shape["head_dim"], recompute == "full"
         width, kv_width = shape["num_heads"] * self.head_dim, shape["num_kv_heads"] * self.head_dim
         linear = partial(nn.Linear, bias=False)
         self.attention_norm, self.mlp_norm = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
@@ -53,7 +43,7 @@ class Layer(nn.Module):
         self.output, self.down = linear(width, hidden), linear(shape["ffn_size"], hidden)
 
     def forward(self, x: Tensor) -> Any:
-        return self.recompute(self.block, x)
+        return checkpoint(self.block, x, use_reentrant=False) if self.recompute else self.block(x)
 
     def block(self, x: Tensor) -> Any:  # a tensor rank has some of the heads, and a part of the width
         h, parts = self.attention_norm(x), (self.query, self.key, self.value)
@@ -71,8 +61,7 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     for name, words in CHOICES.items():
         parser.add_argument(f"--{name.replace('_', '-')}", choices=words, default=words[0])
-    for name, default in SWITCHES.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", action=argparse.BooleanOptionalAction, default=default)
+    parser.add_argument("--reshard-after-forward", action=argparse.BooleanOptionalAction, default=False)
     return parser.parse_args()
 
 
@@ -85,18 +74,16 @@ def parallel_model(shape: dict[str, Any], args: argparse.Namespace, mesh: Device
     model = nn.Sequential(embedding, *layers, norm, head).to(mesh.device_type)
     columns, rows = ("query", "key", "value", "gate", "up"), ("output", "down")
     dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
-    policy = MixedPrecisionPolicy(dtype, reduce_dtype=torch.float32 if args.fp32_gradient_reduce else dtype)
-    sharded = partial(fully_shard, mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy)
+    sharded = partial(fully_shard, mesh=mesh["dp_replicate", "dp_shard"], mp_policy=MixedPrecisionPolicy(dtype))
     for layer in layers:
         if args.tensor_parallel_degree > 1:
             plan = {**{name: ColwiseParallel() for name in columns}, **{name: RowwiseParallel() for name in rows}}
             parallelize_module(layer, mesh["tp"], plan)
         sharded(layer, reshard_after_forward=args.reshard_after_forward)
     if args.tensor_parallel_degree > 1:
-        logits = Shard(-1) if args.loss_parallel else Replicate()
         parallelize_module(
-            head, mesh["tp"], ColwiseParallel(output_layouts=logits, use_local_output=not args.loss_parallel)
-        )
+            head, mesh["tp"], ColwiseParallel(use_local_output=False)
+        )  # each keeps its part of the logits
     sharded(model, reshard_after_forward=args.reshard_after_forward)
     return model
 
@@ -121,7 +108,7 @@ def main() -> None:
         mean = torch.zeros((), device=device)
         for index, tokens in enumerate(micro_batches):
             model.set_requires_gradient_sync(index == len(micro_batches) - 1)  # accumulate, then reduce once
-            with loss_parallel() if degrees[2] > 1 and args.loss_parallel else nullcontext():
+            with loss_parallel() if degrees[2] > 1 else nullcontext():
                 logits = model(tokens[:, :-1]).flatten(0, 1).float()
                 loss = cross_entropy(logits, tokens[:, 1:].flatten()) / len(micro_batches)
                 loss.backward()

@@ -27,17 +27,17 @@ def layout(**changes: Any) -> Layout:
     return cpu_layout(**{"attention_kernel": Layout().attention_kernel, **changes})
 
 
-FSDP, FULL, SELECTIVE = ShardLevel.PARAMETERS, Recompute.FULL, Recompute.SELECTIVE
+FSDP, FULL = ShardLevel.PARAMETERS, Recompute.FULL
 LAYOUTS = (
-    layout(micro_batch_size=2, recompute=SELECTIVE),
+    layout(micro_batch_size=2, recompute=FULL),
     layout(data_parallel_shard_degree=2, shard_level=FSDP),
     layout(
         data_parallel_shard_degree=2, shard_level=FSDP, reshard_after_forward=True, micro_batch_size=2, recompute=FULL
     ),
-    layout(data_parallel_replicate_degree=2, micro_batch_size=4, recompute=SELECTIVE),
+    layout(data_parallel_replicate_degree=2, micro_batch_size=4),
     layout(tensor_parallel_degree=2, micro_batch_size=4),
     layout(tensor_parallel_degree=2, micro_batch_size=2, recompute=FULL),
-    layout(tensor_parallel_degree=2, micro_batch_size=8, recompute=SELECTIVE),
+    layout(tensor_parallel_degree=2, micro_batch_size=8),
     layout(data_parallel_shard_degree=2, shard_level=FSDP, tensor_parallel_degree=2, recompute=FULL),
     layout(data_parallel_replicate_degree=2, data_parallel_shard_degree=2, shard_level=FSDP),
 )
