@@ -37,10 +37,11 @@ test: setup browser  ## Run the tests: a process per core (CORES=2), then those 
 	@echo "== what may run side by side, on $(CORES) cores"
 	$(PYTEST) -m "not oracle and not alone" --ignore tests/oracle
 	@echo "== what must be alone on the machine"
-	$(BIN)/pytest -m alone --durations 10 tests/trials
+	$(BIN)/pytest -m "alone and not oracle" --durations 10 tests/trials
 
 oracle: setup  ## Train every option and every pair of options beside one process; under half an hour on two cores.
 	$(PYTEST) -m "oracle and not alone" --timeout 600
+	$(BIN)/pytest -m "oracle and alone" --timeout 600 tests/trials
 
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.

@@ -29,7 +29,8 @@ def test_every_rule_judges_a_column_as_it_judges_each_layout(rows: list[Layout],
 @given(layouts, jobs)
 def test_a_rule_reads_the_same_fields_of_every_layout(layout: Layout, job: Job) -> None:
     for rule in ALL_RULES:
-        others = {name: one.default for name, one in OPTIONS.items() if name not in fields_read(rule, job)}
+        read = fields_read(rule, job)
+        others = {name: one.default for name, one in OPTIONS.items() if name not in read}
         assert rule.broken(replace(layout, **others), job) == rule.broken(layout, job), rule.name  # type: ignore[arg-type]
 
 

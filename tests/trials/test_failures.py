@@ -69,7 +69,11 @@ def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("launcher", "limit_s"), [("zygote", 8.0), ("torchrun", 12.0)], indirect=["launcher"])
+@pytest.mark.parametrize(
+    ("launcher", "limit_s"),
+    [("zygote", 8.0), pytest.param("torchrun", 12.0, marks=pytest.mark.oracle)],  # it imports torch first
+    indirect=["launcher"],
+)
 def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit_and_five_seconds_at_most(
     launcher: LocalLauncher, limit_s: float
 ) -> None:

@@ -31,13 +31,10 @@ PIPELINE = Layout(
     reshard_after_forward=True,
     attention_kernel=AttentionKernel.MATH,
 )
-FAST = (SPLIT,)
-OTHERS = (
-    *(RESHARDED, MATH),
-    *(Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL), SHARDED, PIPELINE),
-    replace(MATH, context_parallel_degree=2),
+LAYOUTS = (
+    *(SPLIT, RESHARDED, MATH, Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL)),
+    *(SHARDED, PIPELINE, replace(MATH, context_parallel_degree=2)),
 )
-LAYOUTS = (*FAST, *(pytest.param(layout, marks=pytest.mark.oracle) for layout in OTHERS))
 
 TOLERANCE = 0.03
 """What the formulas leave out: allocations of less than a hidden state, and when exactly each is freed."""
@@ -54,6 +51,7 @@ def both(layout: Layout) -> tuple[Memory, RankDryRun]:
     return predict_one(layout, job).memory, dry_run(DryRunRequest(spec=spec, ranks=ranks, exact=True)).fullest
 
 
+@pytest.mark.oracle  # long dry runs
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None:
@@ -63,7 +61,7 @@ def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None
     assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=TOLERANCE)
 
 
-@pytest.mark.oracle  # one more long dry run
+@pytest.mark.oracle  # one more
 @pytest.mark.timeout(300)
 def test_a_layer_that_tensor_ranks_split_and_that_recomputes_selectively_is_predicted_less_closely() -> None:
     predicted, found = both(replace(SPLIT, recompute=Recompute.SELECTIVE))

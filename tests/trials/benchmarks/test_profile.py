@@ -8,6 +8,7 @@ from autotuner.domain.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
 
 
+@pytest.mark.oracle  # ten seconds of benchmarks
 def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=2, quick=True))
     found = loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0))
