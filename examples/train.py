@@ -120,7 +120,8 @@ def main() -> None:
         report.step(loss=mean, tokens=args.global_batch_size * args.seq_len)
         if dist.get_rank() == 0:
             print(f"step {step} loss {mean.item():.6f}", flush=True)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # taking gloo's groups down aborts now and then (torch 2.13), after all is done
 
 
 if __name__ == "__main__":

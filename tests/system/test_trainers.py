@@ -31,6 +31,7 @@ format = "arguments"
 command = ["{{python}}", "train.py", "--steps={{steps}}", "{{arguments}}"]
 working_directory = "{examples}"
 options = ["micro_batch_size", "recompute"]
+values = {{ recompute = ["none", "full"] }}
 fixed = {{ precision = "fp32" }}
 
 [train.variables]
