@@ -141,6 +141,9 @@ def _sums_in_fp32(reading: Reading) -> bool:
         said = reading.on("accumulate_allreduce_grads_in_fp32", by_default) and not reading.on("grad_reduce_in_bf16")
         if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
             reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
+    if reading.on("grad_reduce_in_bf16"):
+        detail = "predictions for Megatron's software count gradients summed in fp32: two bytes a parameter too many"
+        reading.changed("grad_reduce_in_bf16", detail)
     return said
 
 
