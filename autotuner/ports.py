@@ -10,6 +10,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
@@ -183,6 +184,13 @@ class Store(Names, Protocol):
         """Write the event ``trial.note``: what a person who waits should know of a running trial."""
         ...
 
+    def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
+        """Store how a job of a running trial stands, in the place of what was known of that name, or behind the others.
+
+        Interruptions keep a trial's jobs. Writes the event ``trial.job``.
+        """
+        ...
+
     def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
         """Store what the loss gate found of a complete trial, which loses its rank if it failed.
 
@@ -267,6 +275,10 @@ class TrialWatcher(Protocol):
         """Something a person who waits should know, as a sentence."""
         ...
 
+    def on_job(self, job: EngineJob) -> None:
+        """An engine was given a job for the trial, or the job is seen to stand elsewhere now."""
+        ...
+
     def stop_requested(self) -> Stopped | None:
         """Asked a few times a second; an answer ends the trial."""
         ...
@@ -279,6 +291,10 @@ class Launcher(Protocol):
     cannot end: they are logged, and named in the failure. A trial past ``spec.settings.timeout_s`` is ended and comes
     back as a timeout failure; waiting for its turn does not count. ``run`` may be called from as many threads at
     once as ``capacity`` says.
+
+    A job that an engine runs elsewhere is left alone where the watcher stops for ``shutdown`` or ``lease_lost``:
+    whoever runs the trial next, with the same ``spec.trial_id`` and ``spec.run`` and the ``spec.jobs`` that the watcher
+    was told of, finds it again and starts no other.
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import autotuner_report
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
@@ -78,6 +79,9 @@ class _Clock:
         self.heard_at_s.append(time.perf_counter())
 
     def on_note(self, note: str) -> None:
+        pass
+
+    def on_job(self, job: EngineJob) -> None:
         pass
 
     def stop_requested(self) -> Stopped | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import StepReport, Stopped
 
 __all__ = ["Patient"]
@@ -14,6 +15,9 @@ class Patient:
         """Nothing to do."""
 
     def on_note(self, note: str) -> None:
+        """Nothing to do."""
+
+    def on_job(self, job: EngineJob) -> None:
         """Nothing to do."""
 
     def stop_requested(self) -> Stopped | None:

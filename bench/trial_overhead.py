@@ -18,6 +18,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
@@ -55,6 +56,9 @@ class _Steps:
         self.total_s += step.step_time_s
 
     def on_note(self, note: str) -> None:
+        pass
+
+    def on_job(self, job: EngineJob) -> None:
         pass
 
     def stop_requested(self) -> Stopped | None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.pooling import pooled
@@ -121,6 +122,9 @@ class _StopsOnly:
 
     def on_note(self, note: str) -> None:
         self._watcher.on_note(note)
+
+    def on_job(self, job: EngineJob) -> None:
+        self._watcher.on_job(job)
 
     def stop_requested(self) -> Stopped | None:
         return self._watcher.stop_requested()

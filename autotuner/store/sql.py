@@ -14,6 +14,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
@@ -190,6 +191,14 @@ class SqlStore:
             number, _ = connection.execute(statements.select_progress(trial_id)).one()
             facts = transitions.note_facts(trial_id, number, note)
             records.write_event(connection, sweep_id, "trial.note", facts, now)
+
+    def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
+        with writing(self._engine) as connection:
+            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.set_job(records.get_trial(connection, trial_id), job)
+            connection.execute(statements.update_trial(trial))
+            records.write_event(connection, sweep_id, "trial.job", transitions.job_facts(trial, job), now)
+            return trial
 
     def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
         with writing(self._engine) as connection:

@@ -171,7 +171,9 @@ def insert_trial(trial: Trial) -> Executable:
 
 def update_trial(trial: Trial) -> Executable:
     """The row as the trial now is; number, layout and prediction do not change."""
-    changed = {name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped")}
+    changed = {
+        name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped", "jobs")
+    }
     return update(trials).where(trials.c.id == trial.id).values(changed)
 
 

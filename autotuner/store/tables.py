@@ -34,6 +34,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric
 from autotuner.domain.runs.prediction import Prediction
@@ -84,6 +85,19 @@ class KnownFields(Document[Value]):
             return None
         known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a domain value is a dataclass
         return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
+
+
+class Jobs(TypeDecorator[tuple[EngineJob, ...]]):
+    """Jobs of engines as a JSON list."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[EngineJob, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        return json.dumps([wire.to_dict(job) for job in value or ()], separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[EngineJob, ...]:  # noqa: ARG002
+        return tuple(wire.from_dict(EngineJob, job) for job in json.loads(value or "[]"))
 
 
 class Plain(TypeDecorator[str]):
@@ -160,6 +174,7 @@ class _Trials(TypedColumns):
     finished_at: Named[float | None]
     world_size: Named[int] = Column(server_default="0")
     stopped: Named[Stopped | None] = Column(Document(Stopped))
+    jobs: Named[tuple[EngineJob, ...]] = Column(Jobs(), server_default=text("'[]'"))
 
 
 trials = Table(

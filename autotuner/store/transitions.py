@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autotuner.domain import wire
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
@@ -130,9 +131,9 @@ def start_trial(trial: Trial, *, now: float) -> Trial:
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
-    """Only a running trial takes steps; ``Conflict`` otherwise."""
+    """Only a running trial takes steps and jobs; ``Conflict`` otherwise."""
     if state is not TrialState.RUNNING:
-        raise Conflict(f"trial {trial_id} is {state.value}; a step belongs to a running trial")
+        raise Conflict(f"trial {trial_id} is {state.value}; steps and jobs belong to a running trial")
 
 
 def step_taken(trial_id: str, step: StepReport) -> Conflict:
@@ -172,6 +173,14 @@ def gate_trial(trial: Trial, result: GateResult) -> Trial:
     return replace(trial, gate=result)
 
 
+def set_job(trial: Trial, job: EngineJob) -> Trial:
+    """The trial with the job in the place of what was known of that name, or behind the others; it must be running."""
+    check_running(trial.id, trial.state)
+    if any(known.name == job.name for known in trial.jobs):
+        return replace(trial, jobs=tuple(job if known.name == job.name else known for known in trial.jobs))
+    return replace(trial, jobs=(*trial.jobs, job))
+
+
 def interrupt(trial: Trial) -> Trial:
     """Queued again as if this attempt had not begun, except that it was counted."""
     return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=())
@@ -209,6 +218,11 @@ def trial_facts(trial: Trial) -> dict[str, object]:
 def gate_facts(trial: Trial, result: GateResult) -> dict[str, object]:
     """What an event says of a loss gate: whose it is, and what it found."""
     return {**trial_facts(trial), "outcome": result.outcome.value, "detail": result.detail}
+
+
+def job_facts(trial: Trial, job: EngineJob) -> dict[str, object]:
+    """What an event says of an engine's job: whose it is, and how it stands."""
+    return {"trial_id": trial.id, "number": trial.number, **wire.to_dict(job)}
 
 
 def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
@@ -57,6 +58,7 @@ class Watcher:
     def __init__(self, *, at_first_step: Callable[[], object] | None = None, stop_after: int | None = None) -> None:
         self.steps: list[StepReport] = []
         self.notes: list[str] = []
+        self.jobs: list[EngineJob] = []
         self._at_first_step = at_first_step
         self._stop_after = stop_after
 
@@ -67,6 +69,9 @@ class Watcher:
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)
+
+    def on_job(self, job: EngineJob) -> None:
+        self.jobs.append(job)
 
     def stop_requested(self) -> Stopped | None:
         if self._stop_after is not None and len(self.steps) >= self._stop_after:

@@ -11,6 +11,7 @@ from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precisio
 from autotuner.errors import InvalidInput
 
 __all__ = [
+    "LOCAL",
     "Accelerator",
     "Cluster",
     "CollectiveKind",
@@ -19,6 +20,9 @@ __all__ = [
     "MeasuredCollective",
     "MeasuredGemm",
 ]
+
+LOCAL = "local"
+"""The engine that needs no registration: trials run on the machine that runs the sweep."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
@@ -240,6 +244,9 @@ class Cluster:
         nvlink_domain: Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one
             more; None: those of a node.
         oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
+        engine: Name of the engine that trials on it are given to, as the service's operator registered it; ``local``:
+            this machine.
+        queue: Of that engine, one of those that its operator lets clusters name; empty: the first of them.
     """
 
     name: str
@@ -251,6 +258,8 @@ class Cluster:
     oversubscription: float = 1.0
     price_per_accelerator_hour: float = 0.0
     nvlink_domain: int | None = None
+    engine: str = LOCAL
+    queue: str = ""
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")

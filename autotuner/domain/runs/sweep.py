@@ -178,7 +178,7 @@ class Event:
     Attributes:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
         kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
-            ``trial.step``, ``trial.note``, ``trial.finished``, ``trial.gated`` or ``trial.interrupted``.
+            ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated`` or ``trial.interrupted``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

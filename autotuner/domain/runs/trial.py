@@ -12,6 +12,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.trainer import Trainer
@@ -86,6 +87,7 @@ class FailureKind(StrEnum):
     NUMERICS = "numerics"
     CRASH = "crash"
     INTERRUPTED = "interrupted"  # the service died around it, more often than it may be tried again
+    INFRASTRUCTURE = "infrastructure"  # its nodes were lost or never came, more often than it may be tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,10 @@ class TrialSpec:
         precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
         memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
         trainer: What runs; None: our own decoder.
-        cluster: Where a trainer runs, which its configuration may have to say; None for our own decoder.
+        cluster: Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None:
+            on this machine.
+        run: Which of the trial's runs it is, where one is run again to be believed.
+        jobs: Those that engines were given for the trial before, to be found again.
     """
 
     trial_id: str
@@ -165,12 +170,14 @@ class TrialSpec:
     memory_bytes: int | None = None
     trainer: Trainer | None = None
     cluster: Cluster | None = None
+    run: int = 0
+    jobs: tuple[EngineJob, ...] = ()
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
-        if (self.trainer is None) != (self.cluster is None):
-            given = self.cluster.name if self.cluster else None
-            raise InvalidInput("cluster", given, "must be given with a trainer, and only then")
+        check.non_negative(self, "run")
+        if self.trainer is not None and self.cluster is None:
+            raise InvalidInput("cluster", None, "must be given with a trainer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,11 +340,11 @@ class Stopped:
 
     Attributes:
         reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; another worker
-            took the sweep over; the worker shuts down.
+            took the sweep over; the worker shuts down; or its nodes were lost, which says nothing of the trial.
         detail: The reason with its numbers, as a sentence.
     """
 
-    reason: Literal["pruned", "cancelled", "budget", "lease_lost", "shutdown"]
+    reason: Literal["pruned", "cancelled", "budget", "lease_lost", "shutdown", "infrastructure"]
     detail: str = ""
 
 
@@ -355,6 +362,7 @@ class Trial:
         steps: Reports of the running or last attempt.
         stopped: Why it was pruned or cancelled; None in records older than this field.
         gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
+        jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
     """
 
     id: str
@@ -371,6 +379,7 @@ class Trial:
     failure: TrialFailure | None = None
     stopped: Stopped | None = None
     gate: GateResult | None = None
+    jobs: tuple[EngineJob, ...] = ()
 
     @property
     def is_ranked(self) -> bool:
@@ -379,8 +388,13 @@ class Trial:
         return self.measurement is not None and not self.layout.is_emulated and not failed_gate
 
     def accelerator_hours(self, now: float) -> float:
-        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted."""
+        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted.
+
+        Of jobs of an engine all count, from the moment each had its accelerators.
+        """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
+        if self.jobs:
+            return sum(job.running_s(now) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
         if self.started_at is None:
             return gate_hours
         ended_at = now if self.finished_at is None else self.finished_at

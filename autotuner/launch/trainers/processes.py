@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from autotuner import keeper
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
 from autotuner.launch.ranks import Death
-from autotuner.launch.trainers import keeper
 from autotuner.launch.trainers.output import Output
 
 __all__ = ["TrainerProcesses"]

@@ -100,11 +100,14 @@ def _died(
 
 
 class _NoSteps:
-    """A watcher that hears no steps: those of a gate are no steps of its trial."""
+    """A watcher that hears no steps and no jobs: those of a gate are none of its trial."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note: Callable[[str], None] = watcher.on_note
         self.stop_requested = watcher.stop_requested
 
     def on_step(self, step: object) -> None:
+        pass
+
+    def on_job(self, job: object) -> None:
         pass

@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
@@ -133,6 +134,10 @@ class Lease:
             self._store.add_note(trial.id, note, owner=self._owner, now=self._clock.now())
         except StoreUnavailable as error:
             _log.warning("lease.note_not_stored", trial=trial.id, note=note, error=str(error))
+
+    def set_job(self, trial: Trial, job: EngineJob) -> Trial:
+        """Store how a job of the trial stands, as often as it takes: by it the trial is found again."""
+        return self._until_stored(lambda: self._store.set_job(trial.id, job, owner=self._owner, now=self._clock.now()))
 
     def finish(self, trial: Trial, outcome: Outcome) -> Trial:
         """Store how the trial ended, as often as it takes."""

@@ -127,6 +127,10 @@ class SweepPlan:
         """The trial that ``next`` ordered runs; from now on it costs."""
         self._trials[trial.number] = trial
 
+    def placed(self, trial: Trial) -> None:
+        """A running trial's job stands elsewhere now, which says what it costs."""
+        self._trials[trial.number] = trial
+
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
         asked = self._asked[number]

@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from autotuner.domain.rules.legality import reasons
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
@@ -176,7 +177,8 @@ class SweepRun:
             precision_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if is_known else None,
             memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
             trainer=request.trainer,
-            cluster=request.job.cluster if request.trainer else None,
+            cluster=request.job.cluster,
+            jobs=trial.jobs,
         )
 
     # ------------------------------------------------------------------ what watchers ask
@@ -189,6 +191,12 @@ class SweepRun:
     def noted(self, trial: Trial, note: str) -> None:
         """Store a note."""
         self._lease.add_note(trial, note)
+
+    def placed(self, trial: Trial, job: EngineJob) -> None:
+        """Store how a job of an engine stands: what it costs is counted from when it has its accelerators."""
+        stored = self._lease.set_job(trial, job)
+        with self._planning:
+            self._plan.placed(stored)
 
     def reason_to_end(self) -> Stopped | None:
         """Why everything that runs should end, if it should."""
@@ -221,6 +229,9 @@ class _Watcher:
 
     def on_note(self, note: str) -> None:
         self._remembering(lambda: self._run.noted(self._trial, note))
+
+    def on_job(self, job: EngineJob) -> None:
+        self._remembering(lambda: self._run.placed(self._trial, job))
 
     def stop_requested(self) -> Stopped | None:
         self._remembering(self._run.reason_to_end)

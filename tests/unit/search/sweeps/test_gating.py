@@ -7,6 +7,7 @@ import pytest
 
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -38,6 +39,9 @@ class Listener:
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)
+
+    def on_job(self, job: EngineJob) -> None:
+        pass
 
     def stop_requested(self) -> Stopped | None:
         return self._stop

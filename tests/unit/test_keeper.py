@@ -12,7 +12,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from autotuner.launch.trainers import keeper
+from autotuner import keeper
 
 
 def kept(*command: str, limit_bytes: int = 0, parent: int | None = None) -> subprocess.Popen[bytes]:

@@ -1,0 +1,108 @@
+"""What the launcher needs of an engine; every engine keeps this contract, and ``EngineLauncher`` does the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.errors import AutotunerError
+
+__all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus"]
+
+
+class EngineUnavailable(AutotunerError):
+    """The engine does not answer now; it may later, and jobs that it runs go on."""
+
+
+class EngineRefused(AutotunerError):
+    """The engine will not have this job, today or tomorrow: an unknown partition, an account without the right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOrder:
+    """A job to be started.
+
+    Attributes:
+        name: At most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for an ending).
+        cluster: How many nodes of how many accelerators, and in which queue; its name, model or memory ask for nothing.
+        task: What ``python -m trials.process.node`` is to run on each node.
+        time_limit_s: After which the engine may end it: longer than the task's own, which ends it in good order.
+    """
+
+    name: str
+    cluster: Cluster
+    task: NodeTask
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job as the engine sees it.
+
+    Attributes:
+        detail: Why it waits, or how it ended, in the engine's words; empty where there is nothing to say.
+    """
+
+    phase: JobPhase
+    detail: str = ""
+
+
+class Engine(Protocol):
+    """Starts jobs on nodes that are not this machine's own, and says how they stand.
+
+    On each node of a job runs ``python -m trials.process.node``, once, with the node's number, the address and a free
+    port of node 0, and the task. Its standard output is its report (``trials.process.node`` says how), which the engine
+    keeps for whoever asks, from the first byte on, at least until ``forget``. Methods may be called from any thread;
+    each answers within seconds or raises ``EngineUnavailable``.
+    """
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Why no job on that cluster can be started, as a sentence, from what is known without asking the engine."""
+        ...
+
+    def capacity(self, cluster: Cluster) -> int:
+        """How many jobs the operator lets wait or run at once; at least 1."""
+        ...
+
+    def check(self) -> str:
+        """What answers, with its version, as a few words for a person.
+
+        Raises:
+            EngineUnavailable: Nothing does, and why.
+        """
+        ...
+
+    def submit(self, order: JobOrder) -> str:
+        """Start a job and return its handle; where one of that name is known already, that one's.
+
+        Raises:
+            EngineRefused: It will not have it.
+        """
+        ...
+
+    def find(self, name: str) -> str | None:
+        """The handle of the job of that name, waiting, running or over, unless it was forgotten."""
+        ...
+
+    def look(self, handle: str) -> JobStatus:
+        """How the job stands; one that the engine has forgotten is ``ENDED`` if its nodes said so, else ``LOST``."""
+        ...
+
+    def read(self, handle: str, node_rank: int, offset: int) -> bytes:
+        """What that node has printed from that byte on, as far as it is known by now; empty where that is nothing."""
+        ...
+
+    def cancel(self, handle: str) -> bool:
+        """End the job, and wait for a while until no process of it is left; False where one may be."""
+        ...
+
+    def forget(self, handle: str) -> None:
+        """Remove what is kept of a job that is over; nothing happens where nothing is."""
+        ...
+
+    def close(self) -> None:
+        """Release what is kept from one call to the next; jobs go on."""
+        ...
