@@ -165,7 +165,10 @@ class Store(Names, Protocol):
         ...
 
     def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
-        """From queued to running; ``attempts`` grows by one. Writes ``trial.started``."""
+        """From queued to running; ``attempts`` grows by one, but for a trial of which a job goes on.
+
+        Writes ``trial.started``.
+        """
         ...
 
     def add_step(self, trial_id: str, step: StepReport, *, owner: str, now: float) -> None:
@@ -175,8 +178,8 @@ class Store(Names, Protocol):
     def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
         """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
 
-        A stop for ``shutdown`` gives the attempt back. Writes ``trial.finished``, or ``trial.interrupted`` when the
-        trial is queued again.
+        A stop for ``shutdown`` gives the attempt back, unless a job of the trial goes on. Writes ``trial.finished``, or
+        ``trial.interrupted`` when the trial is queued again.
         """
         ...
 

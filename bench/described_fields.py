@@ -84,7 +84,7 @@ def _default(one: Field[Any]) -> str:
         return "-"
     value = one.default.value if isinstance(one.default, Enum) else to_dict(one.default)
     match value:
-        case None | []:
+        case None | [] | "":
             return "none"
         case bool():
             return str(value).lower()

@@ -166,7 +166,7 @@ def insert_trial(trial: Trial) -> Executable:
     """A new row, with the columns that queries filter by."""
     degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
     values = {column.name: getattr(trial, column.name) for column in _TRIAL_COLUMNS}
-    return insert(trials).values(values | degrees | {"world_size": trial.layout.world_size})
+    return insert(trials).values(values | degrees | _busy(trial) | {"world_size": trial.layout.world_size})
 
 
 def update_trial(trial: Trial) -> Executable:
@@ -174,7 +174,17 @@ def update_trial(trial: Trial) -> Executable:
     changed = {
         name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped", "jobs")
     }
-    return update(trials).where(trials.c.id == trial.id).values(changed)
+    return update(trials).where(trials.c.id == trial.id).values(changed | _busy(trial))
+
+
+def _busy(trial: Trial) -> dict[str, float | int | None]:
+    """What tells at any time for how long its jobs had accelerators: that is ``busy_s + num_busy * now``."""
+    started = [job for job in trial.jobs if job.started_at is not None]
+    seconds = sum((job.ended_at or 0.0) - (job.started_at or 0.0) for job in started)
+    return {
+        "busy_s": seconds if trial.jobs else None,
+        "num_busy": sum(job.ended_at is None for job in started),
+    }
 
 
 def insert_measurement(trial: Trial, measurement: Measurement, objective: Objective) -> Executable:

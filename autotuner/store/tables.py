@@ -175,6 +175,10 @@ class _Trials(TypedColumns):
     world_size: Named[int] = Column(server_default="0")
     stopped: Named[Stopped | None] = Column(Document(Stopped))
     jobs: Named[tuple[EngineJob, ...]] = Column(Jobs(), server_default=text("'[]'"))
+    # of its jobs, so that hours are summed without decoding them: the seconds that they had accelerators, less the
+    # starts of those that have them still, and how many these are; null where it has none
+    busy_s: Named[float | None]
+    num_busy: Named[int] = Column(server_default="0")
 
 
 trials = Table(
@@ -182,7 +186,10 @@ trials = Table(
     metadata,
     _Trials,
     UniqueConstraint("sweep_id", "number"),
-    Index("ix_trials_overview", "sweep_id", "state", "started_at", "finished_at", "world_size"),  # counts and hours
+    Index(  # counts and hours
+        "ix_trials_overview",
+        *("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy"),
+    ),
 )
 
 

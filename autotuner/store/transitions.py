@@ -125,9 +125,14 @@ def number_taken(trial: Trial) -> Conflict:
 
 
 def start_trial(trial: Trial, *, now: float) -> Trial:
-    """Running, one attempt more; ``Conflict`` unless it was queued."""
+    """Running, one attempt more unless a job of it still goes on; ``Conflict`` unless it was queued."""
     state = trial.state.to(TrialState.RUNNING)
-    return replace(trial, state=state, attempts=trial.attempts + 1, started_at=now)
+    return replace(trial, state=state, attempts=trial.attempts + _num_begun(trial), started_at=now)
+
+
+def _num_begun(trial: Trial) -> int:
+    """How many attempts begin or end with one of the service: none where a job goes on, which is found again."""
+    return 0 if any(not job.phase.is_over for job in trial.jobs) else 1
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
@@ -153,7 +158,7 @@ def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
         case Stopped(reason="cancelled" | "budget"):
             return replace(_end(trial, TrialState.CANCELLED, now), stopped=outcome)
         case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
-            return replace(interrupt(trial), attempts=trial.attempts - 1)
+            return replace(interrupt(trial), attempts=trial.attempts - _num_begun(trial))
         case Stopped():
             return interrupt(trial)
 

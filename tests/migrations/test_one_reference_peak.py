@@ -108,12 +108,12 @@ def stored(connection: Connection) -> dict[str, Any]:
 
 @pytest.fixture
 def url(empty_url: str) -> str:
-    """A database at revision 0003 with a sweep that mixed precisions, led to 0004."""
+    """A database at revision 0003 with a sweep that mixed precisions, led to 0004 and on to what the store reads."""
     engine = make_engine(empty_url)
     with writing(engine) as connection:
         load(connection, "0003")
         add_mixed_sweep(connection)
-        command.upgrade(alembic_config(connection), "0004")
+        command.upgrade(alembic_config(connection), "head")
     engine.dispose()
     return empty_url
 

@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 
 import migrations
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
+from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import StopReason, SweepState
@@ -120,12 +121,23 @@ def test_a_saved_key_still_finds_its_sweep(store: Store) -> None:
     assert (sweep.id, created) == ("sw-finished00", False)
 
 
+def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.id < "0006":
+        assert not any(trial.jobs for trial in store.list_trials("sw-finished00")[0])
+        return
+    _, moved, _ = store.list_trials("sw-gated00000")[0]
+    assert [(job.handle, job.phase) for job in moved.jobs] == [("4711", JobPhase.LOST), ("4712", JobPhase.ENDED)]
+    assert store.overview("sw-running000", now=300.0).accelerator_hours == (300.0 - 232.0) / 3600
+    cluster = store.get_sweep("sw-running000").request.job.cluster
+    assert (cluster.engine, cluster.queue) == ("slurm", "batch")
+
+
 def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
     sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0)
     assert sweep is not None
     assert sweep.id == "sw-running000"
     trial = store.start_trial("sw-running000-0000", owner="worker-c", now=301.0)
-    assert trial.attempts == 2
+    assert trial.attempts == (1 if trial.jobs else 2)  # a job that still runs is not started again
 
 
 def test_profiles_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:

@@ -358,7 +358,8 @@ class Trial:
 
     Attributes:
         number: Counts from 0 inside its sweep, in the order the sampler asked.
-        attempts: How often it was started; above 1 after an interruption.
+        attempts: How often it was started; above 1 after an interruption. Whoever finds a job of it that goes on
+            starts nothing.
         steps: Reports of the running or last attempt.
         stopped: Why it was pruned or cancelled; None in records older than this field.
         gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
@@ -393,9 +394,9 @@ class Trial:
         Of jobs of an engine all count, from the moment each had its accelerators.
         """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
+        ended_at = now if self.finished_at is None else self.finished_at
         if self.jobs:
-            return sum(job.running_s(now) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
+            return sum(job.running_s(ended_at) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
         if self.started_at is None:
             return gate_hours
-        ended_at = now if self.finished_at is None else self.finished_at
         return (ended_at - self.started_at) * self.layout.world_size / 3600 + gate_hours
