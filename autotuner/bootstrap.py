@@ -13,7 +13,7 @@ from uuid import uuid4
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.cluster import LOCAL, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import profiled
@@ -25,9 +25,12 @@ from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, host_hash
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
@@ -57,6 +60,7 @@ class App:
         stored_names: In the place of those that the store holds; None asks the store.
         open_store: Called once, when the store is first needed: a prediction needs none.
         trainers: What an operator registered to run as a trial, by name.
+        engines: What an operator registered to run trials elsewhere, by name.
     """
 
     settings: Settings
@@ -65,6 +69,7 @@ class App:
     launcher: Launcher
     clock: Clock
     trainers: Mapping[str, Registration] = field(default_factory=dict)
+    engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
@@ -227,6 +232,15 @@ def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) ->
     return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices, trainers)), devices)
 
 
+def _launcher(
+    settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineRegistration]
+) -> Launcher:
+    launchers: dict[str, Launcher] = {LOCAL: _local_launcher(settings, trainers)}
+    for name, registration in engines.items():
+        launchers[name] = RepeatingLauncher(EngineLauncher(registration, settings.work_dir, trainers))
+    return RoutedLauncher(launchers)
+
+
 def build(
     settings: Settings,
     *,
@@ -241,6 +255,7 @@ def build(
     """
     configure_logs(settings.log_level)
     trainers = read_trainers(settings.trainers) if settings.trainers else {}
+    engines = read_engines(settings.engines) if settings.engines else {}
 
     def opened() -> Store:
         from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
@@ -251,9 +266,10 @@ def build(
         settings=settings,
         stored_names=names,
         open_store=opened,
-        launcher=launcher or _local_launcher(settings, trainers),
+        launcher=launcher or _launcher(settings, trainers, engines),
         clock=clock or SystemClock(),
         trainers=trainers,
+        engines=engines,
     )
     if names is None:
         app.open()

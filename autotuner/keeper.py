@@ -1,4 +1,4 @@
-"""Keeps a trainer: starts it under its limits, and outlives every process that it started.
+"""Keeps a command: starts it under its limits, and outlives every process that it started.
 
 A program of its own, of the standard library alone, run by file name. Whatever becomes an orphan below it becomes its
 child (``PR_SET_CHILD_SUBREAPER``, prctl(2)), so that a process that left its session and cleared its environment is
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-__all__ = ["CANNOT_START", "descendants", "main"]
+__all__ = ["CANNOT_START", "descendants", "kernel_oom_kills", "main"]
 
 CANNOT_START = 127
 """Exit code where the program could not be started, as a shell has it; what was wrong stands in the log."""
@@ -66,6 +66,16 @@ def descendants(pid: int) -> list[int]:
         found += below
         frontier += below
     return found
+
+
+def kernel_oom_kills() -> int:
+    """How many processes the kernel has killed for memory since boot; 0 where it does not count them."""
+    try:
+        with open("/proc/vmstat", encoding="utf-8") as counters:
+            lines = [line.split() for line in counters]
+    except OSError:
+        return 0
+    return next((int(value) for name, value in lines if name == "oom_kill"), 0)
 
 
 def end_descendants() -> None:

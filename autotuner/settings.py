@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     trainers: Path | None = Field(
         default=None, description="TOML file of the trainers that sweeps may name; none: sweeps run our own decoder."
     )
+    engines: Path | None = Field(
+        default=None, description="TOML file of the engines that clusters may name; none: trials run on this machine."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

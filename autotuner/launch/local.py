@@ -17,16 +17,16 @@ from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.errors import AutotunerError
+from autotuner.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.following import GRACE_S, follow
-from autotuner.launch.processes import kernel_oom_kills
 from autotuner.launch.ranks import CannotRun, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 from autotuner.launch.trainers.attempt import TrainerAttempt
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import Registration, refuses_trainer
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 
@@ -66,7 +66,7 @@ class LocalLauncher:
 
         A trainer has to be registered here as the sweep knows it.
         """
-        if trainer is not None and (refusal := self._refuses_trainer(trainer)):
+        if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
         if cluster.accelerator.kind == "cpu":
             return None
@@ -74,15 +74,6 @@ class LocalLauncher:
         if num_gpus >= cluster.world_size:
             return None
         return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
-
-    def _refuses_trainer(self, trainer: Trainer) -> str | None:
-        registered = self._trainers.get(trainer.name)
-        if registered is None:
-            names = ", ".join(self._trainers) or "none"
-            return f"the trainer {trainer.name} is not registered where trials run (registered there: {names})"
-        if registered.trainer != trainer:
-            return f"the trainer {trainer.name} is registered otherwise where trials run than where the sweep was made"
-        return None
 
     def capacity(self, cluster: Cluster) -> int:
         """One trial on cores, which share caches and memory's bandwidth; on GPUs as many as find their own."""
@@ -116,7 +107,7 @@ class LocalLauncher:
     def _attempt(self, spec: TrialSpec, files: TrialFiles, attempt_id: str, devices: Sequence[str]) -> Attempt:
         if spec.trainer is None:
             return DecoderAttempt(spec, files, self._starter, environment(spec, attempt_id, devices))
-        if refusal := self._refuses_trainer(spec.trainer):
+        if refusal := refuses_trainer(self._trainers, spec.trainer):
             raise CannotRun(refusal)
         registered, peak = self._trainers[spec.trainer.name], self._peak(spec)
         return TrainerAttempt(registered, spec, files, attempt_id=attempt_id, devices=devices, peak=peak)

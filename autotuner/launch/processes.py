@@ -6,11 +6,10 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import psutil
 
-__all__ = ["ATTEMPT_ID", "ask_for_stacks", "end_all", "kernel_oom_kills", "processes_of"]
+__all__ = ["ATTEMPT_ID", "ask_for_stacks", "end_all", "processes_of"]
 
 ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
 """Environment variable that every process of an attempt inherits, wherever in the process tree it ends up; a process
@@ -73,12 +72,3 @@ def _is_rank(command: list[str]) -> bool:
     return "trials.process.torchrun_agent" not in command and (
         "trials" in command or "trials.process.zygote" in command
     )
-
-
-def kernel_oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot; 0 where it does not count them."""
-    counters = Path("/proc/vmstat")
-    if not counters.exists():
-        return 0
-    lines = (line.split() for line in counters.read_text().splitlines())
-    return next((int(value) for name, value in lines if name == "oom_kill"), 0)

@@ -60,12 +60,13 @@ class RepeatingLauncher:
 
 
 class _Runs:
-    """The runs of one trial, which end by the same moment of the monotonic clock."""
+    """The runs of one trial, each with its number, which end by the same moment of the monotonic clock."""
 
     def __init__(self, launcher: Launcher, *, deadline: float) -> None:
         self._launcher = launcher
         self._deadline = deadline
         self._longest_s = 0.0
+        self._num_runs = 0
 
     def repeated(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
         """The trial ``num_runs`` times, each on fresh ranks; only the first may fail it."""
@@ -99,16 +100,40 @@ class _Runs:
 
     def _once(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
         started_at = time.monotonic()
+        spec = replace(spec, run=self._num_runs)
+        self._num_runs += 1
         if self._longest_s:
             left_s = max(_LEAST_S, self._deadline - started_at)
             spec = replace(spec, settings=replace(spec.settings, timeout_s=left_s))
-        outcome = self._launcher.run(spec, watcher)
-        self._longest_s = max(self._longest_s, time.monotonic() - started_at)
+        queue = _Queue(watcher)
+        outcome = self._launcher.run(spec, queue)
+        self._deadline += queue.waited_s
+        self._longest_s = max(self._longest_s, time.monotonic() - started_at - queue.waited_s)
         return outcome
 
     def _has_time(self) -> bool:
         """Whether a run fits that takes as long as the longest so far."""
         return time.monotonic() + self._longest_s < self._deadline
+
+
+class _Queue:
+    """A watcher that also adds up how long a run waited for an engine, which no time limit counts."""
+
+    def __init__(self, watcher: TrialWatcher) -> None:
+        self._job: EngineJob | None = None
+        self.on_step = watcher.on_step
+        self.on_note = watcher.on_note
+        self.stop_requested = watcher.stop_requested
+        self._tell = watcher.on_job
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in a queue."""
+        return self._job.queued_s(time.time()) if self._job else 0.0
+
+    def on_job(self, job: EngineJob) -> None:
+        self._job = job
+        self._tell(job)
 
 
 class _StopsOnly:

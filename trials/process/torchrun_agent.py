@@ -20,12 +20,12 @@ __all__ = ["main"]
 def main() -> None:
     """Run torchrun with this process's arguments.
 
-    The first is the pid of the launcher, the second a file that gets ``[[rank, exit code], ...]`` when ranks died, in
-    the order in which torchrun saw it; below zero is the signal that ended a rank.
+    The first is the pid of the launcher, or 0 where none need be outlived; the second a file that gets ``[[rank, exit
+    code], ...]`` when ranks died, in the order in which torchrun saw it; below zero is the signal that ended a rank.
     """
     launcher_pid, deaths = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     die_with_parent(signal.SIGTERM)
-    if os.getppid() != launcher_pid:
+    if launcher_pid and os.getppid() != launcher_pid:
         sys.exit("the launcher is gone")  # it died before the kernel was asked to tell
 
     # torch takes a second, and nobody may be left to serve

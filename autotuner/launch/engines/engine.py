@@ -27,7 +27,8 @@ class JobOrder:
 
     Attributes:
         name: At most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for an ending).
-        cluster: How many nodes of how many accelerators, and in which queue; its name, model or memory ask for nothing.
+        cluster: How many nodes of how many accelerators, and in which queue (empty: the engine's default); its name,
+            model or memory ask for nothing.
         task: What ``python -m trials.process.node`` is to run on each node.
         time_limit_s: After which the engine may end it: longer than the task's own, which ends it in good order.
     """
@@ -61,10 +62,6 @@ class Engine(Protocol):
 
     def refuses(self, cluster: Cluster) -> str | None:
         """Why no job on that cluster can be started, as a sentence, from what is known without asking the engine."""
-        ...
-
-    def capacity(self, cluster: Cluster) -> int:
-        """How many jobs the operator lets wait or run at once; at least 1."""
         ...
 
     def check(self) -> str:

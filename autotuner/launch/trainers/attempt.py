@@ -22,14 +22,22 @@ from autotuner.launch.following import GRACE_S, Ending
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.ranks import CannotRun, Ranks
 from autotuner.launch.reports import TrialFiles
-from autotuner.launch.trainers.command import rendered
+from autotuner.launch.trainers.command import on_this_machine, rendered
 from autotuner.launch.trainers.cores import CoreWatch
 from autotuner.launch.trainers.processes import TrainerProcesses
 from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 
-__all__ = ["REPORT_DIR", "SPEC", "TrainerAttempt", "trainer_environment"]
+__all__ = [
+    "REPORT_DIR",
+    "SPEC",
+    "TrainerAttempt",
+    "described",
+    "exported_for",
+    "placed",
+    "trainer_environment",
+]
 
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"
 """Variable that names the folder of a reporter's files."""
@@ -74,7 +82,7 @@ class TrainerAttempt:
         self._attempt_id = attempt_id
         self._devices = devices
         reader = registration.new_reader(spec)
-        self._reports = TrainerReports(spec, peak, files.trainer_reports, reader, _described(registration, spec))
+        self._reports = TrainerReports(spec, peak, files.trainer_reports, reader, described(registration, spec))
         self._ranks: TrainerProcesses | None = None
 
     @property
@@ -97,11 +105,12 @@ class TrainerAttempt:
             name = self._registration.trainer.name
             raise CannotRun(f"the trainer {name} has no folder {self._registration.working_directory}")
         self._files.trainer_reports.mkdir()
-        exported = _exported(self._spec)
+        exported = exported_for(self._spec)
         command = rendered(
             self._registration.command,
             self._spec,
-            arguments=_placed(exported, self._files.exported),
+            on_this_machine(self._spec.layout.world_size),
+            arguments=placed(exported, self._files.exported),
             file=_written(exported, self._files.exported),
             spec_file=self._files.spec,
         )
@@ -175,7 +184,7 @@ def _with_memory(variables: Mapping[str, str], spec: TrialSpec) -> dict[str, str
     return {**variables, name: ",".join(filter(None, (variables.get(name, ""), own)))}
 
 
-def _exported(spec: TrialSpec) -> Export:
+def exported_for(spec: TrialSpec) -> Export:
     """The layout in the trainer's words; names that a caller gave are made harmless, whatever reads the words."""
     assert spec.trainer is not None  # a trainer's trial says both
     assert spec.cluster is not None
@@ -185,7 +194,7 @@ def _exported(spec: TrialSpec) -> Export:
     return export(job, spec.layout, spec.trainer.format)
 
 
-def _placed(exported: Export, folder: Path) -> list[str]:
+def placed(exported: Export, folder: Path) -> list[str]:
     """The arguments, with the place of each file that they name."""
     names = {file.name for file in exported.files}
     return [str(folder / argument) if argument in names else argument for argument in exported.arguments]
@@ -200,7 +209,7 @@ def _written(exported: Export, folder: Path) -> Path | None:
     return folder / exported.files[0].name if exported.files else None
 
 
-def _described(registration: Registration, spec: TrialSpec) -> dict[str, str]:
+def described(registration: Registration, spec: TrialSpec) -> dict[str, str]:
     """What a measurement says of where it ran: the launcher sees no versions of the trainer's libraries."""
     accelerator = spec.cluster.accelerator.name if spec.cluster else ""
     return {

@@ -21,7 +21,7 @@ from autotuner.launch.trainers.command import check_command
 from autotuner.launch.trainers.log_readers.registry import READERS, NewReader
 from autotuner.launch.trainers.reported import LogReader
 
-__all__ = ["REPORTER", "Registration", "read_trainers"]
+__all__ = ["REPORTER", "Registration", "read_trainers", "refuses_trainer"]
 
 REPORTER = "reporter"
 """The trainer itself says what its steps took, by ``autotuner_report``."""
@@ -67,6 +67,17 @@ class Registration:
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
         """What finds the steps of a trial in what it prints; None where it reports them itself."""
         return None if self.reports == REPORTER else self.readers[self.reports](spec)
+
+
+def refuses_trainer(registered: Mapping[str, Registration], trainer: Trainer) -> str | None:
+    """Why a sweep's trainer cannot run here, as a sentence: it is not registered, or not as the sweep knows it."""
+    found = registered.get(trainer.name)
+    if found is None:
+        names = ", ".join(registered) or "none"
+        return f"the trainer {trainer.name} is not registered where trials run (registered there: {names})"
+    if found.trainer != trainer:
+        return f"the trainer {trainer.name} is registered otherwise where trials run than where the sweep was made"
+    return None
 
 
 def read_trainers(

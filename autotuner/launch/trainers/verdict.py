@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from typing import Protocol
 
 from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.ranks import Death
-from autotuner.launch.trainers.processes import TrainerProcesses
 from autotuner.launch.trainers.symptoms import Complaint
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.units import format_seconds
 
-__all__ = ["trainer_verdict"]
+__all__ = ["TrainerRanks", "trainer_verdict"]
 
 _TAIL_LINES = 40
 
@@ -24,8 +24,21 @@ _SHELL_SIGNALS = 128
 """A shell's exit code of a command that a signal ended is that much above the signal's number."""
 
 
+class TrainerRanks(Protocol):
+    """What a verdict asks of a trainer's processes, wherever they ran."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its command; below zero is the signal that ended it. None while it runs."""
+        ...
+
+    def log(self) -> str:
+        """The last lines that were printed."""
+        ...
+
+
 def trainer_verdict(
-    spec: TrialSpec, reports: TrainerReports, ranks: TrainerProcesses, *, timed_out: bool, oom_killed: bool
+    spec: TrialSpec, reports: TrainerReports, ranks: TrainerRanks, *, timed_out: bool, oom_killed: bool
 ) -> Measurement | TrialFailure:
     """How the run ended, judged by what the trainer told, how it left and what it printed.
 
@@ -152,6 +165,6 @@ def _own_lines(log: str) -> list[str]:
     return lines[:agent] or lines
 
 
-def _failure(kind: FailureKind, message: str, rank: int | None, ranks: TrainerProcesses) -> TrialFailure:
+def _failure(kind: FailureKind, message: str, rank: int | None, ranks: TrainerRanks) -> TrialFailure:
     tail = "\n".join(_own_lines(ranks.log())[-_TAIL_LINES:])
     return TrialFailure(kind=kind, message=message, rank=rank, log_tail=tail)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from autotuner.domain.runs.trial import TrialSettings
-from autotuner.launch.trainers.command import PLACEHOLDERS, check_command, num_steps, rendered
+from autotuner.launch.trainers.command import PLACEHOLDERS, check_command, num_steps, on_this_machine, rendered
 from tests.builders import cpu_layout
 from tests.trials.launching import spec
 
@@ -16,7 +16,7 @@ SPEC = Path("/trial/spec.json")
 def vector(*command: str, arguments: tuple[str, ...] = (), file: Path | None = None) -> list[str]:
     check_command(command)
     trial = spec("command", layout=cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2))
-    return rendered(command, trial, arguments=arguments, file=file, spec_file=SPEC)
+    return rendered(command, trial, on_this_machine(2), arguments=arguments, file=file, spec_file=SPEC)
 
 
 def test_every_placeholder_is_filled_in() -> None:

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from autotuner.launch.trainers.command import rendered
+from autotuner.launch.trainers.command import on_this_machine, rendered
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from tests.builders import cpu_layout
 from tests.trials.launching import spec
@@ -28,7 +28,8 @@ def test_every_registration_that_is_shown_can_be_registered(tmp_path: Path) -> N
 def test_torchtitan_s_module_is_imported_from_the_folder_that_it_was_written_into(tmp_path: Path) -> None:
     trial = spec("documented", layout=cpu_layout(data_parallel_replicate_degree=2))
     file = tmp_path / "a trial" / "torchtitan_layout.py"
-    vector = rendered(documented(tmp_path)["titan-3"].command, trial, arguments=(), file=file, spec_file=file)
+    command = documented(tmp_path)["titan-3"].command
+    vector = rendered(command, trial, on_this_machine(2), arguments=(), file=file, spec_file=file)
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
     (tmp_path / "torchrun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}

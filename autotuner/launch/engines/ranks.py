@@ -1,0 +1,161 @@
+"""The ranks of a job on an engine, as ``follow`` and the verdicts see ranks."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
+from autotuner.launch.engines.output import JobOutput
+from autotuner.launch.ranks import Death
+
+__all__ = ["EngineRanks"]
+
+_READ_S = 0.1
+"""Looks at the output that follow each other faster are one."""
+
+_LAST_WORDS_S = 5.0
+"""What the output gets to arrive once the engine says that the job is over."""
+
+_LEAVING_S = 10.0
+"""What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
+
+_log = structlog.get_logger(__name__)
+
+
+class EngineRanks:
+    """A job that runs, or has run, and what its nodes tell.
+
+    Args:
+        engine: Runs it.
+        handle: What the engine calls it.
+        output: What its nodes print.
+        poll_s: How often the engine is asked.
+        patience_s: How long an engine may not answer.
+
+    Attributes:
+        status: As the engine last said.
+    """
+
+    def __init__(
+        self, engine: Engine, handle: str, output: JobOutput, *, poll_s: float, patience_s: float, status: JobStatus
+    ) -> None:
+        self._engine = engine
+        self._handle = handle
+        self._output = output
+        self._poll_s = poll_s
+        self._patience_s = patience_s
+        self._read_at = 0.0
+        self._looked_at = time.monotonic()
+        self._answered_at = time.monotonic()
+        self._is_left = False
+        self.status = status
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the first node that ended badly, else 0; None while one runs."""
+        codes = [end.exit_code for _, end in sorted(self._output.ends.items())]
+        bad = next((code for code in codes if code != 0), None)
+        return bad if bad is not None else (0 if self._output.has_ended else None)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a node ran past the time limit."""
+        return any(end.timed_out for end in self._output.ends.values())
+
+    @property
+    def oom_killed(self) -> bool:
+        """Whether an out-of-memory killer struck on a node meanwhile."""
+        return any(end.oom_killed for end in self._output.ends.values())
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether the engine has not answered for longer than anybody waits."""
+        return time.monotonic() - self._answered_at > self._patience_s
+
+    def ended(self) -> bool:
+        """Whether all nodes said so, or the engine does, or nobody can be asked any more."""
+        now = time.monotonic()
+        if now - self._read_at >= _READ_S:
+            self._read_at = now
+            self._pump()
+        if self._output.has_ended:
+            return True
+        if now - self._looked_at >= self._poll_s:
+            self._looked_at = now
+            self._look()
+        if self.status.phase.is_over:
+            self._hear_last_words()
+            return True
+        return self.is_out_of_reach
+
+    def deaths(self) -> Sequence[Death]:
+        """Ranks that the nodes' agents found dead, without those that were told to leave."""
+        found = (death for _, end in sorted(self._output.ends.items()) for death in end.deaths)
+        return [death for death in found if death.exit_code != -signal.SIGTERM]
+
+    def log(self) -> str:
+        """The last that the nodes printed, and what the engine said of the job."""
+        return "\n".join(filter(None, (self._output.text, self.status.detail)))
+
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        """End the job, unless it ends by itself; engines name no processes that they could not end."""
+        del grace_s  # nodes give their own processes time to leave
+        if self._is_left:
+            return ()
+        if self._output.has_ended and self._leaves_by_itself():
+            return ()
+        is_gone = self._cancelled()
+        if not is_gone:
+            _log.error("engine.job_left", handle=self._handle)
+        self._pump()
+        return ()
+
+    def leave(self) -> None:
+        """Have ``end`` leave the job alone: somebody else will follow it."""
+        self._is_left = True
+
+    def _leaves_by_itself(self) -> bool:
+        deadline = time.monotonic() + _LEAVING_S
+        while time.monotonic() < deadline:
+            self._look()
+            if self.status.phase.is_over:
+                return True
+            time.sleep(min(self._poll_s, 0.5))
+        return False
+
+    def _cancelled(self) -> bool:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._engine.cancel(self._handle)
+            except EngineUnavailable as error:
+                if time.monotonic() > deadline:
+                    _log.error("engine.unavailable", handle=self._handle, error=str(error))
+                    return False
+                time.sleep(self._poll_s)
+
+    def _hear_last_words(self) -> None:
+        """An engine may know that a job is over before the last of its output has arrived."""
+        deadline = time.monotonic() + (_LAST_WORDS_S if self.status.phase is JobPhase.ENDED else 0.0)
+        self._pump()
+        while not self._output.has_ended and time.monotonic() < deadline:
+            time.sleep(_READ_S)
+            self._pump()
+
+    def _pump(self) -> None:
+        try:
+            self._output.pump()
+        except EngineUnavailable as error:
+            _log.warning("engine.unavailable", handle=self._handle, error=str(error))
+
+    def _look(self) -> None:
+        try:
+            self.status = self._engine.look(self._handle)
+            self._answered_at = time.monotonic()
+        except EngineUnavailable as error:
+            _log.warning("engine.unavailable", handle=self._handle, error=str(error))

@@ -1,0 +1,245 @@
+"""``python -m trials.process.node``: what an engine runs once on each node of a job.
+
+It starts the node's ranks under torchrun, or the command of a trainer, holds the time limit whoever still listens, ends
+all that it started when it is told to (SIGTERM), and tells its standard output what happens, a line of JSON at a time
+(``trials.process.telling``). It needs nothing of the node but Python, torch and this package; no shared folder, no
+database, no way back to the service.
+
+Exit codes: 0, all ranks of this node ended well; 1, they did not, and the last line says how; 2, the task cannot be
+read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from autotuner import keeper
+from autotuner.domain import wire
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.errors import InvalidInput
+from trials.process.telling import Teller
+
+__all__ = ["TASK", "NodePlace", "main", "run_node"]
+
+TASK = "AUTOTUNER_TASK"
+"""Variable that holds the task where no file does."""
+
+_ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
+_REPORT_DIR = "AUTOTUNER_REPORT_DIR"
+_SPEC = "AUTOTUNER_SPEC"
+
+_NEEDED_BY_ANY = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
+"""Variables that a trainer gets beside those that its operator named."""
+
+_POLL_S = 0.1
+_STACKS_S = 0.5
+"""What ranks get to write their stacks when the time is up."""
+
+_GRACE_S = 3.0
+"""What all gets to leave after SIGTERM; the keeper needs as long to end what will not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlace:
+    """Which node of its job this is, and where the ranks of all nodes meet."""
+
+    node_rank: int
+    master_address: str
+    master_port: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run this node's part of the job and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trials.process.node", description="Run one node of a job.")
+    parser.add_argument("--node-rank", type=int, required=True, help="number of this node, from 0")
+    parser.add_argument("--master-address", required=True, help="name or address of node 0")
+    parser.add_argument("--master-port", type=int, required=True, help="a free port of node 0")
+    parser.add_argument("--task", type=Path, help=f"a NodeTask as JSON; by default the variable {TASK}")
+    given = parser.parse_args(arguments)
+    try:
+        text = os.environ[TASK] if given.task is None else given.task.read_text()
+        task = wire.loads(NodeTask, text)
+    except (OSError, KeyError, InvalidInput) as error:
+        parser.error(f"cannot read the task: {error}")  # exits with code 2
+    place = NodePlace(node_rank=given.node_rank, master_address=given.master_address, master_port=given.master_port)
+    return run_node(task, place)
+
+
+def run_node(task: NodeTask, place: NodePlace) -> int:
+    """Run the task in a folder of its own, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=f"{task.job_name}-", ignore_cleanup_errors=True) as folder:
+        return _Node(task, place, Path(folder)).run()
+
+
+class _Node:
+    """One node's processes, from their start to their end."""
+
+    def __init__(self, task: NodeTask, place: NodePlace, folder: Path) -> None:
+        self._task = task
+        self._place = place
+        self._folder = folder
+        self._teller = Teller(folder, place.node_rank)
+        self._told_to_end = threading.Event()
+
+    def run(self) -> int:
+        """All of it."""
+        signal.signal(signal.SIGTERM, self._asked_to_end)
+        self._teller.started()
+        oom_kills = keeper.kernel_oom_kills()
+        deadline = time.monotonic() + self._task.time_limit_s
+        self._write_files()
+        process = self._start()
+        listener = threading.Thread(target=self._teller.listen, args=(process.stdout,), daemon=True)
+        listener.start()
+        timed_out = self._follow(process, deadline)
+        if timed_out:
+            self._ask_for_stacks(process.pid)
+        self._end(process)
+        listener.join(_GRACE_S)  # a pipe ends with the last process that can write to it
+        exit_code = process.returncode
+        self._teller.ended(
+            exit_code=exit_code,
+            timed_out=timed_out,
+            oom_killed=keeper.kernel_oom_kills() > oom_kills,
+            is_trainer=bool(self._task.command),
+        )
+        return 0 if exit_code == 0 and not timed_out else 1
+
+    def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._told_to_end.set()
+
+    def _write_files(self) -> None:
+        spec = self._task.request if self._task.spec is None else wire.dumps(self._task.spec)
+        (self._folder / "spec.json").write_text(spec)
+        self._teller.make_folders()
+        for name, text in self._task.files.items():
+            (self._folder / Path(name).name).write_text(text)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = self._trainer() if self._task.command else self._torchrun()
+        directory = self._task.working_directory or None
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), str(self._limit_bytes()), *command],
+            cwd=directory,
+            env=self._variables(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _limit_bytes(self) -> int:
+        """Data that each process of a trainer may have; ranks of ours limit themselves."""
+        spec = self._task.spec
+        if spec is None or not self._task.command or spec.device != "cpu":
+            return 0
+        return spec.settings.memory_budget_bytes or 0
+
+    def _variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """All variables of the ranks' processes."""
+        if not self._task.command:
+            kept = dict(own)
+        else:
+            kept = {name: own[name] for name in (*_NEEDED_BY_ANY, *self._task.passed) if name in own}
+        kept.pop(TASK, None)  # as long as a trial is, and no rank reads it
+        return {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **kept,
+            **self._task.variables,
+            _ATTEMPT_ID: self._task.job_name,
+            _REPORT_DIR: str(self._teller.told),
+            _SPEC: (self._folder / "spec.json").read_text(),
+        }
+
+    def _torchrun(self) -> list[str]:
+        task, place, teller = self._task, self._place, self._teller
+        return [
+            *(sys.executable, "-m", "trials.process.torchrun_agent", "0", str(teller.deaths)),
+            *("--nnodes", str(task.num_nodes), "--node-rank", str(place.node_rank)),
+            *("--nproc-per-node", str(task.ranks_per_node), "--max-restarts", "0"),
+            *("--master-addr", place.master_address, "--master-port", str(place.master_port)),
+            *("--redirects", "3", "--log-dir", str(teller.rank_logs)),
+            *("-m", task.module, "--spec", str(self._folder / "spec.json"), "--reports", str(teller.reports)),
+        ]
+
+    def _trainer(self) -> list[str]:
+        known = {
+            "folder": self._folder,
+            "python": sys.executable,
+            "num_nodes": self._task.num_nodes,
+            "node_rank": self._place.node_rank,
+            "ranks_per_node": self._task.ranks_per_node,
+            "master_address": self._place.master_address,
+            "master_port": self._place.master_port,
+        }
+        return [_filled(argument, known) for argument in self._task.command]
+
+    def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
+        """Tell what is written until all have ended or should; whether the time was up."""
+        while process.poll() is None and not self._told_to_end.is_set():
+            self._teller.forward()
+            if time.monotonic() >= deadline:
+                return True
+            self._told_to_end.wait(_POLL_S)
+        return False
+
+    def _ask_for_stacks(self, pid: int) -> None:
+        """Have every rank of ours write its Python stack to its log: that shows where a hang is."""
+        if self._task.command:
+            return
+        for rank in keeper.descendants(pid):
+            if _module_of(rank) == self._task.module:
+                _signal(rank, signal.SIGUSR1)
+        time.sleep(_STACKS_S)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """End what is left: the keeper ends all below it."""
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(2 * _GRACE_S)
+        except subprocess.TimeoutExpired:
+            for pid in keeper.descendants(process.pid):
+                _signal(pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+
+
+def _filled(argument: str, known: Mapping[str, object]) -> str:
+    for name, value in known.items():
+        argument = argument.replace(f"{{{name}}}", str(value))
+    return argument
+
+
+def _module_of(pid: int) -> str:
+    """What a process runs as ``python -m``; empty where it is nothing of the kind, or gone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return  # gone
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.exit(code)
