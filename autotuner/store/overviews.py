@@ -67,9 +67,9 @@ def list_overviews(
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
     """How many trials and accelerator-hours each sweep has in each state, from an index alone."""
-    ended_at = func.coalesce(trials.c.finished_at, now)
-    of_jobs = trials.c.busy_s + trials.c.num_busy * ended_at  # null where an engine was given none
-    seconds = func.coalesce(of_jobs, ended_at - trials.c.started_at)  # null, so not summed, before the start
+    of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
+    of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at  # null, so not summed, before the start
+    seconds = func.coalesce(of_jobs, of_attempt)
     hours = func.coalesce(func.sum(seconds * trials.c.world_size), 0.0) / 3600.0
     return (
         select(trials.c.sweep_id, trials.c.state, func.count().label("num_trials"), hours.label("accelerator_hours"))

@@ -132,7 +132,7 @@ def start_trial(trial: Trial, *, now: float) -> Trial:
 
 def _num_begun(trial: Trial) -> int:
     """How many attempts begin or end with one of the service: none where a job goes on, which is found again."""
-    return 0 if any(not job.phase.is_over for job in trial.jobs) else 1
+    return 0 if trial.job_goes_on else 1
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
@@ -192,7 +192,8 @@ def interrupt(trial: Trial) -> Trial:
 
 
 def _end(trial: Trial, state: TrialState, now: float) -> Trial:
-    return replace(trial, state=trial.state.to(state), finished_at=now)
+    jobs = tuple(job.over(now) for job in trial.jobs)
+    return replace(trial, state=trial.state.to(state), finished_at=now, jobs=jobs)
 
 
 # ---------------------------------------------------------------------- events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 __all__ = ["EngineJob", "JobPhase"]
@@ -55,3 +55,7 @@ class EngineJob:
         """How long it waited for them."""
         ends = (moment for moment in (self.started_at, self.ended_at) if moment is not None)
         return max(0.0, min(ends, default=now) - self.submitted_at)
+
+    def over(self, now: float) -> EngineJob:
+        """The job as it stands when its trial has ended, where nobody saw it end."""
+        return self if self.phase.is_over else replace(self, phase=JobPhase.ENDED, ended_at=now)

@@ -388,15 +388,20 @@ class Trial:
         failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
         return self.measurement is not None and not self.layout.is_emulated and not failed_gate
 
+    @property
+    def job_goes_on(self) -> bool:
+        """Whether an engine's job of it waits or runs: whoever runs the trial next finds that one, and starts none."""
+        return any(not job.phase.is_over for job in self.jobs)
+
     def accelerator_hours(self, now: float) -> float:
         """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted.
 
         Of jobs of an engine all count, from the moment each had its accelerators.
         """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
-        ended_at = now if self.finished_at is None else self.finished_at
         if self.jobs:
-            return sum(job.running_s(ended_at) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
+            return sum(job.running_s(now) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
         if self.started_at is None:
             return gate_hours
+        ended_at = now if self.finished_at is None else self.finished_at
         return (ended_at - self.started_at) * self.layout.world_size / 3600 + gate_hours

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, judge
 from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
@@ -35,10 +36,10 @@ def run_gate(
 
     Args:
         launcher: Runs them, one after the other.
-        candidate: The trial whose layout is gated.
+        candidate: The trial whose layout is gated, with the jobs that engines were given for its gate before.
         reference: Its layout with nothing that changes the mathematics.
         gate: How many steps and seeds, and how far losses may lie apart.
-        watcher: Asked for a stop all the while; hears a note per seed, and no steps.
+        watcher: Asked for a stop all the while; hears a note per seed, of jobs, and no steps.
     """
     quiet = _NoSteps(watcher)
     losses: dict[Layout, list[tuple[float, ...]]] = {reference: [], candidate.layout: []}
@@ -100,14 +101,12 @@ def _died(
 
 
 class _NoSteps:
-    """A watcher that hears no steps and no jobs: those of a gate are none of its trial."""
+    """A watcher that hears no steps: those of a gate are none of its trial."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note: Callable[[str], None] = watcher.on_note
+        self.on_job: Callable[[EngineJob], None] = watcher.on_job
         self.stop_requested = watcher.stop_requested
 
     def on_step(self, step: object) -> None:
-        pass
-
-    def on_job(self, job: object) -> None:
         pass

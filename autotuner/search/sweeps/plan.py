@@ -17,6 +17,7 @@ from optuna.trial import TrialState as OptunaState
 
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
@@ -25,14 +26,12 @@ from autotuner.domain.wire import from_dict
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.space import legal_layouts
+from autotuner.search.sweeps.gate_cost import GateCost
 from autotuner.search.sweeps.pruner import LosingPruner
 from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
 from autotuner.units import format_bytes
 
 __all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
-
-_MAX_ATTEMPTS = 3
-"""Starts of one trial before it is taken to be what kills the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,8 @@ class SweepPlan:
             layouts, predictions, job=self._job, objective=request.objective, seed=request.seed
         )
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
-        self._gates: dict[int, float] = {}  # when the gates that run were started, by their trial's number
+        self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
+        self._gates: dict[int, GateCost] = {}  # of those that run, by their trial's number
         self._study = self._rebuilt()
 
     # ------------------------------------------------------------------ instructions
@@ -92,10 +92,10 @@ class SweepPlan:
         is_spent = self._spent(now) is not None
         if not is_spent and (gate := self._due_gate()):
             return gate
-        interrupted = any(not t.state.finished and t.number not in self._asked for t in self._trials.values())
-        if not interrupted and (end := self._reason_to_stop(now)):
+        if not self._interrupted and (end := self._reason_to_stop(now)):
             return Wait() if self._asked or self._gates else end
-        asked = self._study.ask(self._sampler.distributions)
+        asked = self._interrupted.pop(min(self._interrupted, default=-1), None)
+        asked = asked or self._study.ask(self._sampler.distributions)
         self._asked[asked.number] = asked
         layout = _layout_of(asked)
         stored = self._trials.get(asked.number)
@@ -117,10 +117,6 @@ class SweepPlan:
     def tells_noise(self, number: int) -> bool:
         """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
         return number == min(self._asked, default=None) and not any(t.measurement for t in self._trials.values())
-
-    def may_run(self, trial: Trial) -> bool:
-        """False for a trial that was interrupted so often that it is probably the cause."""
-        return trial.attempts < _MAX_ATTEMPTS
 
     # ------------------------------------------------------------------ events
     def started(self, trial: Trial) -> None:
@@ -155,13 +151,27 @@ class SweepPlan:
             asked.set_user_attr(key, attribute)
         self._study.tell(trial.number, self._value(trial), state=_optuna_state(trial))
 
-    def given_back(self, number: int) -> None:
-        """A trial that ``next`` ordered was interrupted; it stays queued."""
-        self._asked.pop(number)
+    def given_back(self, trial: Trial) -> None:
+        """A trial that ``next`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
+        self._trials[trial.number] = trial
+        self._asked.pop(trial.number)
+        self._study = self._rebuilt()
 
     def gate_started(self, trial: Trial, now: float) -> None:
         """The loss gate that ``next`` ordered runs; from now on it costs."""
-        self._gates[trial.number] = now
+        self._gates[trial.number] = GateCost(began_at=now)
+
+    def gate_placed(self, trial: Trial, job: EngineJob) -> None:
+        """A job of a running loss gate stands elsewhere now, which says what it costs."""
+        self._gates[trial.number] = self._gates[trial.number].placed(job)
+
+    def gate_jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
+        """What engines were given for the trial's running loss gate."""
+        return tuple(self._gates[trial.number].jobs.values())
+
+    def gate_hours(self, trial: Trial, now: float) -> float:
+        """Accelerator-hours of the trial's running loss gate."""
+        return self._gates[trial.number].seconds(now) * trial.layout.world_size / 3600
 
     def gate_ended(self, trial: Trial) -> None:
         """Learn what a loss gate found; one that was stopped left the trial as it was."""
@@ -183,14 +193,20 @@ class SweepPlan:
         layouts = {number: trial.layout for number, trial in self._trials.items()}
         layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
         for number, layout in sorted(layouts.items()):
-            trial = self._trials.get(number)
-            if trial is not None and trial.state.finished:
-                study.add_trial(self._frozen(trial))
+            if self._is_finished(number):
+                study.add_trial(self._frozen(self._trials[number]))
             else:
                 study.enqueue_trial(params_of(layout))
-        # Optuna hands enqueued trials out in order, and so did it before: those that run come first
-        self._asked = {number: study.ask(self._sampler.distributions) for number in sorted(self._asked)}
+        unfinished = [number for number in sorted(layouts) if not self._is_finished(number)]
+        open_trials = {number: study.ask(self._sampler.distributions) for number in unfinished}  # in their order
+        self._interrupted = {number: one for number, one in open_trials.items() if number not in self._asked}
+        self._asked = {number: open_trials[number] for number in self._asked}
         return study
+
+    def _is_finished(self, number: int) -> bool:
+        """Whether it is stored as a trial that has ended."""
+        trial = self._trials.get(number)
+        return trial is not None and trial.state.finished
 
     def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
         per_step = self._request.objective.per_step(self._job)
@@ -276,7 +292,7 @@ class SweepPlan:
 
     def _spent(self, now: float) -> tuple[StopReason, str] | None:
         hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())
-        hours += sum(now - started_at for started_at in self._gates.values()) * self._job.cluster.world_size / 3600
+        hours += sum(self.gate_hours(self._trials[number], now) for number in self._gates)
         return spent(self._request, elapsed_s=now - self._started_at, accelerator_hours=hours)
 
     def _losing(self, value: float) -> str:

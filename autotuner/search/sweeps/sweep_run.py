@@ -18,6 +18,7 @@ from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stoppe
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
+from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, unless_lost_again
 from autotuner.search.sweeps.gating import run_gate
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
@@ -113,25 +114,22 @@ class SweepRun:
         with self._planning:
             spec = self._spec(running)
             self._plan.started(running)
-        outcome: Outcome
-        if self._plan.may_run(queued):
-            outcome = self._launched(spec, _Watcher(self, running))
-        else:
-            message = f"interrupted {queued.attempts} times; the service dies when it runs"
-            outcome = TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
+        outcome: Outcome | None = given_up(queued)
+        if outcome is None:
+            outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
         ended = self._lease.finish(running, outcome)
         _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
         with self._planning:
             if ended.state.finished:
                 self._plan.finished(ended)
             else:
-                self._plan.given_back(ended.number)
+                self._plan.given_back(ended)
 
     def _gate(self, order: RunGate) -> None:
-        trial, began_at = order.trial, self._clock.now()
-        found = self._gate_result(order)
+        trial, found = order.trial, self._gate_result(order)
         if isinstance(found, GateResult):
-            hours = (self._clock.now() - began_at) * trial.layout.world_size / 3600
+            with self._planning:
+                hours = self._plan.gate_hours(trial, self._clock.now())
             trial = self._lease.add_gate(trial, found.having_cost(hours))
             _log.info("trial.gated", trial=trial.id, outcome=found.outcome.value, detail=found.detail)
         with self._planning:
@@ -141,11 +139,23 @@ class SweepRun:
         request = self._sweep.request
         broken = reasons(order.reference, request.job, trial_rules(request.trainer))
         if broken:
-            detail = f"the reference {order.reference} cannot run here: {broken[0].message}"
-            outcome, tolerance = GateOutcome.NOT_GATED, request.loss_gate.tolerance
-            return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
-        spec, watcher = self._spec(order.trial), _Watcher(self, order.trial)
-        return run_gate(self._launcher, spec, order.reference, request.loss_gate, watcher)
+            return self._not_gated(order, f"the reference {order.reference} cannot run here: {broken[0].message}")
+        for _ in range(MAX_ATTEMPTS):
+            found = self._gate_attempt(order)
+            if not (isinstance(found, Stopped) and found.reason == "infrastructure"):
+                return found
+        again = f"its nodes were lost or never came in {MAX_ATTEMPTS} attempts"
+        return self._not_gated(order, f"{again}; the last time: {found.detail}")
+
+    def _gate_attempt(self, order: RunGate) -> GateResult | Stopped:
+        with self._planning:
+            spec = replace(self._spec(order.trial), jobs=self._plan.gate_jobs(order.trial))
+        gate, watcher = self._sweep.request.loss_gate, _GateWatcher(self, order.trial)
+        return run_gate(self._launcher, spec, order.reference, gate, watcher)
+
+    def _not_gated(self, order: RunGate, detail: str) -> GateResult:
+        outcome, tolerance = GateOutcome.NOT_GATED, self._sweep.request.loss_gate.tolerance
+        return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
 
     def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:
         """How the trial ended; a launcher that broke fails this trial, and the sweep goes on."""
@@ -198,6 +208,11 @@ class SweepRun:
         with self._planning:
             self._plan.placed(stored)
 
+    def gate_placed(self, trial: Trial, job: EngineJob) -> None:
+        """Count what a job of a trial's loss gate costs; the trial is complete, and the job none of its own."""
+        with self._planning:
+            self._plan.gate_placed(trial, job)
+
     def reason_to_end(self) -> Stopped | None:
         """Why everything that runs should end, if it should."""
         if self._abandoned.is_set() or self._shutdown.is_set():
@@ -247,6 +262,13 @@ class _Watcher:
             raise
         if answer is not None and (self._stop is None or answer.reason == "lease_lost"):
             self._stop = answer
+
+
+class _GateWatcher(_Watcher):
+    """Follows the loss gate of a trial."""
+
+    def on_job(self, job: EngineJob) -> None:
+        self._remembering(lambda: self._run.gate_placed(self._trial, job))
 
 
 def _without_ended(running: set[Future[None]]) -> set[Future[None]]:

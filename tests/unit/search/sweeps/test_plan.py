@@ -11,6 +11,7 @@ from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
@@ -256,12 +257,31 @@ def test_an_interrupted_trial_is_run_again_even_when_the_budget_is_spent() -> No
     assert ordered(plan_for(request, [cut_short])).stored == cut_short
 
 
-def test_a_trial_interrupted_three_times_may_not_run_again() -> None:
-    request = sweep_request()
-    plan = plan_for(request)
-    order = ordered(plan)
-    assert plan.may_run(trial(order, state=TrialState.QUEUED, attempts=2))
-    assert not plan.may_run(trial(order, state=TrialState.QUEUED, attempts=3))
+def test_a_trial_that_is_given_back_is_ordered_again_before_another_and_those_that_run_go_on() -> None:
+    plan = plan_for(sweep_request())
+    lost, other = ordered(plan), ordered(plan)
+    assert plan.reported(lost.number, step_report(0)) is None
+    queued = trial(lost, state=TrialState.QUEUED, started_at=None, finished_at=None)
+    plan.given_back(queued)
+    again = ordered(plan)
+    assert (again.number, again.layout, again.stored) == (lost.number, lost.layout, queued)
+    assert plan.reported(lost.number, step_report(0)) is None
+    for order in (other, again):
+        plan.finished(trial(order))
+    assert [found.state for found in plan.study.trials] == [OptunaState.COMPLETE] * 2
+    assert ordered(plan).number == 2
+
+
+def test_a_job_costs_from_when_it_has_its_accelerators() -> None:
+    plan = plan_for(sweep_request(budget=Budget(accelerator_hours=1.0, min_gain=0)))
+    running = trial(ordered(plan), state=TrialState.RUNNING, finished_at=None)
+    waits = EngineJob(engine="slurm", name="a", handle="4711", submitted_at=0.0)
+    plan.started(running)
+    plan.placed(replace(running, jobs=(waits,)))
+    assert plan.overspent(100 * 3600.0) is None
+    plan.placed(replace(running, jobs=(replace(waits, phase=JobPhase.RUNNING, started_at=99.75 * 3600.0),)))
+    assert plan.overspent(100 * 3600.0) is None
+    assert plan.overspent(101 * 3600.0) is not None
 
 
 def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
@@ -459,6 +479,18 @@ def test_the_time_of_a_gate_counts_against_the_accelerator_hours() -> None:
     over = plan.overspent(10.0 + 100 * 3600)
     assert over is not None
     assert over.reason == "budget"
+
+
+def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, accelerator_hours=100.0)))
+    order = until_gate(plan)
+    plan.gate_started(order.trial, 10.0)
+    waits = EngineJob(engine="slurm", name="gate", handle="4711", submitted_at=10.0)
+    plan.gate_placed(order.trial, waits)
+    assert plan.overspent(10.0 + 100 * 3600) is None
+    plan.gate_placed(order.trial, replace(waits, phase=JobPhase.ENDED, started_at=20.0, ended_at=3620.0))
+    assert plan.gate_hours(order.trial, 1e9) == order.trial.layout.world_size
+    assert plan.gate_jobs(order.trial)[0].handle == "4711"
 
 
 def test_no_gate_begins_when_a_budget_is_spent() -> None:

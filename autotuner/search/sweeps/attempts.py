@@ -1,0 +1,35 @@
+"""How often a trial is started before it is given up, and what is said of it then."""
+
+from __future__ import annotations
+
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure
+
+__all__ = ["MAX_ATTEMPTS", "given_up", "unless_lost_again"]
+
+MAX_ATTEMPTS = 3
+"""Starts of one trial before what ends it is taken to come again; finding a job that goes on is no start."""
+
+
+def given_up(trial: Trial) -> TrialFailure | None:
+    """How a queued trial ends that was started often enough; None where it may be started, or is to be found again."""
+    if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
+        return None
+    last = trial.jobs[-1] if trial.jobs else None
+    if last is not None and last.phase is JobPhase.LOST:
+        return _lost(trial, last.detail)
+    message = f"interrupted {trial.attempts} times; the service dies when it runs"
+    return TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
+
+
+def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
+    """The outcome of a running trial, which is a failure where its nodes were lost in the last of its attempts."""
+    if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
+        return _lost(trial, outcome.detail)
+    return outcome
+
+
+def _lost(trial: Trial, detail: str) -> TrialFailure:
+    last = f"; the last time: {detail}" if detail else ""
+    message = f"its nodes were lost or never came in {trial.attempts} attempts{last}"
+    return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=message)
