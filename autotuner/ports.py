@@ -10,6 +10,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
@@ -246,12 +247,56 @@ class Store(Names, Protocol):
         """By name."""
         ...
 
+    def remove_cluster(self, name: str) -> None:
+        """Forget it with its checks and with the profile that one of them took; sweeps keep what they were given.
+
+        A check that is not finished raises ``Conflict``.
+        """
+        ...
+
     def save_profile(self, profile: DeviceProfile) -> None:
         """Store under its name, in the place of an older one of that name: a machine is what it was last measured."""
         ...
 
     def list_profiles(self) -> Sequence[DeviceProfile]:
         """By name."""
+        ...
+
+    # ------------------------------------------------------------------ checks of clusters
+    def create_check(self, name: str, request: CheckRequest, *, now: float) -> ClusterCheck:
+        """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
+        ...
+
+    def get_check(self, check_id: str) -> ClusterCheck:
+        """As it stands now."""
+        ...
+
+    def list_checks(self, name: str, *, page: Page = Page()) -> tuple[Sequence[ClusterCheck], int]:
+        """Those of the stored cluster of that name, newest first, and how many there are in all."""
+        ...
+
+    def request_check_cancel(self, check_id: str, *, now: float) -> ClusterCheck:
+        """Ask for the end: of a check that a worker holds it comes by that worker, of another at once."""
+        ...
+
+    def claim_check(self, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:
+        """Give the oldest check that is queued, or running with a lapsed lease, to ``owner``; None if there is none."""
+        ...
+
+    def save_findings(
+        self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
+    ) -> ClusterCheck:
+        """Store what was found and renew the lease; the check comes back, cancel request included. Else ``LeaseLost``."""
+        ...
+
+    def release_check(self, check_id: str, *, owner: str, now: float) -> None:
+        """Give the check back unfinished (a worker that shuts down): its lease lapses at ``now``."""
+        ...
+
+    def finish_check(
+        self, check_id: str, state: CheckState, findings: CheckFindings, *, owner: str, now: float
+    ) -> ClusterCheck:
+        """Record the end and drop the lease."""
         ...
 
     # ------------------------------------------------------------------ health

@@ -107,8 +107,14 @@ def profile_of(cluster: Cluster, *, name: str, measured_at: float, quick: bool =
     answer = ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S)
     # a data sheet's peaks are what shares are of; a core has none
     peaks = {} if is_cpu else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
-    measured = loads(Measurements, answer)
-    return fit_profile(measured, name=name, measured_at=measured_at, num_ranks=num_ranks, peaks=peaks)
+    return fit_profile(
+        loads(Measurements, answer),
+        name=name,
+        measured_at=measured_at,
+        num_ranks=num_ranks,
+        peaks=peaks,
+        on_cores=is_cpu,
+    )
 
 
 def gemm_flop_per_s() -> tuple[float, float]:

@@ -8,14 +8,23 @@ from difflib import get_close_matches
 
 from autotuner.errors import Conflict, InvalidInput, NotFound
 
-__all__ = ["check_name", "name_taken", "new_sweep_id", "no_such_name", "trial_id"]
+__all__ = ["check_name", "name_taken", "new_check_id", "new_sweep_id", "no_such_name", "trial_id"]
 
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"  # RFC 4648, lower case: safe in paths, file names and job names
 
 
 def new_sweep_id() -> str:
     """``sw-`` and ten random base-32 characters: 50 bits, so a million sweeps clash with odds of 1 in 2000."""
-    return "sw-" + "".join(secrets.choice(_BASE32) for _ in range(10))
+    return "sw-" + _ten_characters()
+
+
+def new_check_id() -> str:
+    """``ck-`` and as many."""
+    return "ck-" + _ten_characters()
+
+
+def _ten_characters() -> str:
+    return "".join(secrets.choice(_BASE32) for _ in range(10))
 
 
 def trial_id(sweep_id: str, number: int) -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import Column, Engine, delete, insert, select
@@ -14,6 +15,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
@@ -21,7 +23,7 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
-from autotuner.store import overviews, records, statements, transitions
+from autotuner.store import checks, overviews, records, statements, transitions
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
 from autotuner.store.schema import current_revision, head_revision, memory_engine
@@ -263,6 +265,10 @@ class SqlStore:
     def list_clusters(self) -> Sequence[Cluster]:
         return self._list_named(clusters.c.document)
 
+    def remove_cluster(self, name: str) -> None:
+        with writing(self._engine) as connection:
+            checks.remove_cluster(connection, name)
+
     def save_profile(self, profile: DeviceProfile) -> None:
         check_name("profile.name", profile.name)
         with writing(self._engine) as connection:
@@ -274,6 +280,47 @@ class SqlStore:
 
     def list_profiles(self) -> Sequence[DeviceProfile]:
         return self._list_named(profiles.c.document)
+
+    # ------------------------------------------------------------------ checks of clusters
+    def create_check(self, name: str, request: CheckRequest, *, now: float) -> ClusterCheck:
+        with writing(self._engine) as connection:
+            return checks.create(connection, name, request, now)
+
+    def get_check(self, check_id: str) -> ClusterCheck:
+        with reading(self._engine) as connection:
+            return checks.get(connection, check_id)
+
+    def list_checks(self, name: str, *, page: Page = Page()) -> tuple[Sequence[ClusterCheck], int]:
+        with reading(self._engine) as connection:
+            rows, total = records.window(connection, checks.newest_first(name), page)
+        return [checks.read(row) for row in rows], total
+
+    def request_check_cancel(self, check_id: str, *, now: float) -> ClusterCheck:
+        with writing(self._engine) as connection:
+            return checks.save(connection, checks.cancel(checks.lock(connection, check_id), now=now))
+
+    def claim_check(self, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:
+        with writing(self._engine) as connection:
+            return checks.claim(connection, owner=owner, now=now, lease_s=lease_s)
+
+    def save_findings(
+        self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
+    ) -> ClusterCheck:
+        with writing(self._engine) as connection:
+            held = checks.hold(connection, check_id, owner)
+            return checks.save(connection, replace(held, findings=findings, lease_until=now + lease_s))
+
+    def release_check(self, check_id: str, *, owner: str, now: float) -> None:
+        with writing(self._engine) as connection:
+            held = checks.hold(connection, check_id, owner)
+            checks.save(connection, replace(held, owner=None, lease_until=now))
+
+    def finish_check(
+        self, check_id: str, state: CheckState, findings: CheckFindings, *, owner: str, now: float
+    ) -> ClusterCheck:
+        with writing(self._engine) as connection:
+            held = replace(checks.hold(connection, check_id, owner), findings=findings)
+            return checks.save(connection, checks.end(held, state, now=now))
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:

@@ -34,6 +34,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric
@@ -42,6 +43,7 @@ from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepS
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 
 __all__ = [
+    "checks",
     "clusters",
     "events",
     "failures",
@@ -280,3 +282,28 @@ class _Profiles(TypedColumns):
 
 
 profiles = Table("profiles", metadata, _Profiles)
+
+
+# ---------------------------------------------------------------------- checks of clusters
+class _Checks(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    cluster_name: Named[str] = Column(Plain, ForeignKey(clusters.c.name))
+    cluster: Named[Cluster] = Column(Document(Cluster))
+    request: Named[CheckRequest] = Column(Document(CheckRequest))
+    state: Named[CheckState] = Column(_word(CheckState))
+    created_at: Named[float]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    cancel_requested: Named[bool]
+    owner: Named[str | None] = Column(Plain)
+    lease_until: Named[float | None]
+    findings: Named[CheckFindings] = Column(Document(CheckFindings))
+
+
+checks = Table(
+    "checks",
+    metadata,
+    _Checks,
+    Index(None, "cluster_name", "created_at", "id"),  # those of a cluster, newest first
+    Index(None, "state", "created_at", "id"),  # the oldest to claim
+)

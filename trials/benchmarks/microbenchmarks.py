@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -19,7 +19,18 @@ from autotuner.domain.jobs.profile import AttentionPoint, CollectivePoint, GemmP
 from autotuner.domain.layouts.choice import Precision
 from trials.model.attention import BACKENDS
 
-__all__ = ["Bench", "Sizes", "attention_points", "collective_points", "gemm_points", "launch_s", "traffic_points"]
+__all__ = [
+    "Bench",
+    "Peers",
+    "Sizes",
+    "attention_points",
+    "collective_points",
+    "gemm_points",
+    "launch_s",
+    "peers_across",
+    "peers_within",
+    "traffic_points",
+]
 
 _DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
@@ -155,24 +166,55 @@ def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
         yield TrafficPoint(operation="triad", num_bytes=3 * num_bytes, seconds=seconds)
 
 
-def collective_points(bench: Bench, sizes: Sizes) -> Iterator[CollectivePoint]:
-    """Every kind among all ranks, and on cores among fewer of them too; none where there is one rank."""
-    for group in _groups(bench.device):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The ranks that this one communicates with, while all others do the same in groups of their own.
+
+    Attributes:
+        num_nodes: Nodes that they lie on.
+    """
+
+    group: dist.ProcessGroup
+    num_nodes: int = 1
+
+
+def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:
+    """Every kind, at every size, among each of these groups."""
+    for one in peers:
         for num_bytes in sizes.message_bytes:
-            for kind, call in _collectives(num_bytes, bench.device, group):
-                seconds = bench.seconds(call, together=True)
-                yield CollectivePoint(kind=kind, num_ranks=group.size(), num_bytes=num_bytes, seconds=seconds)
+            for kind, call in _collectives(num_bytes, bench.device, one.group):
+                yield CollectivePoint(
+                    kind=kind,
+                    num_ranks=one.group.size(),
+                    num_bytes=num_bytes,
+                    seconds=bench.seconds(call, together=True),
+                    num_nodes=one.num_nodes,
+                )
 
 
-def _groups(device: torch.device) -> list[dist.ProcessGroup]:
-    """This rank's group of all ranks, and those of every smaller power of two, whose time on cores no law tells."""
-    num_ranks, rank = dist.get_world_size(), dist.get_rank()
-    sizes = [1 << power for power in range(1, num_ranks.bit_length()) if num_ranks % (1 << power) == 0]
-    if device.type == "cuda" or num_ranks not in sizes:
-        sizes = [num_ranks] if num_ranks > 1 else []
-    ranks = range(num_ranks)
-    groups = {size: [dist.new_group(ranks[at : at + size]) for at in ranks[::size]] for size in sizes}
-    return [groups[size][rank // size] for size in sizes]
+def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
+    """All ranks of a node, and on cores, whose time no law tells, every smaller power of two; none of one rank."""
+    sizes = [1 << power for power in range(1, num_local_ranks.bit_length()) if num_local_ranks % (1 << power) == 0]
+    if device.type == "cuda" or num_local_ranks not in sizes:
+        sizes = [num_local_ranks] if num_local_ranks > 1 else []
+    ranks = range(dist.get_world_size())
+    return [Peers(group=_mine([ranks[at : at + size] for at in ranks[::size]])) for size in sizes]
+
+
+def peers_across(num_local_ranks: int) -> list[Peers]:
+    """The ranks with this one's number on every node, then the ranks of all nodes; none on one node."""
+    ranks = range(dist.get_world_size())
+    num_nodes = len(ranks) // num_local_ranks
+    if num_nodes == 1:
+        return []
+    same_number = Peers(group=_mine([ranks[at::num_local_ranks] for at in range(num_local_ranks)]), num_nodes=num_nodes)
+    return [same_number] if num_local_ranks == 1 else [same_number, Peers(group=_mine([ranks]), num_nodes=num_nodes)]
+
+
+def _mine(groups: Sequence[range]) -> dist.ProcessGroup:
+    """This rank's of these groups, all of which every rank has to make."""
+    made = {ranks: dist.new_group(list(ranks)) for ranks in groups}
+    return next(group for ranks, group in made.items() if dist.get_rank() in ranks)
 
 
 def _precisions(device: torch.device) -> tuple[Precision, ...]:

@@ -10,6 +10,7 @@ import platform
 import sys
 import tempfile
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from trials.benchmarks.microbenchmarks import (
     collective_points,
     gemm_points,
     launch_s,
+    peers_within,
     traffic_points,
 )
 from trials.benchmarks.passes import pass_points
@@ -33,7 +35,7 @@ from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo, barrier, device_of, host_name, join_process_group
 from trials.runtime.stdio import serve_one
 
-__all__ = ["measure"]
+__all__ = ["bench_of", "device_measurements", "environment", "measure"]
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
@@ -91,21 +93,34 @@ def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Mea
     join_process_group(
         device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), rank_info.world_size)
     )
-    bench = Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
-    sizes = Sizes.of(device, quick=request.quick)
     barrier(device)
+    measured = device_measurements(request, device)
+    bench, sizes = bench_of(request, device), Sizes.of(device, quick=request.quick)
+    # the first of them waits for all ranks
+    collectives = tuple(collective_points(bench, sizes, peers_within(device, rank_info.local_world_size)))
+    passes = tuple(pass_points(device, rank_info.world_size, num_batches=1 if request.quick else _NUM_BATCHES))
+    return replace(measured, collectives=collectives, passes=passes)
+
+
+def bench_of(request: ProfileRequest, device: torch.device) -> Bench:
+    """What times calls as carefully as the request wants."""
+    return Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
+
+
+def device_measurements(request: ProfileRequest, device: torch.device) -> Measurements:
+    """What this rank's own device does; the others' are busy with the same."""
+    bench, sizes = bench_of(request, device), Sizes.of(device, quick=request.quick)
     return Measurements(
         launch_s=launch_s(bench),
         gemm=tuple(gemm_points(bench, sizes)),
         attention=tuple(attention_points(bench, sizes)),
         traffic=tuple(traffic_points(bench, sizes)),
-        collectives=tuple(collective_points(bench, sizes)),  # the first of them waits for all ranks
-        environment=_environment(device),
-        passes=tuple(pass_points(device, rank_info.world_size, num_batches=1 if request.quick else _NUM_BATCHES)),
+        collectives=(),
+        environment=environment(device),
     )
 
 
-def _environment(device: torch.device) -> dict[str, str]:
+def environment(device: torch.device) -> dict[str, str]:
     """Versions and names; the host's only as a hash, which tells machines apart and names none."""
     facts = {
         "python": platform.python_version(),

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
+from autotuner.domain.jobs.profile import CollectivePoint, Measurements
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
 
 __all__ = ["Reporter"]
 
 
 class Reporter:
-    """Appends lines of five types: ``started``, ``step``, ``measurement``, ``breakdown``, and ``failure``.
+    """Appends lines: ``started``, ``step``, ``measurement``, ``breakdown`` and ``failure`` of a trial.
 
-    Rank 0 writes all but the last, which is of any rank that dies. A step, measurement or breakdown is the wire form of
-    its dataclass beside ``type``. Each line is one write to a file opened for appending, so lines of several processes
+    Benchmarks of nodes write ``collective`` and ``profile`` instead of the middle ones. Rank 0 writes all but
+    ``failure``, which is of any rank that dies. The others are the wire form of a dataclass beside ``type``. Each line is one write to a file opened for appending, so lines of several processes
     never mix, and what was written survives the writer.
     """
 
@@ -40,6 +41,14 @@ class Reporter:
     def breakdown(self, breakdown: Breakdown) -> None:
         """The profiled steps are complete as well: belongs to the measurement before it."""
         self._lead({"type": "breakdown", **wire.to_dict(breakdown)})
+
+    def collective(self, point: CollectivePoint) -> None:
+        """One collective was timed, at one size."""
+        self._lead({"type": "collective", **wire.to_dict(point)})
+
+    def profile(self, measurements: Measurements) -> None:
+        """The benchmarks are complete."""
+        self._lead({"type": "profile", **wire.to_dict(measurements)})
 
     def failure(self, kind: FailureKind, message: str, traceback: str) -> None:
         """This rank is about to die; of several such lines the first is the cause, the others its consequences."""

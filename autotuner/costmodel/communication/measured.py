@@ -1,34 +1,48 @@
-"""Collectives as they were timed on this very machine, where a profile of its cores says so."""
+"""Collectives as they were timed on these very machines, where a profile of their cores says so."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.process_groups import Group
-from autotuner.domain.jobs.cluster import CollectiveKind
+from autotuner.domain.jobs.cluster import CollectiveKind, Link, MeasuredCollective
 
 __all__ = ["measured_s", "without_starts"]
 
 
 def without_starts(group: Group) -> Group:
     """The group whose collectives take no more than their bytes do, since what they start is counted elsewhere."""
-    link = group.intra_node_link
-    return replace(group, intra_node_link=replace(link, measured=tuple(replace(m, start_s=0.0) for m in link.measured)))
+    return replace(
+        group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
+    )
+
+
+def _silent(link: Link) -> Link:
+    return replace(link, measured=tuple(replace(line, start_s=0.0) for line in link.measured))
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
     """Seconds by the lines of the group's link; None where it has none of that kind.
 
-    Between the numbers of ranks that were timed, and beyond them, a straight line in the steps of a ring.
+    Groups on several nodes follow the lines of the network, or those of the link inside where it has none. Between the
+    numbers of ranks that were timed, and beyond them, a straight line in the steps of a ring.
     """
-    lines = sorted(
-        (line for line in group.intra_node_link.measured if line.kind == kind), key=lambda line: line.num_ranks
-    )
-    if not lines:
+    within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
+    if not within:
         return None
+    inside_s = _on_lines(within, full_bytes, group)
+    return np.where(group.crosses_nodes, _on_lines(across, full_bytes, group), inside_s) if across else inside_s
+
+
+def _lines(link: Link, kind: CollectiveKind) -> list[MeasuredCollective]:
+    return sorted((line for line in link.measured if line.kind == kind), key=lambda line: line.num_ranks)
+
+
+def _on_lines(lines: Sequence[MeasuredCollective], full_bytes: Floats, group: Group) -> Floats:
     ranks = [line.num_ranks for line in lines]
     beyond = np.maximum(1.0, (group.num_ranks - 1) / (ranks[-1] - 1))
     start_s = np.interp(group.num_ranks, ranks, [line.start_s for line in lines])

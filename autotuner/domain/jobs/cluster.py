@@ -210,6 +210,7 @@ class Link:
         mesh_peers: Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node
             of 4. A group of two uses one such part. 0 behind a switch.
         measured: Collectives as a profile of this machine timed them, in the place of all that; empty without one.
+        source: Where and when a profile measured it; empty: its maker and the catalog say all that.
     """
 
     name: str
@@ -222,6 +223,7 @@ class Link:
     congestion: float = 0.0
     mesh_peers: int = 0
     measured: tuple[MeasuredCollective, ...] = ()
+    source: str = ""
 
     def __post_init__(self) -> None:
         check.positive(self, "bandwidth_bytes_per_s", "efficiency")

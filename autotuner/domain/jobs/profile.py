@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from autotuner.domain import check
@@ -39,7 +40,7 @@ sequence parallelism."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
-    """What is to be measured, on how many devices of this machine at once.
+    """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job.
 
     Attributes:
         quick: Small sizes and few repetitions, to try the way and not the device.
@@ -104,12 +105,17 @@ class TrafficPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePoint:
-    """A collective among all ranks; ``num_bytes`` are those of the whole tensor."""
+    """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor.
+
+    Attributes:
+        num_nodes: Nodes that the ranks lie on, with as many of them on each.
+    """
 
     kind: CollectiveKind
     num_ranks: int
     num_bytes: int
     seconds: float
+    num_nodes: int = 1
 
     @property
     def sent_bytes(self) -> float:
@@ -185,11 +191,16 @@ class DeviceProfile:
     Attributes:
         measured_at: Epoch seconds.
         host: Its name, hashed.
-        num_ranks: Devices that were busy at once.
+        num_ranks: Devices that were busy at once, on all nodes.
         fp32_flop_per_s: Best product of the device in that precision, as is the next; 0 where none was measured.
-        link_bandwidth_bytes_per_s: Between two ranks of the machine; None, as is the latency, where there is one.
+        link_bandwidth_bytes_per_s: Between two ranks of a machine; None, as is the latency, where there is one.
         core: What a core spends beside the work itself; None of a GPU.
         collectives: By kind and number of ranks, of cores; what a GPU's take, its link's constants say.
+        cluster: Name of the stored cluster of whose nodes an engine gave some; empty: of the one machine ``host``.
+        num_nodes: Nodes that measured at once.
+        inter_node_bandwidth_bytes_per_s: What one accelerator gets of its node's network while all others send too;
+            None, as is the latency, where one node was measured.
+        inter_node_collectives: As ``collectives``, among ranks of several nodes.
     """
 
     name: str
@@ -208,12 +219,23 @@ class DeviceProfile:
     link_latency_s: float | None = None
     core: CoreTimes | None = None
     collectives: tuple[MeasuredCollective, ...] = ()
+    cluster: str = ""
+    num_nodes: int = 1
+    inter_node_bandwidth_bytes_per_s: float | None = None
+    inter_node_latency_s: float | None = None
+    inter_node_collectives: tuple[MeasuredCollective, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """Where and when it was taken: ``2 nodes, 2026-11-22``."""
+        nodes = f"{self.num_nodes} node{'' if self.num_nodes == 1 else 's'}"
+        return f"{nodes}, {datetime.fromtimestamp(self.measured_at, UTC):%Y-%m-%d}"
 
 
 def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
     """Whether a profile is of these very devices, all of them, and has all that one of its kind has today."""
     is_whole = profile.core is not None or cluster.accelerator.kind != "cpu"
-    return profile.host == host and profile.num_ranks == cluster.world_size and is_whole
+    return not profile.cluster and profile.host == host and profile.num_ranks == cluster.world_size and is_whole
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
@@ -222,6 +244,7 @@ def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),
         intra_node_link=_link(cluster.intra_node_link, profile),
+        inter_node_link=_inter_node_link(cluster.inter_node_link, profile),
     )
 
 
@@ -254,4 +277,20 @@ def _link(link: Link, profile: DeviceProfile) -> Link:
         latency_s=profile.link_latency_s,
         efficiency=1.0,  # what was measured is what long messages get
         measured=profile.collectives or link.measured,  # an older profile has none
+        source=profile.origin,
+    )
+
+
+def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
+    """How a network slows down with the number of nodes stays as it was: two nodes do not tell it."""
+    if profile.inter_node_bandwidth_bytes_per_s is None or profile.inter_node_latency_s is None:
+        return link
+    return Link(
+        name=f"profile {profile.name} between nodes",
+        bandwidth_bytes_per_s=profile.inter_node_bandwidth_bytes_per_s,
+        latency_s=profile.inter_node_latency_s,
+        efficiency=1.0,
+        congestion=link.congestion,
+        measured=profile.inter_node_collectives,
+        source=profile.origin,
     )

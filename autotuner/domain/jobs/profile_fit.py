@@ -20,9 +20,15 @@ _BACKWARD_PRODUCTS = 5.0
 
 
 def fit_profile(
-    measured: Measurements, *, name: str, measured_at: float, num_ranks: int, peaks: dict[Precision, float]
+    measured: Measurements,
+    *,
+    name: str,
+    measured_at: float,
+    num_ranks: int,
+    peaks: dict[Precision, float],
+    on_cores: bool = False,
 ) -> DeviceProfile:
-    """The profile of a machine.
+    """The profile of a machine, or of some nodes of a cluster.
 
     Args:
         measured: The points.
@@ -30,13 +36,18 @@ def fit_profile(
         measured_at: Epoch seconds.
         num_ranks: Ranks that measured at once.
         peaks: Rates of a data sheet, by precision; for those that are missing the best product is the peak.
+        on_cores: Its ranks are cores, whose collectives follow no law: each kind and number of ranks has its own line.
     """
     best = {precision: _best(points) for precision, points in _by_precision(measured.gemm).items()}
     stated = best | {precision: peak for precision, peak in peaks.items() if peak > 0}
-    most = max((point.num_ranks for point in measured.collectives), default=1)
-    bandwidth, latency = _link([point for point in measured.collectives if point.num_ranks == most])
+    within = [point for point in measured.collectives if point.num_nodes == 1]
+    across = [point for point in measured.collectives if point.num_nodes > 1]
+    most = max((point.num_ranks for point in within), default=1)
+    bandwidth, latency = _link([point for point in within if point.num_ranks == most])
+    # one rank of each node: what each gets of the network, with nothing of the links inside
+    port_bandwidth, port_latency = _link([point for point in across if point.num_ranks == point.num_nodes])
     gemm = tuple(_gemm(p, points, stated[p]) for p, points in _by_precision(measured.gemm).items())
-    collectives = fit_collectives(measured.collectives) if measured.passes else ()
+    collectives = fit_collectives(within) if on_cores else ()
     return DeviceProfile(
         name=name,
         measured_at=measured_at,
@@ -54,6 +65,10 @@ def fit_profile(
         link_latency_s=latency,
         core=fit_core(measured, collectives, _reached(gemm, stated)),
         collectives=collectives,
+        num_nodes=max((point.num_nodes for point in across), default=1),
+        inter_node_bandwidth_bytes_per_s=port_bandwidth,
+        inter_node_latency_s=port_latency,
+        inter_node_collectives=fit_collectives(across) if on_cores else (),
     )
 
 
