@@ -286,7 +286,7 @@ class Store(Names, Protocol):
     def save_findings(
         self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
     ) -> ClusterCheck:
-        """Store what was found and renew the lease; the check comes back, cancel request included. Else ``LeaseLost``."""
+        """Store what was found and renew the lease; the check comes back, cancel request included."""
         ...
 
     def release_check(self, check_id: str, *, owner: str, now: float) -> None:

@@ -21,6 +21,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
@@ -211,6 +212,10 @@ def failure(kind: Kind = Kind.OOM, **changes: Any) -> TrialFailure:
     return replace(TrialFailure(kind=kind, message="rank 1 ran out of memory", rank=1, log_tail="..."), **changes)
 
 
+def engine_job(name: str = "atrial-0-1", **changes: Any) -> EngineJob:
+    return replace(EngineJob(engine="two", name=name, handle="17", submitted_at=1.0), **changes)
+
+
 def step_report(step: int = 0, **changes: Any) -> StepReport:
     value = StepReport(step=step, is_warmup=False, step_time_s=0.5, loss=5.5, tokens_per_s=1024.0, mfu=0.25)
     return replace(value, **changes)
@@ -248,3 +253,14 @@ def measurements(**changes: Any) -> Measurements:
 
 def profile(name: str = "local", *, measured_at: float = 1.0) -> DeviceProfile:
     return fit_profile(measurements(), name=name, measured_at=measured_at, num_ranks=2, peaks={})
+
+
+def pair_measurements() -> Measurements:
+    """Two nodes of two cores, whose network has half the bandwidth and twice the latency of the links inside."""
+    across = (
+        CollectivePoint(kind="all_gather", num_ranks=2, num_bytes=2000, seconds=2e-4, num_nodes=2),
+        CollectivePoint(kind="all_gather", num_ranks=2, num_bytes=2_002_000, seconds=2.2e-3, num_nodes=2),
+        CollectivePoint(kind="all_gather", num_ranks=4, num_bytes=2000, seconds=8e-4, num_nodes=2),
+        CollectivePoint(kind="all_gather", num_ranks=4, num_bytes=2_002_000, seconds=4.8e-3, num_nodes=2),
+    )
+    return measurements(collectives=(*measurements().collectives, *across))

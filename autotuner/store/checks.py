@@ -25,9 +25,7 @@ def create(connection: Connection, name: str, request: CheckRequest, now: float)
     lock_cluster(connection, name)
     _refuse_second(connection, name)
     cluster = connection.scalars(select(clusters.c.document).where(clusters.c.name == name)).one()
-    check = ClusterCheck(
-        id=new_check_id(), cluster=cluster, request=request, state=CheckState.QUEUED, created_at=now
-    )
+    check = ClusterCheck(id=new_check_id(), cluster=cluster, request=request, state=CheckState.QUEUED, created_at=now)
     connection.execute(insert(checks).values(cluster_name=name, **_values(check)))
     return check
 

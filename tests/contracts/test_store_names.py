@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.domain.runs.cluster_check import CheckRequest
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Store
 from tests.builders import h100_cluster, llama_70b, profile, sweep_request, tiny_model
@@ -93,6 +94,9 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "get_model": lambda store, key: store.get_model(key),
     "get_cluster": lambda store, key: store.get_cluster(key),
     "get_profile": lambda store, key: store.get_profile(key),
+    "get_check": lambda store, key: store.get_check(key),
+    "remove_cluster": lambda store, key: store.remove_cluster(key),
+    "create_check": lambda store, key: store.create_check(key, CheckRequest(), now=1.0),
 }
 
 

@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 
 import migrations
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
+from autotuner.domain.runs.cluster_check import CheckState
 from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
@@ -76,7 +77,7 @@ def test_saved_events_and_descriptions_are_read(store: Store) -> None:
     assert [event.sequence for event in events] == list(range(1, 13))
     assert (events[0].kind, events[-1].kind) == ("sweep.created", "sweep.finished")
     assert [model.name for model in store.list_models()] == ["tiny"]
-    assert [cluster.name for cluster in store.list_clusters()] == ["cpu:2"]
+    assert store.list_clusters()[0].name == "cpu:2"
 
 
 def test_saved_sweeps_are_listed_with_their_columns(store: Store) -> None:
@@ -143,3 +144,19 @@ def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
 def test_profiles_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
     names = [profile.name for profile in store.list_profiles()]
     assert names == (["local"] if request.node.callspec.id >= "0003" else [])
+
+
+def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.id < "0007":
+        assert [cluster.name for cluster in store.list_clusters()] == ["cpu:2"]
+        return
+    (running, complete), _ = store.list_checks("pair")
+    assert (running.state, running.owner, running.request.quick) == (CheckState.RUNNING, "worker-b", True)
+    assert (complete.state, complete.findings.num_points, complete.findings.jobs[0].handle) == (
+        CheckState.COMPLETE,
+        30,
+        "17",
+    )
+    taken_over = store.claim_check(owner="worker-c", now=300.0, lease_s=30.0)
+    assert taken_over is not None
+    assert (taken_over.id, taken_over.started_at) == ("ck-running000", 130.5)

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from autotuner.domain.jobs.cluster import MeasuredCollective
 from autotuner.domain.jobs.profile import DeviceProfile, describes, profiled
+from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.wire import dumps, loads
-from tests.builders import cpu_cluster, h100_cluster, profile
+from tests.builders import cpu_cluster, h100_cluster, pair_measurements, profile
 
 
 def test_a_core_takes_its_peaks_from_the_profile() -> None:
@@ -52,3 +55,19 @@ def test_a_profile_without_timed_collectives_leaves_those_of_the_link() -> None:
     before = cpu_cluster()
     before = replace(before, intra_node_link=replace(before.intra_node_link, measured=(line,)))
     assert profiled(before, profile()).intra_node_link.measured == (line,)
+
+
+def test_a_profile_of_two_nodes_is_what_the_network_gives() -> None:
+    taken = fit_profile(pair_measurements(), name="ours", measured_at=0.0, num_ranks=16, peaks={})
+    before = h100_cluster()
+    before = replace(before, inter_node_link=replace(before.inter_node_link, congestion=0.1))
+    network = profiled(before, replace(taken, cluster="ours")).inter_node_link
+    assert network.bandwidth_bytes_per_s == pytest.approx(0.5e9)
+    assert network.efficiency == 1.0
+    assert network.congestion == 0.1  # two nodes do not tell how more of them slow each other down
+    assert network.source == "2 nodes, 1970-01-01"
+
+
+def test_a_profile_of_a_stored_cluster_describes_no_machine() -> None:
+    gpus = replace(h100_cluster(1), accelerators_per_node=2)
+    assert not describes(replace(profile(), cluster="ours"), gpus, host=profile().host)

@@ -5,7 +5,7 @@ import pytest
 from autotuner.domain.jobs.profile import CollectivePoint
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
-from tests.builders import measurements, profile
+from tests.builders import measurements, pair_measurements, profile
 
 
 def test_the_best_product_is_the_peak_of_a_core() -> None:
@@ -44,3 +44,26 @@ def test_attention_counts_two_products_forward_and_five_backward() -> None:
 def test_a_ring_sends_its_share_in_steps(kind: str, sent: float, steps: int) -> None:
     point = CollectivePoint(kind=kind, num_ranks=4, num_bytes=1000, seconds=1.0)  # type: ignore[arg-type]  # a parameter is a str
     assert (point.sent_bytes, point.num_steps) == (sent, steps)
+
+
+def test_one_rank_of_each_node_tells_what_it_gets_of_the_network() -> None:
+    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={})
+    assert found.num_nodes == 2
+    assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # the links inside are told by ranks of one node
+    assert found.inter_node_bandwidth_bytes_per_s == pytest.approx(0.5e9)
+    assert found.inter_node_latency_s == pytest.approx(2e-4)
+    assert (found.collectives, found.inter_node_collectives) == ((), ())
+
+
+def test_each_kind_among_cores_of_several_nodes_has_a_line_for_each_number_of_them() -> None:
+    found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={}, on_cores=True)
+    assert [(line.num_ranks, line.s_per_byte) for line in found.collectives] == [(2, pytest.approx(0.5e-9))]
+    assert [(line.num_ranks, line.s_per_byte) for line in found.inter_node_collectives] == [
+        (2, pytest.approx(1e-9)),
+        (4, pytest.approx(2e-9)),
+    ]
+
+
+def test_one_node_tells_nothing_of_the_network() -> None:
+    found = profile()
+    assert (found.num_nodes, found.inter_node_bandwidth_bytes_per_s, found.inter_node_latency_s) == (1, None, None)
