@@ -1,7 +1,7 @@
 """``python -m trials.benchmarks.links``: what devices and links of several nodes reach, as every rank of a job runs it.
 
-The spec is a ``ProfileRequest``. All ranks measure at once, first each its own device, then collectives: among the ranks
-of a node, among ranks of one number on all nodes, whose message passes nothing but the network, and among all.
+The spec is a ``ProfileRequest``. All ranks measure at once, first each its own device, then collectives: among the
+ranks of a node, among ranks of one number on all nodes, whose message passes nothing but the network, and among all.
 """
 
 from __future__ import annotations

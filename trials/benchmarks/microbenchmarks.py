@@ -213,7 +213,7 @@ def peers_across(num_local_ranks: int) -> list[Peers]:
 
 def _mine(groups: Sequence[range]) -> dist.ProcessGroup:
     """This rank's of these groups, all of which every rank has to make."""
-    made = {ranks: dist.new_group(list(ranks)) for ranks in groups}
+    made: dict[range, dist.ProcessGroup] = {ranks: dist.new_group(list(ranks)) for ranks in groups}
     return next(group for ranks, group in made.items() if dist.get_rank() in ranks)
 
 

@@ -17,9 +17,10 @@ __all__ = ["Reporter"]
 class Reporter:
     """Appends lines: ``started``, ``step``, ``measurement``, ``breakdown`` and ``failure`` of a trial.
 
-    Benchmarks of nodes write ``collective`` and ``profile`` instead of the middle ones. Rank 0 writes all but
-    ``failure``, which is of any rank that dies. The others are the wire form of a dataclass beside ``type``. Each line is one write to a file opened for appending, so lines of several processes
-    never mix, and what was written survives the writer.
+    Benchmarks of nodes write ``collective`` and ``profile`` in the place of those in the middle. Rank 0 writes all but
+    ``failure``, which is of any rank that dies. The others are the wire form of a dataclass beside ``type``. Each line
+    is one write to a file opened for appending, so lines of several processes never mix, and what was written survives
+    the writer.
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
