@@ -168,7 +168,7 @@ def cluster_deviation(job: Job) -> float:
     return (_UNKNOWN_DEVICE if Familiarity.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
-def part_shares(step_time: StepTimeColumns, error: TimeError) -> Floats:
+def part_shares(step_time: StepTimeColumns, error: TimeError | LayoutErrors) -> Floats:
     """Share of each part in each step, by the order of ``error.parts``: shape (layouts, parts).
 
     To first order, log(step time) changes by share times the log of the part's factor.

@@ -26,6 +26,7 @@ from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import memory_prior
 from autotuner.search.sampler.observations import (
+    FULL_SIZE,
     OUT_OF_MEMORY,
     PEAK_BYTES,
     STEP_TIME_S,
@@ -34,13 +35,14 @@ from autotuner.search.sampler.observations import (
     params_of,
 )
 from autotuner.search.sampler.propose import Beliefs, Proposal, propose
+from autotuner.search.sampler.small_trials import ScaleDown, ScaledTable
 from autotuner.search.sampler.time_prior import time_prior
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
-__all__ = ["OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "LayoutSampler", "params_of"]
+__all__ = ["FULL_SIZE", "OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "LayoutSampler", "params_of"]
 
 
 _ASKING = Lock()
@@ -63,6 +65,10 @@ class LayoutSampler(BaseSampler):
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
         min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
         cost_exponent: How much a trial's time counts against it, from 0 (not at all) to 1 (gain per second).
+        scale_down: What a trial runs in the place of a layout, which it must be able to say of every row; None: trials
+            run the layouts themselves. Then ``STEP_TIME_S``, ``PEAK_BYTES`` and ``OUT_OF_MEMORY`` are those of the
+            small job, a trial without ``STEP_TIME_S`` tells no time whatever its value, and the best value is the
+            expected one of a row whose small trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
 
     Raises:
         InvalidInput: Not one prediction per layout; a negative ``min_gain`` or ``cost_exponent``.
@@ -79,6 +85,7 @@ class LayoutSampler(BaseSampler):
         seed: int = 0,
         min_gain: float = 0.01,
         cost_exponent: float = 0.25,
+        scale_down: ScaleDown | None = None,
     ) -> None:
         if len(layouts) != len(predictions):
             raise InvalidInput("predictions", len(predictions), "must be as many as layouts", len(layouts))
@@ -90,14 +97,19 @@ class LayoutSampler(BaseSampler):
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
         worth_per_step = np.full(len(layouts), (objective or Objective()).per_step(job))
+        scaled = None if scale_down is None else ScaledTable(job, layouts, scale_down)
         self._reader = EvidenceReader(
-            layouts, worth_per_step=worth_per_step, allowance_bytes=predictions.memory.allowance_bytes
+            layouts,
+            worth_per_step=worth_per_step,
+            allowance_bytes=predictions.memory.allowance_bytes,
+            small_allowance_bytes=None if scaled is None else scaled.allowance_bytes,
         )
         self._beliefs = Beliefs(
             times=time_prior(layouts, predictions, time_error(job)),
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth_per_step,
+            scaled=scaled,
         )
         self._last: tuple[Evidence, Proposal | None] | None = None
         self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field

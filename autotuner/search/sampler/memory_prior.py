@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -12,9 +12,9 @@ import numpy as np
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION
-from autotuner.search.sampler.posterior import Posterior, Prior, condition
+from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
 
-__all__ = ["MemoryTrial", "learn_peaks", "memory_prior"]
+__all__ = ["MEMORY_FACTORS", "MemoryTrial", "RelatedPeaks", "learn_peaks", "memory_prior"]
 
 _FACTORS: Mapping[str, float] = MappingProxyType(
     {
@@ -29,6 +29,9 @@ _FACTORS: Mapping[str, float] = MappingProxyType(
 arithmetic; saved activations and widened gradients depend on the engine's kernels; buffers and allowance on its habits.
 Together with the residual they give a usual layout an error of little more than one unit. An assumption: replays take
 as many trials with half or twice as much."""
+
+MEMORY_FACTORS = tuple(_FACTORS)
+"""Factors of the belief about peaks, in its order."""
 
 _RESIDUAL = 0.75
 """Standard deviation of what the factors leave, in units of ``MEMORY_DEVIATION``: as much again as the factors."""
@@ -54,6 +57,15 @@ class MemoryTrial:
     peak_bytes: float | None = None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RelatedPeaks:
+    """What trials of other jobs told about memory, each with the limit of the accelerators that it ran on."""
+
+    points: Related
+    trials: Sequence[MemoryTrial]
+    limit_bytes: Sequence[float]
+
+
 def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
     """The belief about the log of each row's peak in bytes before any trial."""
     total_bytes = memory.total_bytes
@@ -67,26 +79,33 @@ def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
     )
 
 
-def learn_peaks(prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial]) -> Posterior:
-    """The belief after some rows ran or ran out of memory.
+def learn_peaks(
+    prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial], related: RelatedPeaks | None = None
+) -> Posterior:
+    """The belief after some rows, and some layouts of other jobs, ran or ran out of memory.
 
     A measured peak is an observation. That a peak lies on one side of the limit is not a Gaussian one; it is replaced
     by the Gaussian observation that leaves the same mean and variance, one trial after the other: assumed density
     filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
     """
     rows = np.array(list(trials), dtype=np.int64)
-    mean, covariance = prior.log_predicted[rows], prior.covariance(rows, rows)
-    observed, noise = np.empty(rows.size), np.empty(rows.size)
-    for index, trial in enumerate(trials.values()):
+    told, limits = list(trials.values()), [limit_bytes] * len(trials)
+    if related is not None:
+        told, limits = told + list(related.trials), limits + list(related.limit_bytes)
+    points = None if related is None else related.points
+    before = prior.seen(rows, points)
+    mean, covariance = before.points.log_predicted, prior.covariance_of(before.points, before.points, before.kinship)
+    observed, noise = np.empty(len(told)), np.empty(len(told))
+    for index, (trial, limit) in enumerate(zip(told, limits, strict=True)):
         if trial.fits and trial.peak_bytes is not None:
             observed[index], noise[index] = math.log(trial.peak_bytes), _RUN_TO_RUN**2
         else:
             belief = float(mean[index]), float(covariance[index, index])
-            observed[index], noise[index] = _one_sided(*belief, math.log(limit_bytes), below=trial.fits)
+            observed[index], noise[index] = _one_sided(*belief, math.log(limit), below=trial.fits)
         gain = covariance[:, index] / (covariance[index, index] + noise[index])
         mean = mean + gain * (observed[index] - mean[index])
         covariance = covariance - np.outer(gain, covariance[index])
-    return condition(prior, rows, observed, noise)
+    return condition(prior, rows, observed, noise, points)
 
 
 def _one_sided(mean: float, variance: float, limit: float, *, below: bool) -> tuple[float, float]:

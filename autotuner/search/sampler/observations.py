@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,16 @@ from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
-__all__ = ["OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "Evidence", "EvidenceReader", "params_of"]
+__all__ = [
+    "FULL_SIZE",
+    "OUT_OF_MEMORY",
+    "PEAK_BYTES",
+    "STEP_TIME_S",
+    "Evidence",
+    "EvidenceReader",
+    "SmallTrials",
+    "params_of",
+]
 
 OUT_OF_MEMORY = "out_of_memory"
 """User attribute of an Optuna trial: it ran out of memory."""
@@ -28,16 +37,39 @@ PEAK_BYTES = "peak_bytes"
 """User attribute of an Optuna trial: bytes that the fullest rank had allocated at its peak."""
 
 
+FULL_SIZE = "full_size"
+"""User attribute of an Optuna trial: whether it ran the layout itself. Without it, a trial of a sampler that scales
+down ran what stands in for the layout, and of any other sampler the layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallTrials:
+    """What small trials told, by the row that each stood in for.
+
+    Attributes:
+        pending: Rows whose small trial waits or runs.
+        step_time_s: Of the small jobs, also of pruned trials.
+        memory: Small jobs that ran or ran out of memory.
+        completed: Rows whose small trial ended well.
+    """
+
+    pending: tuple[int, ...] = ()
+    step_time_s: Mapping[int, float] = field(default_factory=dict)
+    memory: Mapping[int, MemoryTrial] = field(default_factory=dict)
+    completed: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What is known of some rows.
 
     Attributes:
-        tried: Rows that have a trial, in whatever state, and rows equal to them.
+        tried: Rows that have a trial, in whatever state and of whatever size, and rows equal to them.
         pending: Rows whose trial waits or runs.
         step_time_s: Measured, also of pruned trials.
         memory: Rows that ran or ran out of memory.
         best_value: Of the trials that ended well; None before the first.
+        small: What trials told that ran a stand-in.
     """
 
     tried: frozenset[int]
@@ -45,6 +77,7 @@ class Evidence:
     step_time_s: Mapping[int, float]
     memory: Mapping[int, MemoryTrial]
     best_value: float | None
+    small: SmallTrials = field(default_factory=SmallTrials)
 
 
 class EvidenceReader:
@@ -53,12 +86,21 @@ class EvidenceReader:
     Args:
         worth_per_step: Value x step time of each row: what turns one into the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not see.
+        small_allowance_bytes: The same of what stands in for a row; None where trials run the layouts themselves.
     """
 
-    def __init__(self, layouts: LayoutColumns, *, worth_per_step: Floats, allowance_bytes: Floats) -> None:
+    def __init__(
+        self,
+        layouts: LayoutColumns,
+        *,
+        worth_per_step: Floats,
+        allowance_bytes: Floats,
+        small_allowance_bytes: Callable[[int], float] | None = None,
+    ) -> None:
         self._layouts = layouts
         self._worth_per_step = worth_per_step
         self._allowance_bytes = allowance_bytes
+        self._small_allowance_bytes = small_allowance_bytes
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
@@ -73,28 +115,41 @@ class EvidenceReader:
                 not positive.
         """
         tried: set[int] = set()
-        pending, seconds, memory, completed = [], {}, {}, []
+        full, small = _Told(), _Told()
         for trial in trials:
             rows = self._rows_of(_params(trial, promised or {}))
-            if not rows.size:
-                continue
-            row = int(rows[0])
-            tried.update(rows.tolist())
-            if not trial.state.is_finished():
-                pending.append(row)
-            if (step_time_s := self._step_time_s(trial, row)) is not None:
-                seconds[row] = step_time_s
-                if trial.state == TrialState.COMPLETE:
-                    completed.append(self._worth_per_step[row] / step_time_s)
-            if (fitted := self._memory(trial, row)) is not None:
-                memory[row] = fitted
+            if rows.size:
+                tried.update(rows.tolist())
+                if self._is_small(trial):
+                    self._read_small(small, trial, int(rows[0]))
+                else:
+                    self._read_full(full, trial, int(rows[0]))
+        values = (self._worth_per_step[row] / step_time_s for row, step_time_s in full.completed.items())
         return Evidence(
             tried=frozenset(tried),
-            pending=tuple(pending),
-            step_time_s=seconds,
-            memory=memory,
-            best_value=max(completed, default=None),
+            pending=tuple(full.pending),
+            step_time_s=full.step_time_s,
+            memory=full.memory,
+            best_value=max(values, default=None),
+            small=SmallTrials(
+                pending=tuple(small.pending),
+                step_time_s=small.step_time_s,
+                memory=small.memory,
+                completed=frozenset(small.completed),
+            ),
         )
+
+    def _is_small(self, trial: FrozenTrial) -> bool:
+        return self._small_allowance_bytes is not None and not trial.user_attrs.get(FULL_SIZE, False)
+
+    def _read_full(self, told: _Told, trial: FrozenTrial, row: int) -> None:
+        told.add(trial, row, self._step_time_s(trial, row), _memory(trial, float(self._allowance_bytes[row])))
+
+    def _read_small(self, told: _Told, trial: FrozenTrial, row: int) -> None:
+        """A small trial's value is an estimate made of it, so only its measured step time tells something."""
+        assert self._small_allowance_bytes is not None
+        seconds = _positive(trial, STEP_TIME_S) if STEP_TIME_S in trial.user_attrs else None
+        told.add(trial, row, seconds, _memory(trial, self._small_allowance_bytes(row)))
 
     def _rows_of(self, params: Mapping[str, Any]) -> Integers:
         """Every row that is this layout."""
@@ -117,14 +172,35 @@ class EvidenceReader:
         value = _objective_value(trial)
         return None if value is None else float(self._worth_per_step[row] / value)
 
-    def _memory(self, trial: FrozenTrial, row: int) -> MemoryTrial | None:
-        if trial.user_attrs.get(OUT_OF_MEMORY):
-            return MemoryTrial(fits=False)
-        if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
-            return None  # whatever it died of came before memory could tell
-        if PEAK_BYTES not in trial.user_attrs:
-            return MemoryTrial(fits=True)
-        return MemoryTrial(fits=True, peak_bytes=_positive(trial, PEAK_BYTES) + float(self._allowance_bytes[row]))
+
+@dataclass(kw_only=True)
+class _Told:
+    """What trials of one size told so far."""
+
+    pending: list[int] = field(default_factory=list)
+    step_time_s: dict[int, float] = field(default_factory=dict)
+    memory: dict[int, MemoryTrial] = field(default_factory=dict)
+    completed: dict[int, float] = field(default_factory=dict)  # the shortest step of a row
+
+    def add(self, trial: FrozenTrial, row: int, step_time_s: float | None, memory: MemoryTrial | None) -> None:
+        if not trial.state.is_finished():
+            self.pending.append(row)
+        if step_time_s is not None:
+            self.step_time_s[row] = step_time_s
+            if trial.state == TrialState.COMPLETE:
+                self.completed[row] = min(step_time_s, self.completed.get(row, math.inf))
+        if memory is not None:
+            self.memory[row] = memory
+
+
+def _memory(trial: FrozenTrial, allowance_bytes: float) -> MemoryTrial | None:
+    if trial.user_attrs.get(OUT_OF_MEMORY):
+        return MemoryTrial(fits=False)
+    if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
+        return None  # whatever it died of came before memory could tell
+    if PEAK_BYTES not in trial.user_attrs:
+        return MemoryTrial(fits=True)
+    return MemoryTrial(fits=True, peak_bytes=_positive(trial, PEAK_BYTES) + allowance_bytes)
 
 
 def params_of(layout: Layout) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from autotuner.search.sampler.acquisition import log_expected_gain, log_probabil
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Estimate, Posterior, Prior
+from autotuner.search.sampler.small_trials import ScaledTable
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation
 
 __all__ = ["Beliefs", "Proposal", "propose"]
@@ -44,12 +45,25 @@ class Beliefs:
         peaks: Log peak memory in bytes.
         limit_bytes: What a rank may allocate.
         worth_per_step: What a step of each row is worth: its value x its step time.
+        scaled: The rows as small trials; None where trials run the layouts themselves.
     """
 
     times: Prior
     peaks: Prior
     limit_bytes: float
     worth_per_step: Floats
+    scaled: ScaledTable | None = None
+
+    def after_peaks(self, evidence: Evidence) -> Posterior:
+        """What is believed of peaks after the trials."""
+        small = evidence.small.memory
+        related = self.scaled.peaks(list(small), list(small.values())) if self.scaled else None
+        return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
+
+    def after_times(self, full_s: Mapping[int, float], small_s: Mapping[int, float]) -> Posterior:
+        """What is believed of step times after layouts, and what stood in for layouts, took so long."""
+        related = self.scaled.times(list(small_s)) if self.scaled else None
+        return learn_times(self.times, full_s, related=related, related_step_time_s=list(small_s.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +103,12 @@ def propose(
     if not (log_worth > -np.inf).any():
         return None
     score = log_worth - cost_exponent * times.mean
-    if evidence.best_value is None:
+    if outlook.is_first:
         score = np.where(_is_safest(score, log_fits), score, -np.inf)
     chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal but for rounding
     return Proposal(
         row=int(rows[chosen]),
-        expected_gain=math.inf if evidence.best_value is None else math.expm1(math.exp(log_worth.max())),
+        expected_gain=math.inf if outlook.is_first else math.expm1(math.exp(log_worth.max())),
         fit_probability=math.exp(log_fits[chosen]),
     )
 
@@ -106,6 +120,7 @@ class _Outlook:
     Attributes:
         scale_inflation: Factor on the standard deviations of step times.
         best_value: To be beaten.
+        is_first: Nothing was measured yet.
     """
 
     beliefs: Beliefs
@@ -113,21 +128,33 @@ class _Outlook:
     peaks: Posterior
     scale_inflation: float
     best_value: float | None
+    is_first: bool
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
-        """Pending trials count as measured at what they are expected to show, so that no two of them ask the same."""
-        peaks = learn_peaks(beliefs.peaks, beliefs.limit_bytes, evidence.memory)
-        times = learn_times(beliefs.times, evidence.step_time_s)
-        expected = _expected_step_s(evidence.pending, times, peaks, beliefs.limit_bytes)
+        """Pending trials count as measured at what they are expected to show, so that no two of them ask the same.
+
+        A row whose small trial ended well, and that will probably fit, has the value that is expected of it.
+        """
+        peaks = beliefs.after_peaks(evidence)
+        times = beliefs.after_times(evidence.step_time_s, evidence.small.step_time_s)
+        full = _expected_step_s(evidence.pending, times, peaks, beliefs.limit_bytes)
+        small = _expected_small_s(beliefs, evidence, peaks)
+        ended = _that_fit(tuple(evidence.small.completed), peaks, beliefs.limit_bytes)
+        estimated = np.array([*full, *small, *ended], dtype=np.int64)
         known = [] if evidence.best_value is None else [evidence.best_value]
-        known += [beliefs.worth_per_step[row] / step_time_s for row, step_time_s in expected.items()]
+        is_first = not known and not ended.size
+        known += (beliefs.worth_per_step[estimated] / np.exp(times.at(estimated).mean)).tolist()
+        then = times
+        if full or small:
+            then = beliefs.after_times({**evidence.step_time_s, **full}, {**evidence.small.step_time_s, **small})
         return cls(
             beliefs=beliefs,
-            times=learn_times(beliefs.times, {**evidence.step_time_s, **expected}) if expected else times,
+            times=then,
             peaks=peaks,
             scale_inflation=scale_inflation(times),
             best_value=max(known, default=None),
+            is_first=is_first,
         )
 
     def log_fits(self, peaks: Estimate) -> Floats:
@@ -170,6 +197,23 @@ def _expected_step_s(
     pending: tuple[int, ...], times: Posterior, peaks: Posterior, limit_bytes: float
 ) -> Mapping[int, float]:
     """Of the pending rows that will probably fit; one that will probably not is left to be a surprise."""
+    rows = _that_fit(pending, peaks, limit_bytes)
+    return {int(row): math.exp(mean) for row, mean in zip(rows, times.at(rows).mean, strict=True)}
+
+
+def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) -> Mapping[int, float]:
+    """What stands in for the pending rows that will probably fit is expected to take."""
+    told = evidence.small.step_time_s
+    rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
+    if beliefs.scaled is None or (points := beliefs.scaled.times([*told, *rows])) is None:
+        return {}
+    seen, pending = np.arange(len(told)), np.arange(len(told), len(points))
+    times = learn_times(
+        beliefs.times, evidence.step_time_s, related=points.take(seen), related_step_time_s=[*told.values()]
+    )
+    return dict(zip(rows, np.exp(times.of(points.points.take(pending)).mean).tolist(), strict=True))
+
+
+def _that_fit(pending: tuple[int, ...], peaks: Posterior, limit_bytes: float) -> Integers:
     rows = np.array(pending, dtype=np.int64)
-    fits = peaks.at(rows).mean <= math.log(limit_bytes)
-    return {int(row): math.exp(mean) for row, mean in zip(rows[fits], times.at(rows[fits]).mean, strict=True)}
+    return rows[peaks.at(rows).mean <= math.log(limit_bytes)]

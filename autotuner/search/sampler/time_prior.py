@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.uncertainty import TimeError, part_shares
-from autotuner.search.sampler.posterior import Posterior, Prior, condition
+from autotuner.costmodel.uncertainty import PARTS, LayoutErrors, TimeError, part_shares
+from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
 
-__all__ = ["learn_times", "scale_inflation", "time_prior"]
+__all__ = ["COMMON", "TIME_FACTORS", "learn_times", "scale_inflation", "time_prior"]
+
+COMMON = "common"
+"""What the factor of all step times of a job or a cluster is called, beside those of parts."""
+
+TIME_FACTORS = (*PARTS, COMMON)
+"""Factors of the belief about step times, in its order."""
 
 _RESIDUAL_CORRELATION = 0.7
 """Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/sampler.md)."""
@@ -26,23 +32,38 @@ _CLAIM = 2.0
 wrong a sweep takes longer and stops too early (docs/sampler.md)."""
 
 
-def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: TimeError) -> Prior:
-    """The belief about the log of each row's step time in seconds before any trial."""
-    shares = part_shares(predictions.step_time, error)
+def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: TimeError | LayoutErrors) -> Prior:
+    """The belief about the log of each row's step time in seconds before any trial.
+
+    Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1.
+    """
+    step_time = predictions.step_time
+    shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
+    deviations = [error.parts[name] for name in error.parts] + [error.common]
+    if isinstance(error, LayoutErrors):
+        shares = shares * np.stack([np.broadcast_to(one, len(layouts)) for one in deviations], axis=1)
+        deviations = [1.0] * len(deviations)
     return Prior(
         layouts=layouts,
-        log_predicted=np.log(predictions.step_time.total_s),
-        shares=np.concatenate([shares, np.ones((len(shares), 1))], axis=1),
-        deviations=np.array([*error.parts.values(), error.common]),
+        log_predicted=np.log(step_time.total_s),
+        shares=shares,
+        deviations=np.array(deviations),
         residual=error.residual,
         residual_correlation=_RESIDUAL_CORRELATION,
     )
 
 
-def learn_times(prior: Prior, step_time_s: Mapping[int, float]) -> Posterior:
-    """The belief after some rows were timed."""
+def learn_times(
+    prior: Prior,
+    step_time_s: Mapping[int, float],
+    *,
+    related: Related | None = None,
+    related_step_time_s: Sequence[float] = (),
+) -> Posterior:
+    """The belief after some rows were timed, and some layouts of other jobs."""
     rows = np.array(list(step_time_s), dtype=np.int64)
-    return condition(prior, rows, np.log(list(step_time_s.values())), np.full(rows.size, _RUN_TO_RUN**2))
+    log_s = np.log([*step_time_s.values(), *related_step_time_s])
+    return condition(prior, rows, log_s, np.full(log_s.size, _RUN_TO_RUN**2), related)
 
 
 def scale_inflation(times: Posterior) -> float:
@@ -52,4 +73,4 @@ def scale_inflation(times: Posterior) -> float:
     observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306, section 3). Never below 1: a few predictions that
     prove right are no reason to stop looking.
     """
-    return max(1.0, math.sqrt((_CLAIM + times.surprise) / (_CLAIM + times.rows.size)))
+    return max(1.0, math.sqrt((_CLAIM + times.surprise) / (_CLAIM + len(times.seen))))

@@ -1,0 +1,142 @@
+"""What small trials and the model together say of layouts at full size: step time, interval, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.uncertainty import Z80, interval_error
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.full_size import FullSizeEstimate
+from autotuner.search.sampler.acquisition import log_probability
+from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
+from autotuner.search.sampler.posterior import Estimate, Prior
+from autotuner.search.sampler.same_work import STEP_PARTS, parts_measured
+from autotuner.search.sampler.small_trials import StandIn, StandIns
+from autotuner.search.sampler.time_prior import learn_times, time_prior
+
+__all__ = ["FullSize", "SmallTrial", "full_size"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallTrial:
+    """What a small trial told.
+
+    One whose stand-in is the layout itself, on the job itself, is an ordinary observation of it.
+
+    Attributes:
+        stands_for: Layout of the full-size job in whose place it ran.
+        stand_in: What it ran.
+        step_time_s: Measured; None where it was not.
+        fits: It ran, or ran out of memory; None where it ended otherwise.
+        peak_bytes: That the fullest rank had allocated, where that was measured.
+    """
+
+    stands_for: Layout
+    stand_in: StandIn
+    step_time_s: float | None = None
+    fits: bool | None = None
+    peak_bytes: float | None = None
+
+
+def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSizeEstimate:
+    """One layout of the job after these small trials: after one of them, or after all.
+
+    Without a trial it is the prediction, with its interval.
+    """
+    return FullSize(job).estimates([layout], trials)[0]
+
+
+class FullSize:
+    """Estimates of layouts of one job; predicts each small trial once, however often it is asked.
+
+    The belief is that behind the intervals of predictions, so that small trials narrow what predictions say. That of
+    the sampler, which has wider parts and so learns from a job's first trials, is another (``times_as_searched``).
+
+    Args:
+        job: At full size.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._stand_ins = StandIns(job, times=_times)
+
+    def estimates(self, layouts: Sequence[Layout], trials: Iterable[SmallTrial]) -> list[FullSizeEstimate]:
+        """Of each layout, after all of these trials; every layout must be legal for the job."""
+        told = list(trials)
+        if not layouts:
+            return []
+        columns = LayoutColumns.from_layouts(layouts)
+        predictions = predict(columns, self._job)
+        times, peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
+        log_limit = math.log(self._job.cluster.accelerator.memory_bytes)
+        fits = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance)))
+        if not any(trial.fits is not None for trial in told):
+            fits = predictions.fit_probability
+        return [
+            self._estimate(layout, number, predictions, times, np.exp(peaks.mean), fits, told)
+            for number, layout in enumerate(layouts)
+        ]
+
+    def _seconds(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
+        timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
+        points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
+        prior = _times(columns, predictions, self._job)
+        belief = learn_times(prior, {}, related=points, related_step_time_s=[seconds for _, seconds in timed])
+        return belief.at(np.arange(len(columns)))
+
+    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
+        prior = memory_prior(columns, predictions.memory)
+        limit_bytes = float(self._job.cluster.accelerator.memory_bytes)
+        ended = [trial for trial in told if trial.fits is not None]
+        belief = learn_peaks(prior, limit_bytes, {}, self._related_peaks(ended) if ended else None)
+        return belief.at(np.arange(len(columns)))
+
+    def _related_peaks(self, ended: Sequence[SmallTrial]) -> RelatedPeaks:
+        return RelatedPeaks(
+            points=self._stand_ins.peaks([(trial.stands_for, trial.stand_in) for trial in ended]),
+            trials=[self._memory(trial) for trial in ended],
+            limit_bytes=[float(trial.stand_in.job.cluster.accelerator.memory_bytes) for trial in ended],
+        )
+
+    def _memory(self, trial: SmallTrial) -> MemoryTrial:
+        if not trial.fits or trial.peak_bytes is None:
+            return MemoryTrial(fits=bool(trial.fits))
+        return MemoryTrial(fits=True, peak_bytes=trial.peak_bytes + self._stand_ins.allowance_bytes(trial.stand_in))
+
+    def _estimate(
+        self,
+        layout: Layout,
+        number: int,
+        predictions: PredictionColumns,
+        times: Estimate,
+        peak_bytes: Floats,
+        fits: Floats,
+        told: Sequence[SmallTrial],
+    ) -> FullSizeEstimate:
+        step_time = predictions.row(number).step_time
+        present = [part for part in STEP_PARTS if getattr(step_time, part) > 0]
+        timed = [trial.stand_in for trial in told if trial.step_time_s is not None]
+        measured = parts_measured(layout, self._job, timed)
+        measured_s = sum(getattr(step_time, part) for part in present if part in measured)
+        return FullSizeEstimate(
+            step_time_s=math.exp(times.mean[number]),
+            relative_error=math.expm1(Z80 * math.sqrt(times.variance[number])),
+            peak_bytes=float(peak_bytes[number]),
+            fit_probability=float(fits[number]),
+            num_small_trials=len(timed),
+            measured_parts=tuple(part for part in present if part in measured),
+            modelled_parts=tuple(part for part in present if part not in measured),
+            measured_share=min(1.0, measured_s / step_time.total_s),
+        )
+
+
+def _times(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
+    """What the intervals of predictions say."""
+    return time_prior(layouts, predictions, interval_error(layouts, job))
