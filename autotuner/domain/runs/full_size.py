@@ -23,8 +23,8 @@ class FullSizeEstimate:
         peak_bytes: Expected peak of the fullest rank, what no allocator sees counted as in ``Memory``.
         fit_probability: How likely the peak is to be within the accelerator's memory, 0..1.
         num_small_trials: Small trials that told something of the step time.
-        measured_parts: Parts of ``StepTime`` that a small trial ran as they are here, so that its time holds them.
-        modelled_parts: The other parts that the step has: how they grow to full size is the model's word.
+        measured_parts: Parts of ``StepTime`` that a small trial of this very layout ran just as they are here.
+        modelled_parts: The other parts that the step has: the model's word, corrected by what all trials teach.
         measured_share: Share of the step in measured parts, by the model's breakdown, 0..1.
     """
 

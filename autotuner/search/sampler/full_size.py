@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -14,14 +14,17 @@ from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.full_size import FullSizeEstimate
+from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.sampler.acquisition import log_probability
 from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
 from autotuner.search.sampler.posterior import Estimate, Prior
-from autotuner.search.sampler.same_work import STEP_PARTS, parts_measured
-from autotuner.search.sampler.small_trials import StandIn, StandIns
+from autotuner.search.sampler.stand_ins import StandIn, StandIns
 from autotuner.search.sampler.time_prior import learn_times, time_prior
 
 __all__ = ["FullSize", "SmallTrial", "full_size"]
+
+
+_STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class SmallTrial:
         step_time_s: Measured; None where it was not.
         fits: It ran, or ran out of memory; None where it ended otherwise.
         peak_bytes: That the fullest rank had allocated, where that was measured.
+        measured_parts: Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``).
     """
 
     stands_for: Layout
@@ -43,6 +47,7 @@ class SmallTrial:
     step_time_s: float | None = None
     fits: bool | None = None
     peak_bytes: float | None = None
+    measured_parts: tuple[str, ...] = ()
 
 
 def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSizeEstimate:
@@ -121,9 +126,9 @@ class FullSize:
         told: Sequence[SmallTrial],
     ) -> FullSizeEstimate:
         step_time = predictions.row(number).step_time
-        present = [part for part in STEP_PARTS if getattr(step_time, part) > 0]
-        timed = [trial.stand_in for trial in told if trial.step_time_s is not None]
-        measured = parts_measured(layout, self._job, timed)
+        present = [part for part in _STEP_PARTS if getattr(step_time, part) > 0]
+        timed = [trial for trial in told if trial.step_time_s is not None]
+        measured = {part for trial in timed if trial.stands_for == layout for part in trial.measured_parts}
         measured_s = sum(getattr(step_time, part) for part in present if part in measured)
         return FullSizeEstimate(
             step_time_s=math.exp(times.mean[number]),

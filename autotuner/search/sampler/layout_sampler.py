@@ -35,7 +35,7 @@ from autotuner.search.sampler.observations import (
     params_of,
 )
 from autotuner.search.sampler.propose import Beliefs, Proposal, propose
-from autotuner.search.sampler.small_trials import ScaleDown, ScaledTable
+from autotuner.search.sampler.stand_ins import ScaleDown, ScaledTable
 from autotuner.search.sampler.time_prior import time_prior
 
 if TYPE_CHECKING:

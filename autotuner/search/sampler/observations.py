@@ -23,7 +23,7 @@ __all__ = [
     "STEP_TIME_S",
     "Evidence",
     "EvidenceReader",
-    "SmallTrials",
+    "SmallEvidence",
     "params_of",
 ]
 
@@ -43,7 +43,7 @@ down ran what stands in for the layout, and of any other sampler the layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallTrials:
+class SmallEvidence:
     """What small trials told, by the row that each stood in for.
 
     Attributes:
@@ -77,7 +77,7 @@ class Evidence:
     step_time_s: Mapping[int, float]
     memory: Mapping[int, MemoryTrial]
     best_value: float | None
-    small: SmallTrials = field(default_factory=SmallTrials)
+    small: SmallEvidence = field(default_factory=SmallEvidence)
 
 
 class EvidenceReader:
@@ -131,7 +131,7 @@ class EvidenceReader:
             step_time_s=full.step_time_s,
             memory=full.memory,
             best_value=max(values, default=None),
-            small=SmallTrials(
+            small=SmallEvidence(
                 pending=tuple(small.pending),
                 step_time_s=small.step_time_s,
                 memory=small.memory,

@@ -13,7 +13,7 @@ from autotuner.search.sampler.acquisition import log_expected_gain, log_probabil
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Estimate, Posterior, Prior
-from autotuner.search.sampler.small_trials import ScaledTable
+from autotuner.search.sampler.stand_ins import ScaledTable
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation
 
 __all__ = ["Beliefs", "Proposal", "propose"]
