@@ -8,6 +8,8 @@ from typing import Any
 
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import Engine
+from autotuner.launch.engines.slurm.engine import SlurmEngine
+from autotuner.launch.engines.slurm.settings import SlurmSettings
 
 __all__ = ["KINDS", "Kind"]
 
@@ -27,4 +29,5 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "emulated": Kind(EmulatedSettings, EmulatedEngine),
+    "slurm": Kind(SlurmSettings, SlurmEngine),
 }

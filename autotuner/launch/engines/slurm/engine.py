@@ -1,0 +1,206 @@
+"""SlurmEngine: a job per trial by sbatch, one process per node by srun, reports in a shared folder."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
+from autotuner.launch.engines.slurm.folder import JobFolder
+from autotuner.launch.engines.slurm.queue import SlurmQueue, user
+from autotuner.launch.engines.slurm.script import batch_script, sbatch_options
+from autotuner.launch.engines.slurm.settings import SlurmSettings
+from autotuner.launch.engines.slurm.states import JobRow
+
+__all__ = ["SlurmEngine"]
+
+_POLL_S = 0.5
+
+_GONE_NODE = re.compile(r"down|fail|\*")
+"""In the state of a node that is gone, or has not answered the controller for a while."""
+
+
+class SlurmEngine:
+    """Jobs of a Slurm cluster.
+
+    A handle is the job's number and name, ``4711:a17-0-1``: numbers begin again where a controller loses its state.
+
+    Args:
+        name: Under which the operator registered it.
+        settings: What the operator said of it.
+        command: Runs Slurm's programs.
+        fresh_s: An answer of squeue serves so long for all jobs.
+    """
+
+    def __init__(
+        self, name: str, settings: SlurmSettings, command: Command | None = None, *, fresh_s: float = 1.0
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._command = command or SlurmCommands(timeout_s=settings.command_timeout_s, slurm_conf=settings.slurm_conf)
+        self._queue = SlurmQueue(self._command, fresh_s=fresh_s)
+        self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """Nothing that is known without asking; sbatch refuses what partitions and accounts do not allow."""
+        del cluster
+        return None
+
+    def check(self) -> str:
+        """The version of Slurm, and how its partitions stand.
+
+        Raises:
+            EngineUnavailable: No controller answers, or the shared folder is not there.
+        """
+        shared = Path(self._settings.shared)
+        if not shared.is_dir():
+            raise EngineUnavailable(f"the shared folder {shared} is not there")
+        try:
+            version = self._command("sinfo", "--version").strip()
+            partitions = self._command("sinfo", "--noheader", "--summarize", "--format=%R %a, %D nodes").splitlines()
+        except CommandFailed as error:
+            raise EngineUnavailable(str(error)) from error
+        return f"{version}; {'; '.join(line.strip() for line in partitions)}"
+
+    def submit(self, order: JobOrder) -> str:
+        """Write the job's folder and hand its script to sbatch; where the name is known, that job's handle.
+
+        Raises:
+            EngineRefused: sbatch will not have it.
+            EngineUnavailable: No controller answers, which may have got the job all the same: ``find`` will know.
+        """
+        with self._submitting[order.name]:
+            if handle := self.find(order.name):
+                return handle
+            folder = self._folder(order.name)
+            folder.create(order.task, batch_script(self._settings, order, folder.path))
+            options = sbatch_options(self._settings, order, folder.path)
+            try:
+                printed = self._command("sbatch", *options, str(folder.script))
+            except CommandFailed as error:
+                folder.remove()
+                raise EngineRefused(str(error)) from error
+            number = int(printed.strip().split(";")[0])  # "4711;cluster" where there are several clusters
+            folder.submitted_as(number)
+            return _handle(number, order.name)
+
+    def find(self, name: str) -> str | None:
+        """By the folder, else by squeue: sbatch may have succeeded and nobody been there to note the number."""
+        folder = self._folder(name)
+        if not folder.exists:
+            return None
+        number = folder.number()
+        if number is None and (rows := self._queue.jobs(name, since=time.monotonic())):
+            number = rows[0].number
+            folder.submitted_as(number)
+        return None if number is None else _handle(number, name)
+
+    def look(self, handle: str) -> JobStatus:
+        """As its nodes say, else as squeue does, else as sacct remembers."""
+        name, folder = self._job(handle)
+        ended = folder.nodes_ended()
+        if ended and all(ended):
+            return JobStatus(phase=JobPhase.ENDED)
+        number = folder.number() or _number(handle)
+        row = self._row(name, number)
+        if row is None:
+            return JobStatus(phase=JobPhase.LOST, detail=f"Slurm has forgotten job {number}")
+        if row.phase is JobPhase.RUNNING and any(ended) and (gone := self._gone_nodes(row)):
+            return JobStatus(phase=JobPhase.LOST, detail=gone)
+        return self._status(row, folder)
+
+    def read(self, handle: str, node_rank: int, offset: int) -> bytes:
+        """From the file that srun writes on that node."""
+        return self._job(handle)[1].read(node_rank, offset)
+
+    def cancel(self, handle: str) -> bool:
+        """By scancel, of every job of that name; then wait until Slurm has ended it, as long as the settings say."""
+        name, folder = self._job(handle)
+        folder.cancelled()
+        deadline = time.monotonic() + self._settings.cancel_s
+        while True:
+            self._scancel(name)
+            if not (rows := self._active(name)):
+                return True
+            if time.monotonic() > deadline:
+                return not rows
+            time.sleep(_POLL_S)
+
+    def forget(self, handle: str) -> None:
+        """Remove the job's folder; Slurm forgets by itself (``MinJobAge``)."""
+        name, folder = self._job(handle)
+        folder.remove()
+        self._submitting.pop(name, None)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def _folder(self, name: str) -> JobFolder:
+        return JobFolder(Path(self._settings.shared), name)
+
+    def _job(self, handle: str) -> tuple[str, JobFolder]:
+        name = handle.partition(":")[2]
+        return name, self._folder(name)
+
+    def _row(self, name: str, number: int) -> JobRow | None:
+        """The job as the controller lists it, or as accounting remembers it."""
+        rows = {row.number: row for row in self._queue.jobs(name)}
+        if number not in rows:  # the answer may be older than the job
+            rows = {row.number: row for row in self._queue.jobs(name, since=time.monotonic())}
+        return rows.get(number) or self._queue.accounted(name, number)
+
+    def _status(self, row: JobRow, folder: JobFolder) -> JobStatus:
+        detail = _detail(row)
+        match row.phase:
+            case JobPhase.ENDED if not folder.has_begun() and not folder.is_cancelled:
+                return JobStatus(phase=JobPhase.LOST, detail=_joined(detail, folder.complaint()))
+            case JobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
+                return JobStatus(phase=JobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
+        return JobStatus(phase=row.phase, detail=detail)
+
+    def _gone_nodes(self, row: JobRow) -> str:
+        """The nodes of a job that Slurm holds for gone, each with its state; empty where all answer."""
+        try:
+            printed = self._command("sinfo", "--noheader", "--Node", f"--nodes={row.nodes}", "--format=%N %T")
+        except CommandFailed:
+            return ""
+        lines = {line.strip() for line in printed.splitlines()}
+        return ", ".join(sorted(line for line in lines if _GONE_NODE.search(line.partition(" ")[2])))
+
+    def _scancel(self, name: str) -> None:
+        try:
+            self._command("scancel", f"--user={user()}", f"--name={name}")
+        except CommandFailed:
+            return  # it has ended by itself in this moment
+
+    def _active(self, name: str) -> list[JobRow]:
+        return [row for row in self._queue.jobs(name, since=time.monotonic()) if not row.phase.is_over]
+
+
+def _handle(number: int, name: str) -> str:
+    return f"{number}:{name}"
+
+
+def _number(handle: str) -> int:
+    return int(handle.partition(":")[0])
+
+
+def _detail(row: JobRow) -> str:
+    """In Slurm's words: why it waits, where it runs, how it ended."""
+    match row.phase:
+        case JobPhase.QUEUED:
+            return row.reason or row.state
+        case JobPhase.RUNNING:
+            return f"{row.state} on {row.nodes}" if row.nodes else row.state
+        case _:
+            return _joined(row.state, row.reason)
+
+
+def _joined(*parts: str) -> str:
+    return ": ".join(part for part in parts if part)

@@ -1,0 +1,147 @@
+"""The folder of a job, which the service and its nodes share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.domain.wire import dumps
+from autotuner.launch.engines.engine import EngineUnavailable
+
+__all__ = ["JobFolder"]
+
+_PREFIX = b"#autotuner "
+_TAIL_BYTES = 1 << 16
+"""Where the last line of a node is looked for; it names the ranks that died, and no more."""
+
+_SHOWN_BYTES = 600
+"""Of what the batch script or a node wrote to standard error."""
+
+
+class JobFolder:
+    """The files of one job: script, task, how many it was submitted as, and what its nodes print.
+
+    Args:
+        shared: Folder of all jobs.
+        name: Of the job.
+    """
+
+    def __init__(self, shared: Path, name: str) -> None:
+        self.path = shared / name
+
+    @property
+    def script(self) -> Path:
+        """What sbatch is given."""
+        return self.path / "job.sh"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a job of this name was ever about to be submitted, and is not forgotten."""
+        with self._work():
+            return self.path.is_dir()
+
+    def create(self, task: NodeTask, script: str) -> None:
+        """Write what the nodes will read; done again it changes nothing."""
+        with self._work():
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "task.json").write_text(dumps(task))
+            self.script.write_text(script)
+
+    def number(self) -> int | None:
+        """The number of the job that started under this name, else of the one that was submitted last."""
+        return self._number("claim") or self._number("submitted")
+
+    def submitted_as(self, number: int) -> None:
+        """Remember what Slurm calls the job."""
+        with self._work():
+            new = self.path / "submitted.new"
+            new.write_text(str(number))
+            new.replace(self.path / "submitted")
+
+    def cancelled(self) -> None:
+        """Remember that its end was asked for."""
+        with self._work():
+            if self.path.is_dir():
+                (self.path / "cancelled").touch()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this side asked for its end."""
+        with self._work():
+            return (self.path / "cancelled").exists()
+
+    def read(self, node_rank: int, offset: int) -> bytes:
+        """What the node printed from that byte on; opened anew each time, since only then NFS asks its server."""
+        with self._work():
+            path = self._output(node_rank)
+            if not path.exists():
+                return b""
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read()
+
+    def has_begun(self) -> bool:
+        """Whether any node has printed anything."""
+        with self._work():
+            return any(path.stat().st_size for path in self.path.glob("node-*.out"))
+
+    def nodes_ended(self) -> list[bool]:
+        """Of each node, whether it has said how it ended; empty where nothing is known of the job."""
+        with self._work():
+            try:
+                num_nodes = int(json.loads((self.path / "task.json").read_text())["num_nodes"])
+            except (FileNotFoundError, ValueError, KeyError):
+                return []
+            return [self._has_ended(node_rank) for node_rank in range(num_nodes)]
+
+    def complaint(self) -> str:
+        """The last that the batch script, or a node, wrote to standard error."""
+        with self._work():
+            for path in (self.path / "batch.log", *sorted(self.path.glob("node-*.err"))):
+                if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):
+                    return " ".join(text.split())
+        return ""
+
+    def remove(self) -> None:
+        """All of it; nothing happens where nothing is."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _output(self, node_rank: int) -> Path:
+        return self.path / f"node-{node_rank}.out"
+
+    def _has_ended(self, node_rank: int) -> bool:
+        path = self._output(node_rank)
+        if not path.exists():
+            return False
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return any(map(_is_end, reversed(file.read().splitlines(keepends=True))))
+
+    def _number(self, file: str) -> int | None:
+        with self._work():
+            path = self.path / file
+            text = path.read_text().strip() if path.exists() else ""
+            return int(text) if text.isdigit() else None
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """A shared folder that cannot be read or written is an engine that cannot be had."""
+        try:
+            yield
+        except OSError as error:
+            raise EngineUnavailable(f"the shared folder {self.path.parent}: {error}") from error
+
+
+def _is_end(line: bytes) -> bool:
+    """Whether a node says with this line how it ended."""
+    if not line.startswith(_PREFIX) or not line.endswith(b"\n"):
+        return False
+    try:
+        document = json.loads(line.removeprefix(_PREFIX))
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("type") == "node"

@@ -1,0 +1,1 @@
+"""The Slurm engine on a real Slurm."""
