@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test oracle properties check format serve migrate revision container bench clean
+.PHONY: help setup browser demo test oracle engines properties check format serve migrate revision container bench clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,13 +35,19 @@ demo: setup  ## Sweep a small Llama over this machine's own devices and rank the
 
 test: setup browser  ## Run the tests: a process per core (CORES=2), then those that must be alone; about 5 minutes.
 	@echo "== what may run side by side, on $(CORES) cores"
-	$(PYTEST) -m "not oracle and not alone" --ignore tests/oracle
+	$(PYTEST) -m "not oracle and not alone and not engine" --ignore tests/oracle
 	@echo "== what must be alone on the machine"
 	$(BIN)/pytest -m "alone and not oracle" --durations 10 tests/trials
 
 oracle: setup  ## Train every option and every pair of options beside one process; under half an hour on two cores.
 	$(PYTEST) -m "oracle and not alone" --timeout 600
 	$(BIN)/pytest -m "oracle and alone" --timeout 600 tests/trials
+
+# One engine after the other: each starts daemons of its own, and ranks that wait for cores tell nothing of an engine.
+engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
+	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
+	@sh tests/engines/slurm/install.sh
+	$(BIN)/pytest -m engine --timeout 600 --durations 10 tests/engines
 
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.

@@ -14,6 +14,9 @@ import pytest
 
 from tests.databases import postgres_server
 
+for module in ("launcher_contract", "engine_contract"):  # not collected by themselves
+    pytest.register_assert_rewrite(f"tests.contracts.{module}")
+
 # before anything imports numpy: many BLAS threads on a few busy cores wait for each other for seconds per product
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure, TrialSpec
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
-from tests.builders import cpu_cluster, failure, h100_cluster
-from tests.trainers.registered import by_trainer, registered
-from tests.trials.launching import SHORT, left_over
+from tests.builders import failure, h100_cluster
+from tests.contracts.held import Held
+from tests.trainers.registered import registered
+from tests.trials.launching import SHORT
 
-__all__ = ["LAUNCHERS", "Held"]
+__all__ = ["LAUNCHERS"]
 
 _SHORT_LIMIT_S = 10.0
 """Below it lies the time limit of trials that are to run into it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A launcher as the contract suite needs it.
-
-    Attributes:
-        make: A new one, with a directory of its own.
-        capacity: How many trials on ``cluster`` it should have room for.
-        cluster: One of two ranks that it runs trials on.
-        left_over: The processes that are left of a trial with that id, wherever this launcher starts them.
-        trainer: What runs its trials; None: our own decoder.
-    """
-
-    make: Callable[[Path], Launcher]
-    capacity: int = 1
-    cluster: Cluster = field(default_factory=cpu_cluster)
-    left_over: Callable[[str], Sequence[object]] = left_over
-    trainer: Registration | None = None
-
-    def trial(self, trial: TrialSpec) -> TrialSpec:
-        """That trial on this launcher's kind of device."""
-        if self.trainer is not None:
-            trial = by_trainer(trial, self.trainer)
-        return replace(trial, device="cpu" if self.cluster.accelerator.kind == "cpu" else "cuda")
 
 
 def pretend(trial: TrialSpec) -> Measurement | TrialFailure:

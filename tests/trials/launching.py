@@ -13,6 +13,7 @@ import psutil
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import StepReport, Stopped, TrialSettings, TrialSpec
+from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 
@@ -81,7 +82,8 @@ class Watcher:
 
 def left_over(trial_id: str) -> list[psutil.Process]:
     """Live processes of a trial of this process, by the name it was given or the id it has, whoever started them."""
-    ids = (trial_id, f"{os.getpid()}-{trial_id}")
+    own = (trial_id, f"{os.getpid()}-{trial_id}")
+    ids = (*own, *(job_name(one, 0, 0).removesuffix("-0-0") for one in own))  # as a job of an engine is called
     found = []
     for process in psutil.process_iter():
         try:

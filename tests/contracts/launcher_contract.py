@@ -1,0 +1,142 @@
+"""What every launcher promises, whether it starts processes or pretends to.
+
+The tests run in every module that imports them and has a fixture ``subject``: here for launchers of this machine, under
+``tests/engines`` for those of engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.ports import Launcher, TrialWatcher
+from tests.contracts.held import Held
+from tests.trials.launching import ENDLESS, Watcher, spec, too_large
+
+__all__ = [
+    "Subject",
+    "held_to_contract",
+    "test_a_cluster_that_it_has_is_not_refused",
+    "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
+    "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
+    "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
+    "test_a_trial_whose_watcher_wants_a_stop_comes_back_with_the_watchers_answer",
+    "test_it_says_how_many_trials_it_has_room_for",
+    "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
+    "test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A launcher that is held to the contract, and what is expected of it."""
+
+    launcher: Launcher
+    held: Held
+    folder: Path
+
+    def run(self, trial: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        """How the trial ended, after which no process of it is left."""
+        outcome = self.launcher.run(self.held.trial(trial), watcher)
+        assert list(self.held.left_over(trial.trial_id)) == []
+        return outcome
+
+
+@contextmanager
+def held_to_contract(held: Held, folder: Path) -> Iterator[Subject]:
+    """A launcher with a folder of its own, which leaves no process when it is closed."""
+    before = set(psutil.Process().children())
+    made = held.make(folder)
+    yield Subject(made, held, folder)
+    made.close()
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_cluster_that_it_has_is_not_refused(subject: Subject) -> None:
+    assert subject.launcher.refuses(subject.held.cluster) is None
+
+
+def test_it_says_how_many_trials_it_has_room_for(subject: Subject) -> None:
+    assert subject.launcher.capacity(subject.held.cluster) == subject.held.capacity
+
+
+def test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps(subject: Subject) -> None:
+    watcher = Watcher()
+    outcome = subject.run(spec("contract-good"), watcher)
+    assert isinstance(outcome, Measurement)
+    assert [step.step for step in watcher.steps] == [0, 1, 2]
+    assert [step.is_warmup for step in watcher.steps] == [True, False, False]
+    assert outcome.num_steps == 2
+
+
+def test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing(subject: Subject) -> None:
+    outcome = subject.run(too_large("contract-bad"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.OOM
+
+
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_a_trial_whose_watcher_wants_a_stop_comes_back_with_the_watchers_answer(
+    subject: Subject, num_steps: int
+) -> None:
+    watcher = Watcher(stop_after=num_steps)
+    assert subject.run(spec("contract-stop", ENDLESS), watcher) == watcher.stop_requested()
+
+
+def test_a_trial_past_its_time_limit_comes_back_as_a_timeout(subject: Subject) -> None:
+    outcome = subject.run(spec("contract-slow", replace(ENDLESS, timeout_s=2.0)), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.TIMEOUT
+
+
+class Unwell(Watcher):
+    """Cannot store a step, or cannot say whether the trial should stop."""
+
+    def __init__(self, error: Exception, *, at: str) -> None:
+        super().__init__()
+        self._error = error
+        self._at = at
+
+    def on_step(self, step: StepReport) -> None:
+        super().on_step(step)
+        if self._at == "step":
+            raise self._error
+
+    def stop_requested(self) -> Stopped | None:
+        if self._at == "stop":
+            raise self._error
+        return None
+
+
+@pytest.mark.parametrize(
+    ("error", "at"),
+    [(OSError("no space left for the store"), "step"), (RuntimeError("a bug"), "stop")],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
+)
+def test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial(
+    subject: Subject, error: Exception, at: str
+) -> None:
+    """An ``OSError`` too, though the launcher's own trouble often is one."""
+    trial = spec("contract-watcher", ENDLESS)
+    with pytest.raises(type(error)) as raised:
+        subject.run(trial, Unwell(error, at=at))
+    assert raised.value is error
+    assert list(subject.held.left_over(trial.trial_id)) == []
+
+
+def test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps(
+    subject: Subject,
+) -> None:
+    watchers = [Watcher() for _ in range(subject.held.capacity)]
+    trials = [spec(f"contract-at-once-{number}-") for number in range(subject.held.capacity)]
+    with ThreadPoolExecutor(len(trials)) as threads:
+        outcomes = list(threads.map(subject.run, trials, watchers))
+    assert all(isinstance(outcome, Measurement) for outcome in outcomes)
+    assert [[step.step for step in watcher.steps] for watcher in watchers] == [[0, 1, 2]] * len(trials)
