@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from autotuner.domain.wire import from_dict
+from autotuner.errors import InvalidInput
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
 
@@ -17,6 +19,8 @@ __all__ = ["PREFIX", "JobOutput", "NodeEnd"]
 
 PREFIX = b"#autotuner "
 """How lines begin that a node's process tells (``trials.process.telling``); others are whatever the node prints."""
+
+T = TypeVar("T")
 
 _KEPT_LINES = 200
 """Of what no reader understands: an error of the engine's own, the traceback of a node without torch."""
@@ -96,30 +100,74 @@ class JobOutput:
         if document is None:
             self._lines.append(line.decode(errors="replace"))
             return
+        with suppress(InvalidInput):  # of another release, or no line of ours: what follows may still count
+            self._take(node_rank, document, line)
+
+    def _take(self, node_rank: int, document: dict[str, Any], line: bytes) -> None:
         match document.get("type"):
             case "node_started":
                 pass
             case "printed":
-                self._printed(str(document.get("text")), float(document.get("at", 0.0)))
+                self._printed(_read(_Printed, document))
             case "told":
-                _append(self._files.trainer_reports / Path(str(document.get("file"))).name, str(document.get("line")))
+                told = _read(_Told, document)
+                _append(self._files.trainer_reports / (Path(told.file).name or "unnamed"), told.line)
             case "log":
-                self._log(node_rank, document)
+                self._log(node_rank, _read(_Log, document))
             case "node":
-                self.ends[node_rank] = _node_end(document)
-            case _:
+                self.ends[node_rank] = _node_end(_read(_End, document))
+            case str():
                 _append(self._files.reports, line.removeprefix(PREFIX).decode(errors="replace"))
 
-    def _printed(self, text: str, at: float) -> None:
-        self._lines.append(text)
+    def _printed(self, printed: _Printed) -> None:
+        self._lines.append(printed.text)
         if self._heard is not None:
-            self._heard(text, at)
+            self._heard(printed.text, printed.at)
 
-    def _log(self, node_rank: int, document: Mapping[str, Any]) -> None:
-        rank = node_rank * self._ranks_per_node + int(document["local_rank"])
-        folder = self._files.rank_logs / str(rank)
+    def _log(self, node_rank: int, log: _Log) -> None:
+        folder = self._files.rank_logs / str(node_rank * self._ranks_per_node + log.local_rank)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stderr.log").write_text(str(document.get("text")))
+        (folder / "stderr.log").write_text(log.text, errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Printed:
+    """A line of a command, by the node's clock."""
+
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A line that a rank of a trainer reported into its file."""
+
+    file: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """The last that a rank wrote to standard error."""
+
+    local_rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How a node's processes ended; of each death rank and exit code."""
+
+    exit_code: int
+    deaths: tuple[tuple[int, ...], ...] = ()
+    timed_out: bool = False
+    oom_killed: bool = False
+
+
+def _read(kind: type[T], document: Mapping[str, Any]) -> T:
+    """The line as its dataclass; what a newer release adds is passed over."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
+    return from_dict(kind, {name: value for name, value in document.items() if name in known})
 
 
 def _told(line: bytes) -> dict[str, Any] | None:
@@ -133,17 +181,16 @@ def _told(line: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _node_end(document: Mapping[str, Any]) -> NodeEnd:
-    deaths: Sequence[Sequence[int]] = document.get("deaths", ())
+def _node_end(end: _End) -> NodeEnd:
     return NodeEnd(
-        exit_code=int(document["exit_code"]),
-        deaths=tuple(Death(rank=rank, exit_code=code) for rank, code in deaths),
-        timed_out=bool(document.get("timed_out")),
-        oom_killed=bool(document.get("oom_killed")),
+        exit_code=end.exit_code,
+        deaths=tuple(Death(rank=death[0], exit_code=death[1]) for death in end.deaths if len(death) == 2),
+        timed_out=end.timed_out,
+        oom_killed=end.oom_killed,
     )
 
 
 def _append(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with path.open("a", errors="replace") as file:
         file.write(line + "\n")

@@ -39,6 +39,7 @@ class EngineRanks:
 
     Attributes:
         status: As the engine last said.
+        is_out_of_reach: Whether it has not answered for longer than anybody waits.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class EngineRanks:
         self._read_at = 0.0
         self._looked_at = time.monotonic()
         self._answered_at = time.monotonic()
-        self._is_left = False
         self.status = status
+        self.is_out_of_reach = False
 
     @property
     def exit_code(self) -> int | None:
@@ -72,11 +73,6 @@ class EngineRanks:
         """Whether an out-of-memory killer struck on a node meanwhile."""
         return any(end.oom_killed for end in self._output.ends.values())
 
-    @property
-    def is_out_of_reach(self) -> bool:
-        """Whether the engine has not answered for longer than anybody waits."""
-        return time.monotonic() - self._answered_at > self._patience_s
-
     def ended(self) -> bool:
         """Whether all nodes said so, or the engine does, or nobody can be asked any more."""
         now = time.monotonic()
@@ -91,6 +87,7 @@ class EngineRanks:
         if self.status.phase.is_over:
             self._hear_last_words()
             return True
+        self.is_out_of_reach = now - self._answered_at > self._patience_s
         return self.is_out_of_reach
 
     def deaths(self) -> Sequence[Death]:
@@ -105,8 +102,6 @@ class EngineRanks:
     def end(self, *, grace_s: float) -> tuple[int, ...]:
         """End the job, unless it ends by itself; engines name no processes that they could not end."""
         del grace_s  # nodes give their own processes time to leave
-        if self._is_left:
-            return ()
         if self._output.has_ended and self._leaves_by_itself():
             return ()
         is_gone = self._cancelled()
@@ -115,12 +110,8 @@ class EngineRanks:
         self._pump()
         return ()
 
-    def leave(self) -> None:
-        """Have ``end`` leave the job alone: somebody else will follow it."""
-        self._is_left = True
-
     def _leaves_by_itself(self) -> bool:
-        deadline = time.monotonic() + _LEAVING_S
+        deadline = time.monotonic() + min(_LEAVING_S, self._patience_s)
         while time.monotonic() < deadline:
             self._look()
             if self.status.phase.is_over:
@@ -141,7 +132,8 @@ class EngineRanks:
 
     def _hear_last_words(self) -> None:
         """An engine may know that a job is over before the last of its output has arrived."""
-        deadline = time.monotonic() + (_LAST_WORDS_S if self.status.phase is JobPhase.ENDED else 0.0)
+        last_words_s = min(_LAST_WORDS_S, self._patience_s) if self.status.phase is JobPhase.ENDED else 0.0
+        deadline = time.monotonic() + last_words_s
         self._pump()
         while not self._output.has_ended and time.monotonic() < deadline:
             time.sleep(_READ_S)

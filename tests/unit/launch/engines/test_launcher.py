@@ -1,0 +1,238 @@
+"""Trials on an engine that says what a test has it say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.wire import to_dict
+from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.kinds import Kind
+from autotuner.launch.engines.launcher import EngineLauncher, job_name
+from autotuner.launch.engines.output import PREFIX
+from autotuner.launch.engines.registration import EngineRegistration, EngineSettings
+from autotuner.launch.fake import plain_measurement
+from autotuner.launch.repeating import RepeatingLauncher
+from tests.builders import cpu_cluster
+from tests.trainers.registered import by_trainer, registered
+from tests.trials.launching import SHORT, Watcher, spec
+
+CLUSTER = replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="scripted")
+
+QUEUED, RUNNING = JobStatus(phase=JobPhase.QUEUED), JobStatus(phase=JobPhase.RUNNING)
+ENDED, LOST = JobStatus(phase=JobPhase.ENDED), JobStatus(phase=JobPhase.LOST, detail="node 7 is down")
+AWAY = EngineUnavailable("connection refused")
+
+
+class Scripted:
+    """An engine whose every job goes through the same phases, and prints the same.
+
+    Attributes:
+        orders: Jobs that it was given.
+        ended: Handles of those that were cancelled, and of those that were forgotten.
+    """
+
+    def __init__(self, *phases: JobStatus | Exception, printed: Callable[[int], bytes] = lambda node_rank: b"") -> None:
+        self._phases = phases
+        self._printed = printed
+        self._looks: dict[str, Iterator[JobStatus | Exception]] = {}
+        self.orders: dict[str, JobOrder] = {}
+        self.cancelled: list[str] = []
+        self.forgotten: list[str] = []
+        self.refusal: EngineRefused | None = None
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        return f"{cluster.name} is too large" if cluster.num_nodes > 2 else None
+
+    def check(self) -> str:
+        return "scripted"
+
+    def submit(self, order: JobOrder) -> str:
+        if self.refusal is not None:
+            raise self.refusal
+        self.orders[order.name] = order
+        return f"#{len(self.orders)} {order.name}"
+
+    def find(self, name: str) -> str | None:
+        del name
+        return None
+
+    def look(self, handle: str) -> JobStatus:
+        looks = self._looks.setdefault(handle, iter(self._phases))
+        status = next(looks, self._phases[-1])
+        if isinstance(status, Exception):
+            raise status
+        return status
+
+    def read(self, handle: str, node_rank: int, offset: int) -> bytes:
+        del handle
+        return self._printed(node_rank)[offset:]
+
+    def cancel(self, handle: str) -> bool:
+        self.cancelled.append(handle)
+        return True
+
+    def forget(self, handle: str) -> None:
+        self.forgotten.append(handle)
+
+    def close(self) -> None:
+        pass
+
+
+def told(**document: Any) -> bytes:
+    return PREFIX + json.dumps(document).encode() + b"\n"
+
+
+def measured(node_rank: int) -> bytes:
+    """What two nodes print whose trial was measured."""
+    end = told(type="node", exit_code=0)
+    result = plain_measurement(spec("any", cluster=CLUSTER))
+    return (b"" if node_rank else told(type="measurement", **to_dict(result))) + end
+
+
+def launcher(tmp_path: Path, engine: Scripted, **settings: Any) -> EngineLauncher:
+    common = EngineSettings(**{"poll_s": 0.01, "patience_s": 0.2, **settings})
+    kind = Kind(EmulatedSettings, EmulatedEngine)
+    own = EmulatedSettings(folder=str(tmp_path))
+    registration = EngineRegistration(name="scripted", kind="emulated", settings=common, own=own, make=kind)
+    trainers = {one.trainer.name: one for one in (registered(),)}
+    return EngineLauncher(registration, tmp_path / "trials", trainers, engine)
+
+
+def trial(**changes: Any) -> TrialSpec:
+    return spec("scripted", cluster=CLUSTER, **changes)
+
+
+def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
+    waits = JobStatus(phase=JobPhase.QUEUED, detail="Resources")
+    engine, watcher = Scripted(QUEUED, waits, waits, RUNNING, ENDED, printed=measured), Watcher()
+    assert isinstance(launcher(tmp_path, engine).run(trial(), watcher), Measurement)
+    assert [(job.phase.value, job.detail) for job in watcher.jobs] == [
+        ("queued", ""),
+        ("queued", "Resources"),
+        ("running", ""),
+        ("ended", ""),
+    ]
+    assert engine.forgotten == [watcher.jobs[0].handle]
+    assert list((tmp_path / "trials").iterdir()) == []
+
+
+def test_a_job_that_its_engine_lost_says_nothing_of_the_trial(tmp_path: Path) -> None:
+    outcome = launcher(tmp_path, Scripted(RUNNING, LOST)).run(trial(), Watcher())
+    assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 7 is down")
+
+
+def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:
+    def first_node_alone(node_rank: int) -> bytes:
+        return b"" if node_rank else measured(0)
+
+    assert isinstance(
+        launcher(tmp_path, Scripted(RUNNING, LOST, printed=first_node_alone)).run(trial(), Watcher()), Measurement
+    )
+
+
+def test_the_job_after_one_that_was_lost_has_a_name_of_its_own(tmp_path: Path) -> None:
+    engine, name = Scripted(RUNNING, printed=measured), job_name(trial().trial_id, 0, 0)
+    lost = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=JobPhase.LOST)
+    launcher(tmp_path, engine).run(trial(jobs=(lost,)), Watcher())
+    assert list(engine.orders) == [job_name(trial().trial_id, 0, 1)]
+
+
+def test_an_engine_that_is_away_for_a_while_is_waited_for_and_said_so(tmp_path: Path) -> None:
+    engine, watcher = Scripted(AWAY, AWAY, QUEUED, AWAY, RUNNING, AWAY, ENDED, printed=measured), Watcher()
+    assert isinstance(launcher(tmp_path, engine).run(trial(), watcher), Measurement)
+    assert watcher.notes[0] == "waits for scripted, which does not answer: connection refused"
+
+
+def test_an_engine_that_stays_away_is_given_up_and_the_trial_may_be_tried_again(tmp_path: Path) -> None:
+    for phases in ((AWAY,), (RUNNING, AWAY)):
+        outcome = launcher(tmp_path, Scripted(*phases)).run(trial(), Watcher())
+        assert isinstance(outcome, Stopped)
+        assert outcome.reason == "infrastructure"
+
+
+def test_a_job_that_the_engine_will_not_have_fails_with_its_words(tmp_path: Path) -> None:
+    engine = Scripted(RUNNING)
+    engine.refusal = EngineRefused("invalid partition specified")
+    outcome = launcher(tmp_path, engine).run(trial(), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.INFRASTRUCTURE
+    assert "invalid partition specified" in outcome.message
+
+
+def test_a_job_that_ended_without_a_word_fails_with_what_its_nodes_printed(tmp_path: Path) -> None:
+    def without_torch(node_rank: int) -> bytes:
+        return f"node {node_rank}: No module named torch\n".encode()
+
+    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=without_torch)).run(trial(), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "node 1: No module named torch" in outcome.log_tail
+
+
+@pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
+def test_a_service_that_leaves_leaves_the_job_alone(tmp_path: Path, reason: Any) -> None:
+    class Leaving(Watcher):
+        def stop_requested(self) -> Stopped | None:
+            return Stopped(reason=reason) if self.jobs else None
+
+    for phases in ((QUEUED,), (RUNNING,)):
+        engine = Scripted(*phases)
+        assert launcher(tmp_path, engine).run(trial(), Leaving()) == Stopped(reason=reason)
+        assert engine.cancelled == engine.forgotten == []
+
+
+def test_the_operators_variables_and_first_queue_reach_the_job(tmp_path: Path) -> None:
+    engine = Scripted(RUNNING, printed=measured)
+    held = launcher(tmp_path, engine, environment={"NCCL_DEBUG": "WARN"}, queues=("gpu", "long"))
+    held.run(trial(), Watcher())
+    (order,) = engine.orders.values()
+    assert order.task.variables == {"NCCL_DEBUG": "WARN"}
+    assert order.cluster.queue == "gpu"
+    assert order.time_limit_s > order.task.time_limit_s == SHORT.timeout_s
+
+
+def test_runs_of_one_trial_are_jobs_of_their_own_and_their_waiting_costs_no_time(tmp_path: Path) -> None:
+    engine, watcher = Scripted(QUEUED, RUNNING, printed=measured), Watcher()
+    repeating = RepeatingLauncher(launcher(tmp_path, engine))
+    repeating.run(trial(settings=replace(SHORT, num_runs=2, max_foreign_share=1.0)), watcher)
+    assert list(engine.orders) == [job_name(trial().trial_id, run, 0) for run in (0, 1)]
+
+
+def test_a_trainer_for_several_nodes_has_to_say_where_it_runs(tmp_path: Path) -> None:
+    by_loop = replace(by_trainer(trial(), registered()), cluster=CLUSTER)
+    outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "{torchrun} or {node_rank}" in outcome.message
+
+
+def test_a_trainer_without_a_peak_to_take_shares_of_is_told_how_to_get_one(tmp_path: Path) -> None:
+    by_loop = replace(by_trainer(trial(), registered()), reference_flop_per_s=None)
+    outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "autotuner cluster check" in outcome.message
+
+
+def test_clusters_and_trainers_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    held = launcher(tmp_path, Scripted(RUNNING))
+    assert held.refuses(CLUSTER) is None
+    assert "too large" in str(held.refuses(replace(CLUSTER, num_nodes=3)))
+    assert "no queue night" in str(held.refuses(replace(CLUSTER, queue="night")))
+    assert "not registered" in str(held.refuses(CLUSTER, registered("unknown").trainer))
+
+
+@pytest.mark.parametrize("trial_id", ["sw-abcdefghij-0003", "SW_x/../y", "x" * 300, "-", "1" * 41 + "-"])
+def test_a_jobs_name_is_a_label_that_every_engine_takes(trial_id: str) -> None:
+    name = job_name(trial_id, 12, 3)
+    assert len(name) <= 50
+    assert all(letter.isalnum() or letter == "-" for letter in name)
+    assert name[0].isalpha()
+    assert name[-1].isalnum()

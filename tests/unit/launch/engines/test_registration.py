@@ -1,0 +1,59 @@
+"""Engines as an operator registers them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.errors import InvalidInput
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
+from tests.builders import cpu_cluster
+
+EMULATED = 'kind = "emulated"\nfolder = "/tmp/jobs"\n'
+
+
+def read(tmp_path: Path, text: str) -> dict[str, EngineRegistration]:
+    (tmp_path / "engines.toml").write_text(text)
+    return read_engines(tmp_path / "engines.toml")
+
+
+def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_path: Path) -> None:
+    said = f'[nodes]\n{EMULATED}num_nodes = 4\nmax_parallel_trials = 2\nqueues = ["short", "long"]\n'
+    registration = read(tmp_path, said)["nodes"]
+    assert (registration.kind, registration.settings.max_parallel_trials) == ("emulated", 2)
+    assert registration.own.num_nodes == 4
+    assert registration.engine().check() == "4 emulated nodes on this machine"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[a", "AUTOTUNER_ENGINES"),
+        ("[a]", "a.kind.*must be one of"),
+        ('[a]\nkind = "slrum"', "slurm"),
+        ("a = 1", "must be a table"),
+        (f"[local]\n{EMULATED}", "local.name"),
+        (f"[simulated]\n{EMULATED}", "simulated.name"),
+        (f'["a b"]\n{EMULATED}', "a b.name"),
+        (f"[a]\n{EMULATED}max_parallel_trials = 0", "a.max_parallel_trials"),
+        (f"[a]\n{EMULATED}partitions = 1", "partitions"),
+        ('[a]\nkind = "emulated"\nfolder = ""', "a.folder"),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
+        read_engines(tmp_path / "nowhere.toml")
+
+
+def test_a_cluster_may_name_the_queues_that_its_operator_lists_and_no_others(tmp_path: Path) -> None:
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
+    assert registration.refuses(cpu_cluster()) is None
+    assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
