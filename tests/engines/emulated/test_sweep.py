@@ -1,0 +1,99 @@
+"""Sweeps over REST whose trials are jobs on two nodes, while the service comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import cpu_cluster, tiny_model
+from tests.system.service import Service, until
+from tests.trials.launching import left_over
+
+pytestmark = pytest.mark.engine
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+SHORT = {
+    "warmup_steps": 1,
+    "max_warmup_steps": 1,
+    "measured_steps": 40,
+    "max_measured_steps": 40,
+    "profiled_steps": 0,
+    "max_repeats": 0,
+}
+ON_TWO_NODES = {
+    "model": to_dict(tiny_model()),
+    "cluster": to_dict(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="pair")),
+    "workload": {"seq_len": 64, "global_batch_size": 8},
+    "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
+    "trial": SHORT,
+}
+ENDS_S = 400.0
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service that may be stopped and entered again, on two emulated nodes."""
+    (tmp_path / "engines.toml").write_text(f'[pair]\nkind = "emulated"\nfolder = "{tmp_path}/jobs"\npoll_s = 0.2\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
+        patch.setenv("AUTOTUNER_TRAINERS", str(EXAMPLES / "trainers.toml"))
+        yield Service(tmp_path)
+
+
+def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = service.get(f"/sweeps/{sweep_id}/trials")["items"]
+    return items
+
+
+def has_steps(service: Service, sweep_id: str, number: int) -> bool:
+    found = trials(service, sweep_id)
+    return len(found) > number and bool(service.get(f"/trials/{found[number]['id']}")["steps"])
+
+
+def ended(service: Service, sweep_id: str) -> list[dict[str, Any]]:
+    until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete", ENDS_S)
+    return [service.get(f"/trials/{trial['id']}") for trial in trials(service, sweep_id)]
+
+
+@pytest.mark.timeout(600)
+def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_none_twice(service: Service) -> None:
+    with service:
+        sweep_id = service.post("/sweeps", ON_TWO_NODES)["id"]
+        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        service.kill()
+        with service:
+            until("steps of the second trial", lambda: has_steps(service, sweep_id, 1), ENDS_S)
+        with service:
+            after = ended(service, sweep_id)
+            assert [trial["state"] for trial in after] == ["complete"] * 3
+            assert [len(trial["steps"]) for trial in after] == [41] * 3
+            jobs = [trial["jobs"] for trial in after]
+            assert [len(of_trial) for of_trial in jobs] == [2, 1, 1], "the first trial runs twice, for its noise floor"
+            assert {job["phase"] for of_trial in jobs for job in of_trial} == {"ended"}
+            assert not any(left_over(trial["id"]) for trial in after)
+
+
+@pytest.mark.timeout(600)
+def test_a_trainer_of_ones_own_trains_on_two_nodes(service: Service) -> None:
+    """With a peak that is given: nobody measured these nodes."""
+    cluster = ON_TWO_NODES["cluster"]
+    core = {**cluster["accelerator"], "fp32_flop_per_s": 1e11, "peak_is_measured": True}
+    body = {
+        **ON_TWO_NODES,
+        "cluster": {**cluster, "accelerator": core},
+        "trainer": "train",
+        "space": {"data_parallel_shard_degree": [1], "micro_batch_size": [4], "recompute": ["none"]},
+        "budget": {"num_trials": 1, "prune_below": 0.0, "min_gain": 0.0},
+        "trial": {**SHORT, "measured_steps": 3, "max_measured_steps": 3},
+    }
+    with service:
+        (trial,) = ended(service, service.post("/sweeps", body)["id"])
+    assert trial["state"] == "complete", trial["failure"]
+    assert trial["measurement"]["num_steps"] >= 3
+    assert trial["measurement"]["losses"]
