@@ -8,6 +8,8 @@ from typing import Any
 
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import Engine
+from autotuner.launch.engines.ray.engine import RayEngine
+from autotuner.launch.engines.ray.settings import RaySettings
 from autotuner.launch.engines.slurm.engine import SlurmEngine
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 
@@ -29,5 +31,6 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "emulated": Kind(EmulatedSettings, EmulatedEngine),
+    "ray": Kind(RaySettings, RayEngine),
     "slurm": Kind(SlurmSettings, SlurmEngine),
 }

@@ -1,0 +1,264 @@
+"""RayEngine: a job per trial by the Jobs API; its driver, on the cluster, holds a placement group of its nodes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import threading
+import time
+import zlib
+from collections import defaultdict
+from typing import Any
+from uuid import uuid4
+
+from autotuner.domain import wire
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.ray.job_log import JobLog
+from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob
+from autotuner.launch.engines.ray.settings import RaySettings
+
+__all__ = ["RayEngine"]
+
+_DRIVER = "trials.process.ray_driver"
+_ORDER = "AUTOTUNER_RAY_ORDER"
+_MARK = "autotuner_mark"
+"""Key of a job's metadata: tells a job from another of the same name, and its lines from all others in its log."""
+
+_MOST_ORDER_BYTES = 100_000
+"""The kernel takes 128 KiB of a variable (``MAX_ARG_STRLEN``), and Ray puts this one into another with more."""
+
+_STOP_WAIT_S = 20
+"""What Ray gives a driver that it told to end, before it kills it: more than the driver gives its nodes."""
+
+_FRESH_S = 0.25
+"""A log that was read so long ago, or ten times as long as that took, serves for all nodes."""
+
+_KEEPERS_S = 6.0
+"""How long nodes may outlast a driver that was killed: Ray has to kill its actors, and their keepers what they keep."""
+
+_POLL_S = 0.2
+
+
+class RayEngine:
+    """Jobs of a Ray cluster.
+
+    A handle is the job's name, which is its submission id, and its mark: ``t-17-0-1:5f3c02aa``.
+
+    Args:
+        name: Under which the operator registered it.
+        settings: What the operator said of it.
+        api: In the place of the settings' own.
+        monitor_s: How long Ray's own monitor of a job may take to hear of its end, once a second and when it has time:
+            a job that was deleted before comes back as a failed one.
+    """
+
+    def __init__(self, name: str, settings: RaySettings, api: JobsApi | None = None, *, monitor_s: float = 3.0) -> None:
+        self._name = name
+        self._monitor_s = monitor_s
+        self._settings = settings
+        self._api = api or JobsApi(settings)
+        self._logs: dict[str, _Followed] = {}
+        self._forgotten: dict[str, float] = {}
+        self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """A queue that has resources of its own in the settings, while this one has none."""
+        known = self._settings.queue_resources
+        if cluster.queue and known and cluster.queue not in known:
+            return f"the engine {self._name} is told no resources of the queue {cluster.queue} ({', '.join(known)})"
+        return None
+
+    def check(self) -> str:
+        """The version of Ray that answers."""
+        return f"Ray {self._api.version()} at {self._settings.address}"
+
+    def submit(self, order: JobOrder) -> str:
+        """Start a driver for the job; where one of that name is known, return its handle.
+
+        Raises:
+            EngineRefused: Ray will not have it, or somebody else's job has that name.
+        """
+        with self._submitting[order.name]:
+            if handle := self.find(order.name):
+                return handle
+            self._make_room(order.name)
+            mark = uuid4().hex[:8]
+            try:
+                self._api.submit(order.name, self._entrypoint(), self._runtime_env(order, mark), {_MARK: mark})
+            except EngineUnavailable:
+                if handle := self.find(order.name):  # the answer was lost, and the job was not
+                    return handle
+                raise
+            return f"{order.name}:{mark}"
+
+    def find(self, name: str) -> str | None:
+        """By the submission id."""
+        self._tidy()
+        job = self._api.job(name)
+        handle = None if job is None or _MARK not in job.metadata else f"{name}:{job.metadata[_MARK]}"
+        return None if handle in self._forgotten else handle
+
+    def look(self, handle: str) -> JobStatus:
+        """As the driver says, and where it says nothing any more, as Ray does."""
+        self._tidy()
+        job, followed = self._job(handle), self._followed(handle)
+        followed.read(self._api, must=job is None or not job.state.is_terminal)
+        said = followed.log.status
+        if said is not None and said.phase.is_over:
+            return said
+        if job is None:
+            return JobStatus(phase=JobPhase.LOST, detail="Ray knows no such job any more")
+        if not job.state.is_terminal:
+            return said or JobStatus(phase=JobPhase.QUEUED, detail=job.message)
+        return followed.without_driver(job)
+
+    def read(self, handle: str, node_rank: int, offset: int) -> bytes:
+        """From the job's log, which is read once for all nodes."""
+        followed = self._followed(handle)
+        followed.read(self._api)
+        return followed.log.printed(node_rank, offset)
+
+    def cancel(self, handle: str) -> bool:
+        """Have Ray tell the driver to end, which ends the nodes first; wait until it says so, or is gone for long."""
+        if self._job(handle) is None:
+            return True
+        self._api.stop(_name(handle))
+        deadline = time.monotonic() + self._settings.cancel_s
+        while not self.look(handle).phase.is_over:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def forget(self, handle: str) -> None:
+        """Have Ray forget the job, as soon as it will not remember it for all that."""
+        self._logs.pop(handle, None)
+        self._submitting.pop(_name(handle), None)
+        self._forgotten.setdefault(handle, time.monotonic() + self._monitor_s)
+
+    def close(self) -> None:
+        """Let go of what was forgotten, and drop the connections."""
+        try:
+            for handle, due in list(self._forgotten.items()):
+                time.sleep(max(0.0, due - time.monotonic()))
+                self._delete(handle)
+        except EngineUnavailable:
+            pass  # a few names stay in Ray's list of jobs
+        self._api.close()
+
+    # ------------------------------------------------------------------ submitting
+    def _entrypoint(self) -> str:
+        """A line that Ray hands to a shell: the operator's interpreter and our module, nothing of a request."""
+        return f"exec {shlex.quote(self._settings.python)} -m {_DRIVER}"
+
+    def _runtime_env(self, order: JobOrder, mark: str) -> dict[str, Any]:
+        packed = _packed(
+            {
+                "mark": mark,
+                "num_nodes": order.cluster.num_nodes,
+                "bundle": self._bundle(order.cluster),
+                "python": self._settings.python,
+                "task": wire.dumps(order.task),
+            }
+        )
+        if len(packed) > _MOST_ORDER_BYTES:
+            rule = f"{len(packed)} bytes, and {_MOST_ORDER_BYTES} reach the nodes"
+            raise EngineRefused(f"the job with its trainer's files takes {rule}")
+        variables = {**self._settings.env_vars, _ORDER: packed, "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_S)}
+        return {**self._settings.runtime_env, "env_vars": variables}
+
+    def _bundle(self, cluster: Cluster) -> dict[str, float]:
+        """What each node of a job gives it."""
+        ranks, settings = cluster.accelerators_per_node, self._settings
+        accelerators = {} if cluster.accelerator.kind == "cpu" else {settings.accelerator_resource: float(ranks)}
+        of_queue = settings.queue_resources.get(cluster.queue, {})
+        return {"CPU": ranks * settings.cpus_per_accelerator, **accelerators, **settings.resources, **of_queue}
+
+    def _make_room(self, name: str) -> None:
+        """See that no job has that name, which ``find`` has found to be none of ours, or one that was forgotten."""
+        for handle, due in list(self._forgotten.items()):
+            if _name(handle) == name:
+                time.sleep(max(0.0, due - time.monotonic()))
+                self._delete(handle)
+        job = self._api.job(name)
+        if job is not None and (_MARK in job.metadata or not job.state.is_terminal):
+            raise EngineRefused(f"somebody else has a job called {name} on this Ray")
+        if job is not None:  # Ray remembers the end of a job that it was told to forget
+            self._api.delete(name)
+
+    # ------------------------------------------------------------------ following
+    def _job(self, handle: str) -> RayJob | None:
+        job = self._api.job(_name(handle))
+        return job if job is not None and job.metadata.get(_MARK) == _mark(handle) else None
+
+    def _followed(self, handle: str) -> _Followed:
+        return self._logs.setdefault(handle, _Followed(handle))
+
+    def _tidy(self) -> None:
+        """Delete what was forgotten long enough ago."""
+        for handle, due in list(self._forgotten.items()):
+            if due <= time.monotonic():
+                self._delete(handle)
+
+    def _delete(self, handle: str) -> None:
+        job = self._job(handle)
+        if job is not None and job.state.is_terminal:
+            self._api.delete(_name(handle))
+        if job is None or job.state.is_terminal:
+            self._forgotten.pop(handle, None)
+
+
+class _Followed:
+    """A job's log as far as it was read, and when to read it again."""
+
+    def __init__(self, handle: str) -> None:
+        self._name = _name(handle)
+        self._reading = threading.Lock()
+        self._fresh_until = 0.0
+        self._bereft_since: float | None = None
+        self.log = JobLog(_mark(handle))
+
+    def read(self, api: JobsApi, *, must: bool = True) -> None:
+        """Read it, unless that was done just now.
+
+        Args:
+            api: Where it is read.
+            must: Whether it matters that there is an answer; where the driver's node is gone, there will be none.
+        """
+        with self._reading:
+            began = time.monotonic()
+            if began < self._fresh_until or (self.log.status is not None and self.log.status.phase.is_over):
+                return
+            try:
+                self.log.take(api.log(self._name))
+            except EngineUnavailable:
+                if must:
+                    raise
+            now = time.monotonic()
+            self._fresh_until = now + max(_FRESH_S, 10.0 * (now - began))
+
+    def without_driver(self, job: RayJob) -> JobStatus:
+        """How a job stands whose driver is gone and has not said how it ended."""
+        if not self.log.has_begun:
+            is_ours = job.state is JobState.STOPPED
+            return JobStatus(phase=JobPhase.ENDED if is_ours else JobPhase.LOST, detail=job.message)
+        now = time.monotonic()
+        self._bereft_since = self._bereft_since or now
+        if now - self._bereft_since < _KEEPERS_S:
+            return JobStatus(phase=JobPhase.RUNNING, detail="Ray ends the nodes of a job without a driver")
+        return JobStatus(phase=JobPhase.LOST, detail=f"the job's driver is gone: {job.message}")
+
+
+def _packed(order: dict[str, Any]) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(order).encode(), 9)).decode()
+
+
+def _name(handle: str) -> str:
+    return handle.partition(":")[0]
+
+
+def _mark(handle: str) -> str:
+    return handle.partition(":")[2]

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain import wire
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
+from tests.builders import h100_cluster
+from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order
+
+SUBMIT = "POST /api/jobs/"
+LOGS = f"GET /api/jobs/{NAME}/logs"
+
+
+@pytest.fixture
+def ray() -> ScriptedRay:
+    return ScriptedRay()
+
+
+def test_a_job_is_a_driver_that_is_told_of_nodes_and_task(ray: ScriptedRay) -> None:
+    wanted = order()
+    ray.engine(python="/opt/trials/bin/python").submit(wanted)
+    assert ray.job.wish["entrypoint"] == "exec /opt/trials/bin/python -m trials.process.ray_driver"
+    assert ray.job.order["num_nodes"] == 2
+    assert ray.job.order["bundle"] == {"CPU": 1.0}
+    assert wire.loads(NodeTask, ray.job.order["task"]) == wanted.task
+
+
+def test_nothing_of_a_request_is_in_the_line_that_ray_hands_to_a_shell(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(num_nodes=2), name="$(reboot)", queue="; reboot")
+    ray.engine(python="/opt/my python").submit(order(cluster=cluster, command=("`reboot`",)))
+    assert ray.job.wish["entrypoint"] == "exec '/opt/my python' -m trials.process.ray_driver"
+
+
+def test_nodes_give_accelerators_cores_and_what_tells_their_queue_from_others(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(num_nodes=2, accelerators_per_node=8), queue="fast")
+    said: dict[str, Any] = {"cpus_per_accelerator": 6, "resources": {"scratch": 1.0}}
+    ray.engine(**said, queue_resources={"fast": {"ib": 1.0}, "slow": {}}).submit(order(cluster=cluster))
+    assert ray.job.order["bundle"] == {"CPU": 48.0, "GPU": 8.0, "scratch": 1.0, "ib": 1.0}
+
+
+def test_a_queue_without_resources_of_its_own_is_refused_where_others_have_some(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(), queue="quick")
+    assert ray.engine().refuses(cluster) is None
+    refusal = ray.engine(queue_resources={"fast": {"ib": 1.0}}).refuses(cluster)
+    assert refusal is not None
+    assert "quick" in refusal
+
+
+def test_the_operators_runtime_env_goes_along(ray: ScriptedRay) -> None:
+    ray.engine(runtime_env={"working_dir": "s3://trials.zip", "env_vars": {"A": "b"}}).submit(order())
+    assert ray.job.wish["runtime_env"]["working_dir"] == "s3://trials.zip"
+    assert ray.job.wish["runtime_env"]["env_vars"]["A"] == "b"
+
+
+def test_a_job_of_that_name_is_found_and_not_started_twice(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    another = ray.engine()
+    assert another.find(NAME) == handle
+    assert another.submit(order()) == handle
+    assert another.find("t-18-0-0") is None
+
+
+def test_a_job_whose_submission_was_answered_by_nobody_is_found(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.failing[SUBMIT] = httpx.ReadTimeout("no answer")
+    assert engine.submit(order()) == handle
+    with pytest.raises(EngineUnavailable, match="no answer"):
+        engine.submit(order("t-18-0-0"))
+
+
+def test_what_ray_calls_a_bad_request_is_refused(ray: ScriptedRay) -> None:
+    ray.failing[SUBMIT] = httpx.Response(400, text="ValueError: unknown field of runtime_env: pipp")
+    with pytest.raises(EngineRefused, match="pipp"):
+        ray.engine().submit(order())
+
+
+def test_a_job_that_no_variable_can_hold_is_refused(ray: ScriptedRay) -> None:
+    noise = Random(0).randbytes(100_000).hex()  # nothing makes it shorter than its bytes
+    with pytest.raises(EngineRefused, match="bytes"):
+        ray.engine().submit(order(files={"noise": noise}))
+
+
+def test_somebody_elses_job_of_that_name_is_left_alone(ray: ScriptedRay) -> None:
+    ray.jobs[NAME] = Job({"metadata": {}})
+    assert ray.engine().find(NAME) is None
+    with pytest.raises(EngineRefused, match="somebody else"):
+        ray.engine().submit(order())
+
+
+def test_a_job_that_ray_remembers_though_it_was_told_to_forget_it_makes_room(ray: ScriptedRay) -> None:
+    """Its monitor notes the end of a job that was deleted meanwhile as the failure of a new one, without metadata."""
+    ray.jobs[NAME] = Job({"metadata": None}, status="FAILED")
+    ray.engine().submit(order())
+    assert ray.job.status == "RUNNING"
+
+
+def test_a_job_waits_until_its_driver_says_that_its_nodes_run(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.message = "Job is currently running."
+    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="Job is currently running.")
+    ray.job.says(phase="queued", detail="no 2 nodes have 1 CPU free")
+    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="no 2 nodes have 1 CPU free")
+    ray.job.says(phase="running", detail="")
+    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.RUNNING)
+
+
+@pytest.mark.parametrize("phase", ["ended", "lost"])
+def test_a_job_is_over_as_soon_as_its_driver_says_so(ray: ScriptedRay, phase: str) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.says(phase=phase, detail="node 1: the node is gone")
+    assert ray.engine().look(handle) == JobStatus(phase=JobPhase(phase), detail="node 1: the node is gone")
+
+
+def test_a_driver_that_could_not_be_started_says_nothing_of_the_trial(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.status, ray.job.message = "FAILED", "No module named trials"
+    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.LOST, detail="No module named trials")
+
+
+def test_nodes_whose_driver_was_killed_get_time_to_be_ended(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.status = "FAILED"
+    assert engine.look(handle).phase is JobPhase.RUNNING
+
+
+def test_a_job_that_was_stopped_before_its_nodes_ran_has_ended(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.status = "STOPPED"
+    assert ray.engine().look(handle).phase is JobPhase.ENDED
+
+
+def test_a_job_that_ray_has_forgotten_is_lost_unless_its_driver_had_said_how_it_ended(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    job = ray.jobs.pop(NAME)
+    assert engine.look(handle).phase is JobPhase.LOST
+    ray.jobs[NAME] = job
+    job.says(phase="ended", detail="")
+    another = ray.engine()
+    another.look(handle)
+    del ray.jobs[NAME]
+    assert another.look(handle).phase is JobPhase.ENDED
+
+
+def test_a_job_of_that_name_that_somebody_started_since_is_another(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.wish["metadata"] = {"autotuner_mark": "another"}
+    assert ray.engine().look(handle).phase is JobPhase.LOST
+
+
+def test_a_log_that_cannot_be_had_matters_only_while_the_job_runs(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.failing[LOGS] = httpx.Response(500, text="the agent of the driver's node is gone")
+    with pytest.raises(EngineUnavailable, match="the agent"):
+        ray.engine().look(handle)
+    ray.job.status = "FAILED"
+    assert ray.engine().look(handle).phase is JobPhase.LOST
+
+
+def test_a_log_is_read_once_for_all_nodes(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(node=0, text="zero\n")
+    ray.job.says(node=1, text="one\n")
+    assert [engine.read(handle, node, 0) for node in (0, 1)] == [b"zero\n", b"one\n"]
+    assert ray.num_logs_read == 1
+
+
+def test_a_cancelled_job_is_gone_when_its_driver_says_so(ray: ScriptedRay) -> None:
+    engine = ray.engine(cancel_s=0.1)
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    assert not engine.cancel(handle), "nobody has said that its nodes are gone"
+    ray.job.says(phase="ended", detail="")
+    assert ray.engine().cancel(handle)
+    assert ray.stopped == [NAME, NAME]
+
+
+def test_a_job_that_nobody_knows_is_cancelled_already(ray: ScriptedRay) -> None:
+    assert ray.engine().cancel(f"{NAME}:5f3c")
+    assert ray.stopped == []
+
+
+def test_a_forgotten_job_is_found_no_more_and_deleted_when_its_monitor_has_heard_of_its_end(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.status = "SUCCEEDED"
+    engine.forget(handle)
+    engine.forget(handle)
+    assert engine.find(NAME) is None
+    assert NAME in ray.jobs
+    engine.close()
+    assert ray.jobs == {}

@@ -1,0 +1,119 @@
+"""One node's part of a job on Ray: an actor that starts it, holds what it prints until it is asked, and ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["NodeActor"]
+
+_SET_BY_RAY = ("OMP_NUM_THREADS",)
+"""Variables that Ray sets for its workers; ranks would take them for their operator's."""
+
+_READ_BYTES = 1 << 16
+_STDERR_BYTES = 2000
+
+
+class NodeActor:
+    """The methods that the driver calls; several at once, each from a thread of its own.
+
+    Whoever kills the actor, Ray or the kernel, ends the node's part too: its keeper is a child of this process, and
+    the kernel tells it (``autotuner.keeper``). Sent to the node by value: the interpreter
+    that Ray itself runs in needs none of our packages.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._output = b""
+        self._exit_code: int | None = None
+        self._last_words = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    def place(self) -> tuple[str, int]:
+        """The address of this node as others know it, and a port of it that nobody listens on now."""
+        import ray  # noqa: PLC0415  # there where an actor runs; who tests this class needs none
+
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            port: int = listener.getsockname()[1]
+        return ray.util.get_node_ip_address(), port
+
+    def start(self, python: str, arguments: Sequence[str], task: str) -> None:
+        """Start the node's part; what it prints from now on waits for ``read``.
+
+        Args:
+            python: Interpreter; empty: the one that this actor runs in.
+            arguments: Of ``trials.process.node``, but for the task.
+            task: A ``NodeTask`` as JSON.
+        """
+        # The kernel tells a child when the thread that started it is gone; this one stays for as long as the child.
+        threading.Thread(target=self._keep, args=(python or sys.executable, arguments, task), daemon=True).start()
+
+    def read(self, patience_s: float) -> dict[str, Any]:
+        """What was printed since the last call, as soon as there is anything, or after ``patience_s``.
+
+        Returns:
+            ``output``, bytes; ``exit_code``, None while a process of the node's part is left; then ``last_words``, the
+            end of what it wrote to standard error.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._output or self._exit_code is not None, patience_s)
+            output, self._output = self._output, b""
+            return {"output": output, "exit_code": self._exit_code, "last_words": self._last_words}
+
+    def stop(self) -> None:
+        """Ask the node's part to end all that it started, and itself; ``read`` says when it has."""
+        with self._changed:
+            self._is_stopped = True
+            if self._process is not None:
+                self._process.send_signal(signal.SIGTERM)
+
+    def _keep(self, python: str, arguments: Sequence[str], task: str) -> None:
+        exit_code = 127
+        with tempfile.TemporaryDirectory(prefix="autotuner-", ignore_cleanup_errors=True) as folder:
+            try:
+                exit_code = self._run(python, arguments, Path(folder), task)
+            except OSError as error:
+                self._last_words = f"cannot start {python}: {error}"
+        with self._changed:
+            self._exit_code = exit_code
+            self._changed.notify_all()
+
+    def _run(self, python: str, arguments: Sequence[str], folder: Path, task: str) -> int:
+        """Run it to its end and return its exit code."""
+        (folder / "task.json").write_text(task)
+        node = [python, "-m", "trials.process.node", *arguments, "--task", str(folder / "task.json")]
+        with (folder / "stderr").open("w+b") as stderr:
+            with self._changed:
+                if self._is_stopped:
+                    return 128 + signal.SIGTERM
+                process = self._process = subprocess.Popen(
+                    [python, "-m", "autotuner.keeper", str(os.getpid()), "0", *node],
+                    env={name: value for name, value in os.environ.items() if name not in _SET_BY_RAY},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                )
+            self._listen(process)
+            exit_code = process.wait()
+            stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _STDERR_BYTES))
+            self._last_words = stderr.read().decode(errors="replace").strip()
+        return exit_code
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Hold what is printed until nobody can print any more."""
+        assert process.stdout is not None
+        with process.stdout as printed:
+            while chunk := os.read(printed.fileno(), _READ_BYTES):
+                with self._changed:
+                    self._output += chunk
+                    self._changed.notify_all()
