@@ -133,6 +133,7 @@ class Store(Names, Protocol):
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         """Ask for the end: of a sweep that a worker holds it comes by that worker, of another at once.
 
+        Where an engine still runs jobs of a sweep that nobody holds, the next worker to claim it ends these, and it.
         A finished sweep stays as it is.
         """
         ...

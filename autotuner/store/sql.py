@@ -98,7 +98,9 @@ class SqlStore:
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         with writing(self._engine) as connection:
             before = records.lock_sweep(connection, sweep_id)
-            sweep = transitions.cancel(before, now=now)
+            unfinished = records.get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING)
+            has_jobs = any(not job.phase.is_over for trial in unfinished for job in trial.jobs)
+            sweep = transitions.cancel(before, now=now, has_jobs=has_jobs)
             connection.execute(statements.update_sweep(sweep))
             if sweep.state is not before.state:
                 records.end_trials(connection, sweep, now)

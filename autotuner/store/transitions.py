@@ -61,12 +61,12 @@ def release(sweep: Sweep, *, now: float) -> Sweep:
     return replace(sweep, owner=None, lease_until=now)
 
 
-def cancel(sweep: Sweep, *, now: float) -> Sweep:
-    """Ended if no worker holds it, marked if one does, unchanged if it was finished."""
+def cancel(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
+    """Ended if no worker holds it, marked if one does, or has to end jobs that engines run; unchanged if finished."""
     if sweep.state.finished:
         return sweep
     asked = replace(sweep, cancel_requested=True)
-    if sweep.owner is not None:
+    if sweep.owner is not None or has_jobs:
         return asked
     detail = "cancelled while no worker held it"
     return finish_sweep(asked, now=now, state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)

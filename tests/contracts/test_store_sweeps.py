@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
@@ -227,6 +228,19 @@ def test_cancelling_a_sweep_that_its_worker_gave_back_ends_it_and_its_trials_at_
     assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (SweepState.CANCELLED, StopReason.CANCELLED, 12.0)
     assert store.get_trial(trial.id).state is TrialState.CANCELLED
     assert store.claim_sweep(owner=OTHER, now=13.0, lease_s=LEASE_S) is None
+
+
+def test_cancelling_a_sweep_whose_jobs_an_engine_still_runs_leaves_the_end_to_the_next_worker(store: Store) -> None:
+    held = held_sweep(store)
+    trial = start(store, held)
+    job = EngineJob(engine="slurm", name="t-1-0-0", handle="4711", submitted_at=11.0, phase=JobPhase.RUNNING)
+    store.set_job(trial.id, job, owner=OWNER, now=11.0)
+    store.finish_trial(trial.id, Stopped(reason="shutdown"), owner=OWNER, now=12.0)
+    store.release_sweep(held.id, owner=OWNER, now=12.0)
+    assert store.request_cancel(held.id, now=13.0).state is SweepState.RUNNING
+    claimed = claim(store, owner=OTHER, now=14.0)
+    assert claimed.cancel_requested
+    assert store.get_trial(trial.id).jobs == (job,)
 
 
 def test_cancelling_a_finished_sweep_changes_nothing(store: Store) -> None:

@@ -147,9 +147,10 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """All of it."""
-        job = self._patiently(self._placed)
-        if isinstance(job, Stopped):
-            return job
+        placed = self._known() or self._patiently(self._placed)
+        if isinstance(placed, Stopped):
+            return placed
+        job: EngineJob = placed
         try:
             ended, job = self._queued(job)
             outcome = ended or self._followed(job)
@@ -159,12 +160,15 @@ class _Run:
         return outcome
 
     # ------------------------------------------------------------------ getting a job
+    def _known(self) -> EngineJob | None:
+        """The job of this run that was stored and is not known to be over."""
+        stored = {job.name: job for job in self._spec.jobs if not job.phase.is_over}
+        return next((stored[name] for name in _names(self._spec) if name in stored), None)
+
     def _placed(self) -> EngineJob:
-        """The job of this run that there is, or a new one."""
-        known = {job.name: job for job in self._spec.jobs}
-        name = next(name for name in _names(self._spec) if name not in known or not known[name].phase.is_over)
-        if name in known:
-            return known[name]
+        """The job of this run that nobody stored, or a new one."""
+        over = {job.name for job in self._spec.jobs}
+        name = next(name for name in _names(self._spec) if name not in over)
         handle, now = self._engine.find(name), time.time()
         if handle is None:
             handle = self._engine.submit(
@@ -219,12 +223,11 @@ class _Run:
     def _seen(self, job: EngineJob, status: JobStatus) -> EngineJob:
         """The job as it is now, which the watcher is told."""
         now = time.time()
-        has_started = status.phase is not JobPhase.QUEUED
         seen = replace(
             job,
             phase=status.phase,
             detail=status.detail,
-            started_at=job.started_at or (now if has_started else None),
+            started_at=job.started_at or (now if status.phase is JobPhase.RUNNING else None),
             ended_at=job.ended_at or (now if status.phase.is_over else None),
         )
         if seen != job:
@@ -234,6 +237,7 @@ class _Run:
     def _stopped(self, job: EngineJob, stopped: Stopped) -> Stopped:
         if stopped.reason not in _LEFT_ALONE:
             self._abandon(job)
+            self._seen(job, JobStatus(phase=JobPhase.ENDED, detail=stopped.detail))
         return stopped
 
     def _abandon(self, job: EngineJob) -> None:

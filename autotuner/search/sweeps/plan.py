@@ -118,6 +118,12 @@ class SweepPlan:
         """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
         return number == min(self._asked, default=None) and not any(t.measurement for t in self._trials.values())
 
+    @property
+    def has_jobs_left(self) -> bool:
+        """Whether engines may still run jobs of trials that were interrupted."""
+        left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._asked)
+        return any(not job.phase.is_over for trial in left for job in trial.jobs)
+
     # ------------------------------------------------------------------ events
     def started(self, trial: Trial) -> None:
         """The trial that ``next`` ordered runs; from now on it costs."""

@@ -83,9 +83,18 @@ class SweepRun:
                         running = _without_ended(running)
             while running:
                 running = _without_ended(running)
+        self._end_jobs_left()
         if self._lease.is_lost:
             raise LeaseLost(self._sweep.id, "this worker")
         return None
+
+    def _end_jobs_left(self) -> None:
+        """Take up trials that were interrupted while their jobs went on, so that a cancelled sweep ends these too."""
+        while self._lease.cancel_requested and not self._shutdown.is_set() and self._plan.has_jobs_left:
+            order = self._next()
+            if not isinstance(order, RunTrial):
+                return
+            self._try(order)
 
     def _is_over(self) -> bool:
         self._lease.renew_if_due()

@@ -26,6 +26,7 @@ SHORT = {
     "profiled_steps": 0,
     "max_repeats": 0,
 }
+ENDLESS = {**SHORT, "measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 300.0}
 ON_TWO_NODES = {
     "model": to_dict(tiny_model()),
     "cluster": to_dict(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="pair")),
@@ -77,6 +78,22 @@ def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_non
             assert [len(of_trial) for of_trial in jobs] == [2, 1, 1], "the first trial runs twice, for its noise floor"
             assert {job["phase"] for of_trial in jobs for job in of_trial} == {"ended"}
             assert not any(left_over(trial["id"]) for trial in after)
+
+
+@pytest.mark.timeout(600)
+def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(service: Service) -> None:
+    with service:
+        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
+        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        (trial,) = trials(service, sweep_id)
+        service.kill()
+        assert left_over(trial["id"])
+        with service:
+            service.post(f"/sweeps/{sweep_id}/cancel", {})
+            until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "cancelled", ENDS_S)
+            assert not left_over(trial["id"])
+            (job,) = service.get(f"/trials/{trial['id']}")["jobs"]
+            assert job["phase"] == "ended"
 
 
 @pytest.mark.timeout(600)

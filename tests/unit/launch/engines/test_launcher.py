@@ -190,6 +190,17 @@ def test_a_service_that_leaves_leaves_the_job_alone(tmp_path: Path, reason: Any)
         assert engine.cancelled == engine.forgotten == []
 
 
+@pytest.mark.parametrize("phase", [QUEUED, RUNNING])
+def test_a_job_that_was_left_is_ended_when_its_trial_is_cancelled_before_anybody_followed_it(
+    tmp_path: Path, phase: JobStatus
+) -> None:
+    engine, watcher, name = Scripted(phase), Watcher(stop_after=0), job_name(trial().trial_id, 0, 0)
+    left = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=phase.phase)
+    assert launcher(tmp_path, engine).run(trial(jobs=(left,)), watcher) == Stopped(reason="cancelled")
+    assert engine.cancelled == ["#0"]
+    assert watcher.jobs[-1].phase is JobPhase.ENDED
+
+
 def test_the_operators_variables_and_first_queue_reach_the_job(tmp_path: Path) -> None:
     engine = Scripted(RUNNING, printed=measured)
     held = launcher(tmp_path, engine, environment={"NCCL_DEBUG": "WARN"}, queues=("gpu", "long"))
