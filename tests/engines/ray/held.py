@@ -14,8 +14,8 @@ __all__ = ["held_ray"]
 _ROOT = Path(__file__).parents[3]
 
 
-def held_ray(cluster: RayCluster) -> HeldEngine:
-    """Two nodes of one core each."""
+def held_ray(cluster: RayCluster, *lines: str) -> HeldEngine:
+    """Two nodes of one core each; ``lines`` stand in the operator's table too."""
 
     def lose_node(engine: Engine, handle: str, node_rank: int) -> None:
         del engine, handle, node_rank  # a job of two nodes is on both
@@ -23,12 +23,13 @@ def held_ray(cluster: RayCluster) -> HeldEngine:
 
     def registered(folder: Path) -> str:
         del folder  # Ray keeps what it keeps
-        return f"""
-            kind = "ray"
-            address = "{cluster.address}"
-            python = "{sys.executable}"
-            poll_s = 0.2
-            runtime_env = {{ env_vars = {{ PYTHONPATH = "{_ROOT}" }} }}
-        """
+        said = (
+            'kind = "ray"',
+            f'address = "{cluster.address}"',
+            f'python = "{sys.executable}"',
+            "poll_s = 0.2",
+            f'runtime_env = {{ env_vars = {{ PYTHONPATH = "{_ROOT}" }} }}',
+        )
+        return "\n".join((*said, *lines))
 
     return HeldEngine(registered, lose_node)
