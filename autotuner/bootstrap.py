@@ -13,7 +13,7 @@ from uuid import uuid4
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import profiled
@@ -26,11 +26,12 @@ from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, host_hash
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.registration import EngineRegistration, read_engines
+from autotuner.launch.engines.registration import SIMULATED, EngineRegistration, read_engines
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
@@ -235,7 +236,10 @@ def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) ->
 def _launcher(
     settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineRegistration]
 ) -> Launcher:
-    launchers: dict[str, Launcher] = {LOCAL: _local_launcher(settings, trainers)}
+    launchers: dict[str, Launcher] = {
+        LOCAL: _local_launcher(settings, trainers),
+        SIMULATED: RepeatingLauncher(SimulatedLauncher()),
+    }
     for name, registration in engines.items():
         launchers[name] = RepeatingLauncher(EngineLauncher(registration, settings.work_dir, trainers))
     return RoutedLauncher(launchers)

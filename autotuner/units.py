@@ -11,6 +11,7 @@ __all__ = [
     "TERA",
     "format_bytes",
     "format_count",
+    "format_duration",
     "format_rate",
     "format_seconds",
 ]
@@ -45,6 +46,14 @@ def format_seconds(seconds: float) -> str:
     if seconds >= 1e-3:
         return f"{_three_digits(seconds * 1e3)} ms"
     return f"{_three_digits(seconds * 1e6)} µs"
+
+
+def format_duration(seconds: float) -> str:
+    """Hours, minutes and whole seconds: ``3 min 20 s``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:

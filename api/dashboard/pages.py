@@ -12,12 +12,15 @@ from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
+from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, export
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.sweeps.history import all_trials
+from autotuner.search.text.jobs import engine_in_words
 from autotuner.search.text.sentences import EMULATED
 
 __all__ = ["add_dashboard"]
@@ -77,6 +80,9 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked],
         scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
+        source=_source(sweep),
+        engine=engine_in_words(sweep.request.job.cluster.engine, sweep.request.job.cluster.queue),
+        now=app.clock.now(),
     )
 
 
@@ -94,7 +100,15 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         explanation=_explanation(app.store, trial),
         formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
+        source=_source(sweep),
+        engine=engine_in_words(sweep.request.job.cluster.engine, sweep.request.job.cluster.queue),
+        now=app.clock.now(),
     )
+
+
+def _source(sweep: Sweep) -> Literal["measured", "simulated"]:
+    """What the figures of a sweep's trials are called."""
+    return "simulated" if sweep.request.job.cluster.engine == SIMULATED else "measured"
 
 
 def _explanation(store: Store, trial: Trial) -> LayoutExplanation | None:

@@ -11,12 +11,15 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.jobs import job_in_words as job
+from autotuner.search.text.jobs import latest
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, size_in_words
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
+from autotuner.units import format_duration as duration
 
 __all__ = [
     "certainty",
@@ -28,6 +31,8 @@ __all__ = [
     "gate",
     "has_own_peak",
     "in_words",
+    "job",
+    "latest",
     "num_bytes",
     "part_name",
     "percent",
@@ -133,14 +138,6 @@ def standing(trial: RankedTrial) -> str:
 def part_name(part: str) -> str:
     """A part of ``StepTime`` or ``Memory`` as people say it."""
     return PART_WORDS[part]
-
-
-def duration(value: float) -> str:
-    """``3 min 20 s``."""
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
-    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
 
 
 def date(epoch_s: float) -> str:

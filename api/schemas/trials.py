@@ -9,6 +9,7 @@ from typing import Self
 from api.documents import extended
 from api.schemas.predictions import Predicted
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.ports import Page, Store, TrialFilter
@@ -33,6 +34,7 @@ class TrialView:
         failure: Null unless the trial failed.
         stopped: Why it was pruned or cancelled; null otherwise, and in records older than this field.
         gate_outcome: What the loss gate says of a layout that changes the mathematics; null for any other.
+        jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
     """
 
     id: str
@@ -50,6 +52,7 @@ class TrialView:
     failure: TrialFailure | None
     stopped: Stopped | None
     gate_outcome: GateOutcome | None
+    jobs: tuple[EngineJob, ...] = ()
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -70,6 +73,7 @@ class TrialView:
             failure=trial.failure,
             stopped=trial.stopped,
             gate_outcome=_gate_outcome(trial),
+            jobs=trial.jobs,
         )
 
 

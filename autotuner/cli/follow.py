@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from typing import Any
 
 from rich.console import Console
@@ -11,10 +12,12 @@ from rich.live import Live
 from autotuner.cli.client import Client, ServerEvent
 from autotuner.cli.views.rankings import measured_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import from_dict
 from autotuner.errors import StoreUnavailable
+from autotuner.search.text.jobs import job_in_words
 from autotuner.search.text.sentences import gate_in_words
 
 __all__ = ["follow"]
@@ -114,6 +117,8 @@ def _line(event: ServerEvent, watch: _Watch) -> str:
         return ""
     head = f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
     match event.kind:
+        case "trial.job":
+            return f"{head}           {job_in_words(_job(event.data), time.time())}"
         case "trial.note":
             return f"{head}           {event.data['note']}"
         case "trial.gated":
@@ -121,6 +126,11 @@ def _line(event: ServerEvent, watch: _Watch) -> str:
         case "trial.finished":
             return f"{head} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
     return ""
+
+
+def _job(data: dict[str, Any]) -> EngineJob:
+    """The job that an event tells of."""
+    return from_dict(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
 
 
 def _result(trial: dict[str, Any], objective: Objective) -> str:

@@ -53,6 +53,8 @@ def _json(text: str, path: str) -> list[dict[str, Any]]:
 
 def _run(row: Mapping[str, Any], path: str, workload: Mapping[str, int]) -> dict[str, Any]:
     given = {name: value for name, value in row.items() if value not in (None, "")}
+    if given.pop("is_simulated", False) not in (False, "false", "False", "0"):
+        raise InvalidInput(f"{path}.is_simulated", True, "must be false: what nobody measured teaches nothing")
     if unknown := [name for name in given if name not in _COLUMNS]:
         raise InvalidInput(path, unknown[0], f"is no column; there are {', '.join(_COLUMNS)}")
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:

@@ -215,6 +215,7 @@ def trial_facts(trial: Trial) -> dict[str, object]:
         "attempts": trial.attempts,
         "mfu": trial.measurement.mfu if trial.measurement else None,
         "step_time_s": trial.measurement.step_time_s if trial.measurement else None,
+        "is_simulated": trial.measurement.is_simulated if trial.measurement else False,
         "failure_kind": trial.failure.kind.value if trial.failure else None,
         "stop_reason": trial.stopped.reason if trial.stopped else None,
         "stop_detail": trial.stopped.detail if trial.stopped else "",

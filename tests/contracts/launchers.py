@@ -10,6 +10,7 @@ from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
@@ -68,5 +69,7 @@ LAUNCHERS = {
     "forked": Held(_service),
     "trainer": Held(_trainers, trainer=_LOOP),
     "trainer-by-its-log": Held(_trainers, trainer=_LOG),
+    "simulated": Held(lambda work_dir: SimulatedLauncher(capacity=4), capacity=4),
+    "simulated-repeating": Held(lambda work_dir: RepeatingLauncher(SimulatedLauncher()), capacity=16),
     "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, Torchrun())),
 }

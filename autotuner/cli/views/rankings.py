@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.search.text.measured import has_own_peak
@@ -104,8 +105,10 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
         heads=(_VALUE_HEADS[objective.metric], "step", "memory", *(["best"] if is_close else [])),
         rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close) for item in items],
     )
-    notes = f"Measured, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
-    head = Text(f"ranking by measured {objective.noun}", style="bold")
+    found = _sources(items)
+    meant = f"{found.capitalize()}, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}."
+    notes = f"{meant}{_caveats(items)}"
+    head = Text(f"ranking by {found} {objective.noun}", style="bold")
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
 
 
@@ -119,11 +122,23 @@ def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is
         *([likely(item["probability_best"])] if is_close else []),
     )
     keys = (rank, trial_number(item["id"]))
-    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(_gate(item)), cells=cells)
+    remarks = ([SIMULATED] if measured["is_simulated"] else []) + _gate(item)
+    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(remarks), cells=cells)
+
+
+def _sources(items: Sequence[dict[str, Any]]) -> str:
+    """Where the figures of a ranking come from: ``measured``, ``simulated``, or both."""
+    found = {item["measured"]["is_simulated"] for item in items}
+    return " and ".join(
+        word for word, is_simulated in (("measured", False), (SIMULATED, True)) if is_simulated in found
+    )
 
 
 def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
-    """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``."""
+    """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
+
+    What nobody measured is called simulated.
+    """
     measured, predicted = trial["measured"], trial["predicted"]
     match objective.metric:
         case Metric.MFU:
@@ -131,7 +146,8 @@ def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> st
         case Metric.TOKENS_PER_S:
             expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
             values = format_rate(measured["tokens_per_s"], "token/s"), expected
-    return f"{objective.noun} {values[0]} measured, {values[1]} predicted"
+    found = SIMULATED if measured["is_simulated"] else "measured"
+    return f"{objective.noun} {values[0]} {found}, {values[1]} predicted"
 
 
 _VALUE_HEADS = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}
@@ -215,12 +231,17 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
     num_disturbed = sum(m["num_disturbed"] for m in measured)
     num_ungated = sum(item["gate_outcome"] == GateOutcome.NOT_GATED for item in items)
     said = [
+        "Simulated figures are the cost model's with seeded noise: nothing ran." if _any_simulated(items) else "",
         f"Equal runs differ by up to {percent(max(floors))}." if floors else "",
         f"{num_extrapolated} extrapolated from fewer layers." if num_extrapolated else "",
         f"{num_disturbed} disturbed runs thrown away." if num_disturbed else "",
         f"{num_ungated} not gated: what such a layout learns was compared with nothing." if num_ungated else "",
     ]
     return "".join(f" {sentence}" for sentence in said if sentence)
+
+
+def _any_simulated(items: Sequence[dict[str, Any]]) -> bool:
+    return any(item["measured"]["is_simulated"] for item in items)
 
 
 def in_sentences(caveats: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import in_sentences, ranking_table, trial_number
 from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import from_dict
+from autotuner.search.text.jobs import engine_in_words, job_in_words, latest
 from autotuner.search.text.sentences import EMULATED, gate_in_words
 
 __all__ = ["sweep_view", "why"]
@@ -36,7 +39,7 @@ def sweep_view(
         trials: Every trial to be shown; those with a rank, of which nothing is said, are left to the ranking.
         said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
     """
-    told = said or {}
+    told = {**jobs_in_words(trials, time.time()), **(said or {})}
     parts: list[RenderableType] = [_headline(sweep)]
     if sweep["state"] in ("queued", "running"):
         bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
@@ -72,12 +75,22 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 def _headline(sweep: dict[str, Any]) -> Text:
     states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
-    job = f" {model_in_words(sweep['model_size'])} on {sweep['cluster']}{trainer}: "
+    cluster = sweep["request"]["job"]["cluster"]
+    engine = engine_in_words(cluster["engine"], cluster["queue"])
+    where = f"{sweep['cluster']} {engine}".rstrip()
+    job = f" {model_in_words(sweep['model_size'])} on {where}{trainer}: "
     text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_detail"]:
         text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
     return text
+
+
+def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str]:
+    """How the jobs of engines stand that run trials now, by trial."""
+    running = (trial for trial in trials if trial["state"] == "running")
+    jobs = {trial["id"]: latest([from_dict(EngineJob, job) for job in trial["jobs"]]) for trial in running}
+    return {trial_id: job_in_words(job, now) for trial_id, job in jobs.items() if job is not None}
 
 
 def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> LayoutTable:

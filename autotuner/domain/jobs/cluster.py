@@ -12,6 +12,7 @@ from autotuner.errors import InvalidInput
 
 __all__ = [
     "LOCAL",
+    "SIMULATED",
     "Accelerator",
     "Cluster",
     "CollectiveKind",
@@ -23,6 +24,9 @@ __all__ = [
 
 LOCAL = "local"
 """The engine that needs no registration: trials run on the machine that runs the sweep."""
+
+SIMULATED = "simulated"
+"""The engine of that name needs none either: nothing runs on it."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 

@@ -10,6 +10,7 @@ from typing import Literal
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
@@ -156,6 +157,7 @@ class TrialSpec:
             on this machine.
         run: Which of the trial's runs it is, where one is run again to be believed.
         jobs: Those that engines were given for the trial before, to be found again.
+        stack: Software that it was predicted for, where a trial is simulated; None: our own.
     """
 
     trial_id: str
@@ -172,6 +174,7 @@ class TrialSpec:
     cluster: Cluster | None = None
     run: int = 0
     jobs: tuple[EngineJob, ...] = ()
+    stack: Stack | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
@@ -273,6 +276,7 @@ class Measurement:
         num_disturbed: Runs that were thrown away because others used the machine.
         extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
         phases: None where nobody divided the steps, as of a registered trainer.
+        is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
     """
 
     step_time_s: float
@@ -300,6 +304,7 @@ class Measurement:
     breakdown_failure: str | None = None
     precision_flop_per_s: float | None = None
     phases: PhaseTimes | None = None
+    is_simulated: bool = False
 
     @property
     def step_time_error_s(self) -> float:

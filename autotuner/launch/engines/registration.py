@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import check
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind
 
-__all__ = ["SIMULATED", "EngineRegistration", "EngineSettings", "read_engines"]
-
-SIMULATED = "simulated"
-"""The engine of that name needs no registration either: nothing runs on it."""
+__all__ = ["EngineRegistration", "EngineSettings", "read_engines"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 

@@ -198,6 +198,7 @@ class SweepRun:
             trainer=request.trainer,
             cluster=request.job.cluster,
             jobs=trial.jobs,
+            stack=request.job.stack,
         )
 
     # ------------------------------------------------------------------ what watchers ask

@@ -10,7 +10,7 @@ from autotuner.domain.runs.trial import Breakdown, Measurement
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "has_own_peak", "phases"]
+__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "has_own_peak", "phases", "source"]
 
 PHASE_WORDS: Mapping[str, str] = {
     "forward_s": "forward",
@@ -64,7 +64,14 @@ def facts(measured: Measurement) -> dict[str, str]:
     return dict(_facts(measured))
 
 
+def source(measured: Measurement) -> str:
+    """What a figure is called: measured, or simulated where nothing ran."""
+    return "simulated" if measured.is_simulated else "measured"
+
+
 def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
+    if measured.is_simulated:
+        yield "simulated", "nothing ran; these are times of the cost model, with seeded noise"
     yield "steps", _steps(measured)
     if measured.noise_floor is not None:
         yield "equal runs differ by", percent(measured.noise_floor)
@@ -89,7 +96,7 @@ def _steps(measured: Measurement) -> str:
     """An older record does not say how long it warmed up."""
     if measured.num_warmup_steps is None:
         return f"{measured.num_steps} measured"
-    return f"{measured.num_steps} measured after {measured.num_warmup_steps} to warm up"
+    return f"{measured.num_steps} {source(measured)} after {measured.num_warmup_steps} to warm up"
 
 
 def _memory(measured: Measurement) -> str:

@@ -1,0 +1,187 @@
+"""SimulatedLauncher: trials that nobody runs, for dry runs of a sweep, demonstrations and tests of any size."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotuner.domain.jobs.cluster import SIMULATED, Cluster
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.trainer import Trainer
+from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
+from autotuner.launch.simulation.luck import Luck
+from autotuner.launch.simulation.scenario import SCENARIOS, Scenario
+from autotuner.launch.simulation.truth import Truth, truth_of
+from autotuner.ports import TrialWatcher
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["SimulatedLauncher"]
+
+_NAP_S = 0.1
+"""How long a watcher's wish may wait while simulated time passes."""
+
+_LOSS_NOISE = 0.002
+"""Relative, from step to step: below what a loss gate tolerates."""
+
+
+class SimulatedLauncher:
+    """Pretends to run trials on a cluster of any size: the cost model's times with seeded noise, failures and waiting.
+
+    What comes of it is marked (``Measurement.is_simulated``, the words of failures), and is no evidence of anything.
+
+    Args:
+        scenarios: How trials behave, by the queue that a cluster names; one that names none gets the first.
+        seed: Of what chance decides, beside the trial's own.
+        capacity: How many trials may run at once, whatever their size.
+    """
+
+    def __init__(self, scenarios: Mapping[str, Scenario] = SCENARIOS, *, seed: int = 0, capacity: int = 16) -> None:
+        self._scenarios = scenarios
+        self._seed = seed
+        self._capacity = capacity
+
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """A queue that names no scenario; any size and any trainer can be pretended."""
+        del trainer
+        if not cluster.queue or cluster.queue in self._scenarios:
+            return None
+        known = ", ".join(self._scenarios)
+        return f"the engine {SIMULATED} has no queue {cluster.queue} (there are: {known})"
+
+    def capacity(self, cluster: Cluster) -> int:
+        """The number that the constructor was told."""
+        del cluster
+        return self._capacity
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Pretend to run the trial."""
+        if spec.cluster is None:
+            return _failure(FailureKind.CRASH, "no cluster was named to pretend a trial on")
+        if refusal := self.refuses(spec.cluster):
+            return _failure(FailureKind.CRASH, refusal)
+        scenario = self._scenarios[spec.cluster.queue or next(iter(self._scenarios))]
+        return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher).outcome()
+
+    def close(self) -> None:
+        """Release nothing: nothing is kept."""
+
+
+class _Run:
+    """One run of a trial that nobody runs, whose time passes as fast as its scenario says."""
+
+    def __init__(
+        self, spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck, watcher: TrialWatcher
+    ) -> None:
+        self._spec = spec
+        self._cluster = cluster
+        self._scenario = scenario
+        self._luck = luck
+        self._watcher = watcher
+        self._trial_s = 0.0  # since it has its accelerators
+        self._job = _job_of(spec)
+
+    def outcome(self) -> Outcome:
+        """All of it, from the queue to the last step."""
+        self._watcher.on_job(self._job)
+        if stopped := self._passed(self._scenario.queue_s):
+            return self._over(stopped)
+        self._job = replace(self._job, phase=JobPhase.RUNNING, detail="", started_at=time.time())
+        self._watcher.on_job(self._job)
+        truth = truth_of(self._spec, self._cluster, self._scenario, self._luck)
+        return self._over(self._dies_early(truth) or self._trained(truth))
+
+    # ------------------------------------------------------------------ what comes of it
+    def _dies_early(self, truth: Truth) -> TrialFailure | Stopped | None:
+        """What ends it before the first step, if anything does."""
+        scenario, attempt = self._scenario, len(self._spec.jobs)
+        if self._luck.share(f"lost {attempt}") < scenario.lost_nodes:
+            lost = Stopped(reason="infrastructure", detail=f"simulated: a node of {self._cluster.name} vanished")
+            return self._worked(scenario.start_s) or lost
+        if ended := self._worked(scenario.start_s):
+            return ended
+        if self._luck.share("crash") < scenario.crashes:
+            return _failure(FailureKind.CRASH, "a rank died before its first step")
+        if truth.peak_bytes > self._limit_bytes():
+            needs, has = format_bytes(truth.peak_bytes), format_bytes(self._limit_bytes())
+            return _failure(FailureKind.OOM, f"a rank needs {needs}, more than the {has} it has")
+        if self._luck.share("hang") < scenario.hangs:
+            return self._worked(math.inf)
+        return None
+
+    def _trained(self, truth: Truth) -> Measurement | TrialFailure | Stopped:
+        """Every step; fewest of those that the settings let a trial run."""
+        settings, series = self._spec.settings, self._luck.series(f"steps {self._spec.run}")
+        times_s: list[float] = []
+        losses: list[float] = []
+        for step in range(settings.warmup_steps + settings.measured_steps):
+            time_s = truth.step_time_s * math.exp(self._scenario.step_noise * series.gauss(0.0, 1.0))
+            if ended := self._worked(time_s):
+                return ended
+            losses.append(_loss(self._spec.model.vocab_size, step) * math.exp(_LOSS_NOISE * series.gauss(0.0, 1.0)))
+            self._watcher.on_step(truth.step(self._spec, step, time_s, losses[-1]))
+            times_s += [] if step < settings.warmup_steps else [time_s]
+        return self._watcher.stop_requested() or truth.measurement(self._spec, times_s, losses)
+
+    def _limit_bytes(self) -> float:
+        """What a rank may hold."""
+        limits = (self._spec.settings.memory_budget_bytes, self._spec.memory_bytes)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+    # ------------------------------------------------------------------ time
+    def _worked(self, seconds: float) -> TrialFailure | Stopped | None:
+        """Let trial time pass; an outcome where it runs out, or the watcher wants a stop."""
+        limit_s = self._spec.settings.timeout_s
+        left_s = limit_s - self._trial_s
+        self._trial_s += min(seconds, left_s)
+        stopped = self._passed(min(seconds, left_s))
+        if stopped or seconds <= left_s:
+            return stopped
+        return _failure(FailureKind.TIMEOUT, f"no end after {format_seconds(limit_s)}")
+
+    def _passed(self, seconds: float) -> Stopped | None:
+        """Let simulated time pass as fast as the scenario says; the watcher's wish where it has one."""
+        ends_at = time.monotonic() + seconds / self._scenario.speed
+        while not (stopped := self._watcher.stop_requested()) and (left_s := ends_at - time.monotonic()) > 0:
+            time.sleep(min(left_s, _NAP_S))
+        return stopped
+
+    def _over(self, outcome: Outcome) -> Outcome:
+        """The outcome, once the watcher knows how the job ended; it had its accelerators for simulated time."""
+        phase, detail = JobPhase.ENDED, ""
+        if isinstance(outcome, Stopped):
+            if outcome.reason in ("shutdown", "lease_lost"):
+                return outcome
+            if outcome.reason == "infrastructure":
+                phase, detail = JobPhase.LOST, outcome.detail
+        waited_until = self._job.submitted_at + self._scenario.queue_s
+        has_run = self._job.started_at is not None
+        ended = replace(
+            self._job,
+            phase=phase,
+            detail=detail,
+            started_at=waited_until if has_run else None,
+            ended_at=waited_until + self._trial_s if has_run else time.time(),
+        )
+        self._watcher.on_job(ended)
+        return outcome
+
+
+def _loss(vocab_size: int, step: int) -> float:
+    """A curve that falls from the loss of a model that knows nothing."""
+    return math.log(vocab_size) * (0.6 + 0.4 / (1.0 + step / 50.0))
+
+
+def _job_of(spec: TrialSpec) -> EngineJob:
+    """The job that a service before this one began, from its beginning; else a new one."""
+    for job in spec.jobs:
+        if not job.phase.is_over:
+            return replace(job, phase=JobPhase.QUEUED, started_at=None)
+    number = len(spec.jobs)
+    name = f"{spec.trial_id}-{spec.run}-{number}"
+    return EngineJob(engine=SIMULATED, name=name, handle=f"simulated-{number}", submitted_at=time.time())
+
+
+def _failure(kind: FailureKind, message: str) -> TrialFailure:
+    return TrialFailure(kind=kind, message=f"simulated: {message}")

@@ -1,0 +1,102 @@
+"""What a simulated layout takes: the cost model's answer, off by as much as it says it may be."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.launch.simulation.luck import Luck
+from autotuner.launch.simulation.scenario import Scenario
+
+__all__ = ["Truth", "truth_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What a run of a layout takes, as if it were measured.
+
+    Attributes:
+        step_time_s: Median of its steps.
+        peak_bytes: Of the fullest rank, with what no allocator sees.
+    """
+
+    prediction: Prediction
+    step_time_s: float
+    peak_bytes: float
+
+    def step(self, spec: TrialSpec, step: int, time_s: float, loss: float) -> StepReport:
+        """One step's report."""
+        return StepReport(
+            step=step,
+            is_warmup=step < spec.settings.warmup_steps,
+            step_time_s=time_s,
+            loss=loss,
+            tokens_per_s=spec.workload.tokens_per_step / time_s,
+            mfu=self._model_flop(spec) / (time_s * self._peak_flop_per_s(spec)),
+        )
+
+    def measurement(self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float]) -> Measurement:
+        """What the trial would have reported, marked as simulated; of one rank's memory, the fullest."""
+        ordered, quarter = sorted(times_s), len(times_s) // 4
+        middle_s = statistics.median(ordered)
+        mfu = self._model_flop(spec) / (middle_s * self._peak_flop_per_s(spec))
+        precision = spec.precision_flop_per_s
+        return Measurement(
+            step_time_s=middle_s,
+            step_time_spread_s=ordered[-1 - quarter] - ordered[quarter],
+            num_steps=len(times_s),
+            num_warmup_steps=spec.settings.warmup_steps,
+            tokens_per_s=spec.workload.tokens_per_step / middle_s,
+            model_flop_per_s=self._model_flop(spec) / middle_s,
+            mfu=mfu,
+            hfu=mfu * self.prediction.hfu / self.prediction.mfu,
+            peak_flop_per_s=self._peak_flop_per_s(spec),
+            precision_flop_per_s=precision and precision * spec.layout.world_size,
+            peak_source="simulated",
+            peak_bytes=(round(self.peak_bytes - self.prediction.memory.allowance_bytes),),
+            losses=tuple(losses),
+            foreign_cpu_share=0.0,
+            phases=self._phases(),
+            environment={"simulated": "nothing ran: times of the cost model, with seeded noise"},
+            is_simulated=True,
+        )
+
+    def _phases(self) -> PhaseTimes:
+        """The step by phase, in the shares that are predicted."""
+        parts = self.prediction.step_time
+        longer = self.step_time_s / parts.total_s
+        sync_s, optimizer_s = longer * parts.data_communication_s, longer * parts.optimizer_s
+        rest_s = self.step_time_s - sync_s - optimizer_s
+        return PhaseTimes(forward_backward_s=rest_s, gradient_sync_s=sync_s, optimizer_s=optimizer_s)
+
+    def _peak_flop_per_s(self, spec: TrialSpec) -> float:
+        """Of all ranks: what the trial was told, else what the prediction's MFU is a share of."""
+        if spec.reference_flop_per_s is not None:
+            return spec.reference_flop_per_s * spec.layout.world_size
+        return self._model_flop(spec) / (self.prediction.step_time.total_s * self.prediction.mfu)
+
+    @staticmethod
+    def _model_flop(spec: TrialSpec) -> float:
+        return spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step
+
+
+def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:
+    """What this run of the trial's layout takes."""
+    job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
+    prediction = predict_one(spec.layout, job)
+    of_layout = scenario.noise * luck.deviation("step time")
+    of_run = scenario.run_noise * luck.deviation(f"run {spec.run}")
+    of_memory = scenario.memory_noise * luck.deviation("memory")
+    return Truth(
+        prediction=prediction,
+        step_time_s=prediction.step_time.total_s * math.exp(of_layout + of_run),
+        peak_bytes=max(prediction.memory.total_bytes * math.exp(of_memory), prediction.memory.allowance_bytes + 1.0),
+    )

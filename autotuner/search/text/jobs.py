@@ -1,0 +1,50 @@
+"""Jobs of engines in words: where one stands, what it waits for and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotuner.domain.jobs.cluster import LOCAL
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.units import format_duration
+
+__all__ = ["engine_in_words", "job_in_words", "latest"]
+
+_LEAST_WAIT_S = 1.0
+"""Nobody asks about less."""
+
+
+def job_in_words(job: EngineJob, now: float) -> str:
+    """Whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
+    waited_s, ran = job.queued_s(now), format_duration(job.running_s(now))
+    because = f": {job.detail}" if job.detail else ""
+    before = f", after {format_duration(waited_s)} in the queue" if waited_s >= _LEAST_WAIT_S else ""
+    match job.phase:
+        case JobPhase.QUEUED:
+            stands = f"waits{because}, {format_duration(waited_s)}"
+        case JobPhase.RUNNING:
+            stands = f"runs, {ran}{before}"
+        case JobPhase.ENDED if job.started_at is None:
+            stands = f"ended before it ran{because}{before}"
+        case JobPhase.ENDED:
+            stands = f"ran {ran}{before}{because}"
+        case JobPhase.LOST if job.started_at is None:
+            stands = f"never ran{because}{before}"
+        case JobPhase.LOST:
+            stands = f"was lost{because}, {ran} after it began"
+    return f"{job.engine} job {job.handle} {stands}"
+
+
+def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
+    """The job to tell of while a trial runs: one that goes on, else the last."""
+    for job in reversed(jobs):
+        if not job.phase.is_over:
+            return job
+    return jobs[-1] if jobs else None
+
+
+def engine_in_words(engine: str, queue: str) -> str:
+    """Who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
+    if engine == LOCAL:
+        return ""
+    return f"by {engine}" + (f", queue {queue}" if queue else "")
