@@ -86,6 +86,7 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
         "attempts": 1,
         "mfu": 0.3,
         "step_time_s": 0.5,
+        "is_simulated": False,
         "failure_kind": None,
         "stop_reason": None,
         "stop_detail": "",

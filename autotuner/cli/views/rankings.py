@@ -122,16 +122,17 @@ def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is
         *([likely(item["probability_best"])] if is_close else []),
     )
     keys = (rank, trial_number(item["id"]))
-    remarks = ([SIMULATED] if measured["is_simulated"] else []) + _gate(item)
+    remarks = [*([SIMULATED] if measured["is_simulated"] else []), *_gate(item)]
     return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(remarks), cells=cells)
 
 
 def _sources(items: Sequence[dict[str, Any]]) -> str:
     """Where the figures of a ranking come from: ``measured``, ``simulated``, or both."""
-    found = {item["measured"]["is_simulated"] for item in items}
-    return " and ".join(
-        word for word, is_simulated in (("measured", False), (SIMULATED, True)) if is_simulated in found
-    )
+    return " and ".join(sorted({_source(item["measured"]) for item in items}))
+
+
+def _source(measured: Mapping[str, Any]) -> str:
+    return SIMULATED if measured["is_simulated"] else "measured"
 
 
 def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
@@ -146,8 +147,7 @@ def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> st
         case Metric.TOKENS_PER_S:
             expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
             values = format_rate(measured["tokens_per_s"], "token/s"), expected
-    found = SIMULATED if measured["is_simulated"] else "measured"
-    return f"{objective.noun} {values[0]} {found}, {values[1]} predicted"
+    return f"{objective.noun} {values[0]} {_source(measured)}, {values[1]} predicted"
 
 
 _VALUE_HEADS = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}
