@@ -26,7 +26,7 @@ from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, host_hash
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.registration import SIMULATED, EngineRegistration, read_engines
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
