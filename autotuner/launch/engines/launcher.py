@@ -147,10 +147,10 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """All of it."""
-        placed = self._known() or self._patiently(self._placed)
-        if isinstance(placed, Stopped):
-            return placed
-        job: EngineJob = placed
+        known = self._known()
+        job = self._patiently(self._placed) if known is None else known
+        if isinstance(job, Stopped):
+            return job
         try:
             ended, job = self._queued(job)
             outcome = ended or self._followed(job)
