@@ -16,8 +16,6 @@ from tests.trials.launching import left_over
 
 pytestmark = pytest.mark.engine
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
-
 SHORT = {
     "warmup_steps": 1,
     "max_warmup_steps": 1,
@@ -43,7 +41,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "engines.toml").write_text(f'[pair]\nkind = "emulated"\nfolder = "{tmp_path}/jobs"\npoll_s = 0.2\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
-        patch.setenv("AUTOTUNER_TRAINERS", str(EXAMPLES / "trainers.toml"))
         yield Service(tmp_path)
 
 
@@ -94,23 +91,3 @@ def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(serv
             assert not left_over(trial["id"])
             (job,) = service.get(f"/trials/{trial['id']}")["jobs"]
             assert job["phase"] == "ended"
-
-
-@pytest.mark.timeout(600)
-def test_a_trainer_of_ones_own_trains_on_two_nodes(service: Service) -> None:
-    """With a peak that is given: nobody measured these nodes."""
-    cluster = ON_TWO_NODES["cluster"]
-    core = {**cluster["accelerator"], "fp32_flop_per_s": 1e11, "peak_is_measured": True}
-    body = {
-        **ON_TWO_NODES,
-        "cluster": {**cluster, "accelerator": core},
-        "trainer": "train",
-        "space": {"data_parallel_shard_degree": [1], "micro_batch_size": [4], "recompute": ["none"]},
-        "budget": {"num_trials": 1, "prune_below": 0.0, "min_gain": 0.0},
-        "trial": {**SHORT, "measured_steps": 3, "max_measured_steps": 3},
-    }
-    with service:
-        (trial,) = ended(service, service.post("/sweeps", body)["id"])
-    assert trial["state"] == "complete", trial["failure"]
-    assert trial["measurement"]["num_steps"] >= 3
-    assert trial["measurement"]["losses"]

@@ -123,6 +123,7 @@ def test_a_node_that_is_killed_takes_all_along() -> None:
     until("nothing is left", lambda: left(endless) == [])
 
 
+@pytest.mark.oracle  # starts torchrun
 def test_ranks_of_ours_report_as_they_do_on_this_machine() -> None:
     ours = replace(task(ranks_per_node=2), spec=spec("node"), variables={"GLOO_SOCKET_IFNAME": "lo"})
     lines, code = told(ours)
