@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from autotuner.search.sampler.acquisition import log_probability
 from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
 from autotuner.search.sampler.posterior import Estimate, Prior
 from autotuner.search.sampler.stand_ins import StandIn, StandIns
-from autotuner.search.sampler.time_prior import learn_times, time_prior
+from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 
-__all__ = ["FullSize", "SmallTrial", "full_size"]
+__all__ = ["FullSize", "SmallTrial", "full_size", "times_in_intervals"]
 
 
 _STEP_PARTS = tuple(f.name for f in fields(StepTime))
@@ -61,8 +61,9 @@ def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSiz
 class FullSize:
     """Estimates of layouts of one job; predicts each small trial once, however often it is asked.
 
-    The belief is that behind the intervals of predictions, so that small trials narrow what predictions say. That of
-    the sampler, which has wider parts and so learns from a job's first trials, is another (``times_as_searched``).
+    The belief is that behind the intervals of predictions, so that small trials narrow what predictions say, unless
+    they surprise more than these allow: then intervals widen (``scale_inflation``). That of the sampler, which has
+    wider parts and so learns from a job's first trials, is another (``times_as_searched``).
 
     Args:
         job: At full size.
@@ -70,7 +71,7 @@ class FullSize:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._stand_ins = StandIns(job, times=_times)
+        self._stand_ins = StandIns(job, times=times_in_intervals)
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[SmallTrial]) -> list[FullSizeEstimate]:
         """Of each layout, after all of these trials; every layout must be legal for the job."""
@@ -92,9 +93,10 @@ class FullSize:
     def _seconds(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
         timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
         points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
-        prior = _times(columns, predictions, self._job)
+        prior = times_in_intervals(columns, predictions, self._job)
         belief = learn_times(prior, {}, related=points, related_step_time_s=[seconds for _, seconds in timed])
-        return belief.at(np.arange(len(columns)))
+        estimate = belief.at(np.arange(len(columns)))
+        return replace(estimate, variance=scale_inflation(belief) ** 2 * estimate.variance)
 
     def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
         prior = memory_prior(columns, predictions.memory)
@@ -142,6 +144,6 @@ class FullSize:
         )
 
 
-def _times(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """What the intervals of predictions say."""
+def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
+    """The belief about step times that the intervals of predictions tell."""
     return time_prior(layouts, predictions, interval_error(layouts, job))

@@ -1,15 +1,14 @@
 """What a belief about one job shares with that about another: a smaller one of its kind, or other hardware.
 
-Each factor, and the residual of a layout, correlates between two jobs by how far these lie apart in size, by whether
-they run on the same hardware, and with the same software: a product of kernels, which is a valid one (Rasmussen and
-Williams 2006, section 4.2.4). Two equal jobs share everything, so that a trial of the very job is an ordinary
-observation. The constants were learnt from published tables with sheets of one model family at several sizes
-(``python -m bench.small_for_large --learn``); docs/small-trials.md says from which, and how well they are known.
+Each factor, and the residual of a layout, correlates between two jobs by a constant below 1, whatever their sizes, and
+by less for each of hardware and software that differs: a product of kernels, which is a valid one (Rasmussen and
+Williams 2006, section 4.2.4). Equal jobs share everything, so that a trial of the very job is an ordinary observation.
+The constants were learnt from published tables with sheets of one family at several sizes, which show no decay with the
+number of ranks between them (``python -m bench.small_for_large --learn``, docs/small-trials.md).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,24 +28,26 @@ _BETWEEN_RANKS = tuple(name for name in PARTS if name.endswith("communication_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How far knowledge of one job carries over to another.
+    """How much of what is known of one job carries over to another, as correlations.
 
     Attributes:
-        factor_doublings: Of the job's size after which the correlation of a factor has fallen to 1 / e.
-        residual_doublings: The same of the residual of a layout.
-        elsewhere: Correlation that is left where the accelerator, the links or the stack are others, for each of these.
+        factor: Of a factor of one job with the same factor of another.
+        residual: Of the residual of a layout in one job with that of the layout in another for which it stands.
+        elsewhere: What is left of either where accelerator, links or stack are others, for each of these.
     """
 
-    factor_doublings: float
-    residual_doublings: float
+    factor: float
+    residual: float
     elsewhere: float
 
 
-TIME_REACH = Reach(factor_doublings=30.0, residual_doublings=10.0, elsewhere=0.5)
-"""For step times."""
+TIME_REACH = Reach(factor=0.9, residual=0.8, elsewhere=0.5)
+"""For step times. The first two make published large runs most likely after small ones, each source weighing as much;
+with any source left out, the others choose 0.9 to 1 and 0.5 to 0.9. The last is an assumption."""
 
-MEMORY_REACH = Reach(factor_doublings=math.inf, residual_doublings=10.0, elsewhere=0.5)
-"""For peaks: what a layer saves does not know how many replicas there are."""
+MEMORY_REACH = Reach(factor=1.0, residual=0.8, elsewhere=0.5)
+"""For peaks. An assumption: what a layer saves does not know how many replicas there are, and the residual is no better
+known than that of times."""
 
 
 def kinship(jobs: Sequence[Job], factors: Iterable[str], reach: Reach) -> Kinship:
@@ -57,14 +58,12 @@ def kinship(jobs: Sequence[Job], factors: Iterable[str], reach: Reach) -> Kinshi
         factors: Names: parts of ``StepTime`` or of ``Memory``, or ``COMMON``.
         reach: Of times or of peaks.
     """
-    apart = np.array([[_doublings(one, other) for other in jobs] for one in jobs])
-    device, links, stack = (_same(jobs, what, reach.elsewhere) for what in (_device, _links, _stack))
-    where = {name: stack * (links if name in _BETWEEN_RANKS else device) for name in PARTS}
-    where[COMMON] = device * links
-    carried = np.exp(-apart / reach.factor_doublings)
+    device, links, stack = (_where_same(jobs, what, reach.elsewhere) for what in (_device, _links, _stack))
+    where = {name: stack * (links if name in _BETWEEN_RANKS else device) for name in PARTS} | {COMMON: device * links}
+    carried, residual = (_where_same(jobs, lambda job: job, other) for other in (reach.factor, reach.residual))
     return Kinship(
         factors=np.stack([carried * where.get(name, stack) for name in factors]),
-        residual=np.exp(-apart / reach.residual_doublings) * device * links * stack,
+        residual=residual * device * links * stack,
     )
 
 
@@ -73,16 +72,7 @@ def is_same_hardware(one: Job, other: Job) -> bool:
     return (_device(one), _links(one)) == (_device(other), _links(other))
 
 
-def _doublings(one: Job, other: Job) -> float:
-    """How far two jobs lie apart in size: doublings of ranks, width, depth and length of a sequence together."""
-    return sum(abs(math.log2(a) - math.log2(b)) for a, b in zip(_sizes(one), _sizes(other), strict=True))
-
-
-def _sizes(job: Job) -> tuple[float, ...]:
-    return job.cluster.world_size, job.model.hidden_size, job.workload.seq_len
-
-
-def _same(jobs: Sequence[Job], what: Callable[[Job], object], elsewhere: float) -> Floats:
+def _where_same(jobs: Sequence[Job], what: Callable[[Job], object], elsewhere: float) -> Floats:
     """1 where two jobs have the same, else what is left: a valid kernel for any fraction that is."""
     values = [what(job) for job in jobs]
     return np.array([[1.0 if one == other else elsewhere for other in values] for one in values])

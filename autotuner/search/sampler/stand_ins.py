@@ -84,25 +84,25 @@ class StandIns:
     def times(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
         """The small trials as points of the belief about step times, each beside the layout that it stands for."""
         points = [self._of(one).times for _, one in stood_for]
-        return self._related(stood_for, points, kinship(self._jobs(stood_for), TIME_FACTORS, TIME_REACH))
+        return self._related(stood_for, points, kinship(self.jobs(stood_for), TIME_FACTORS, TIME_REACH))
 
     def peaks(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
         """The same, of the belief about peaks."""
         points = [self._of(one).peaks for _, one in stood_for]
-        return self._related(stood_for, points, kinship(self._jobs(stood_for), MEMORY_FACTORS, MEMORY_REACH))
+        return self._related(stood_for, points, kinship(self.jobs(stood_for), MEMORY_FACTORS, MEMORY_REACH))
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
         """Part of a small trial's predicted peak that a measured one does not see."""
         return self._of(stand_in).allowance_bytes
 
-    def _jobs(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> list[Job]:
-        """The job of the table, and then all others."""
+    def jobs(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> list[Job]:
+        """The job of the table, and then all others: those that points and kinship have numbers for."""
         return list(dict.fromkeys([self._job, *(self._on_known_cluster(one.job) for _, one in stood_for)]))
 
     def _related(
         self, stood_for: Sequence[tuple[Layout, StandIn]], points: Sequence[Points], shared: Kinship
     ) -> Related:
-        numbers = {job: number for number, job in enumerate(self._jobs(stood_for))}
+        numbers = {job: number for number, job in enumerate(self.jobs(stood_for))}
         placed = replace(
             Points.together(points),
             layouts=LayoutColumns.from_layouts(layout for layout, _ in stood_for),

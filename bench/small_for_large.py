@@ -1,0 +1,384 @@
+"""Whether small trials teach about large clusters: replays published tables that have one family at several sizes.
+
+``python -m bench.small_for_large`` predicts every large run by constants that saw nothing of its source, once as it is
+and once after small trials were shown: runs of smaller sheets of the same source, accelerator and software. It prints
+how far the full-size step times are off without and with them, how many lie in their intervals, and how right verdicts
+on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster; ``--quick``
+takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the correlations of
+``search/sampler/kinship.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+
+from autotuner.backtest.table import Sheet, read_table
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.full_size import FullSizeEstimate
+from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
+from autotuner.search.sampler.kinship import Reach, kinship
+from autotuner.search.sampler.posterior import Estimate
+from autotuner.search.sampler.stand_ins import StandIn, StandIns
+from autotuner.search.sampler.time_prior import TIME_FACTORS, learn_times, scale_inflation
+from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
+from bench.held_out import held_out
+
+__all__ = ["Case", "Figures", "families", "figures", "taught", "twins"]
+
+NUM_SHOWN = (1, 2, 4, 8)
+"""Small runs that are shown of a family."""
+
+NUM_DRAWS = 5
+"""How often they are drawn."""
+
+PROCESSES = 2
+
+_SHRINKING = frozenset(
+    {
+        "data_parallel_replicate_degree",
+        "data_parallel_shard_degree",
+        "pipeline_parallel_degree",
+        "virtual_stages_per_rank",
+        "pipeline_schedule",
+        "first_stage_less_layers",
+        "last_stage_less_layers",
+    }
+)
+"""What a layout and its scaled-down one may differ in."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Run:
+    """A row: ``step_time_s`` is NaN where it ran out of memory."""
+
+    sheet: Sheet
+    layout: Layout
+    step_time_s: float
+
+    @property
+    def num_ranks(self) -> int:
+        return self.sheet.job.cluster.world_size
+
+    def trial(self, stands_for: Layout) -> SmallTrial:
+        """The run as a small trial."""
+        ran = not np.isnan(self.step_time_s)
+        return SmallTrial(
+            stands_for=stands_for,
+            stand_in=StandIn(job=self.sheet.job, layout=self.layout),
+            step_time_s=self.step_time_s if ran else None,
+            fits=ran,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Case:
+    """Large runs of one job, and the small trials that are shown beforehand.
+
+    Attributes:
+        source: Where they were published.
+        times_larger: Ranks over those of the largest small trial.
+        measured_s: NaN where a run ran out of memory.
+    """
+
+    source: str
+    times_larger: float
+    job: Job
+    layouts: Sequence[Layout]
+    measured_s: Floats
+    trials: Sequence[SmallTrial]
+
+    @cached_property
+    def before(self) -> list[FullSizeEstimate]:
+        """Without small trials."""
+        return _belief(self.job).estimates(self.layouts, [])
+
+    @cached_property
+    def after(self) -> list[FullSizeEstimate]:
+        """With them."""
+        return _belief(self.job).estimates(self.layouts, self.trials)
+
+    @cached_property
+    def scaled_s(self) -> Floats:
+        """The rule of thumb: as much slower than predicted as the first small trial was."""
+        first = self.trials[0]
+        slower = (first.step_time_s or np.nan) / predict_one(
+            first.stand_in.layout, first.stand_in.job
+        ).step_time.total_s
+        scaled: Floats = np.array([one.step_time_s for one in self.before]) * slower
+        return scaled
+
+
+@cache
+def _belief(job: Job) -> FullSize:
+    return FullSize(job)
+
+
+# ---------------------------------------------------------------- families
+def families(sheets: Sequence[Sheet]) -> list[list[Sheet]]:
+    """Sheets of one source, accelerator and software that were run on several numbers of accelerators."""
+    found: dict[tuple[str, ...], list[Sheet]] = defaultdict(list)
+    for sheet in sheets:
+        found[source_name(sheet), sheet.job.cluster.accelerator.name, sheet.job.stack.name].append(sheet)
+    return [family for family in found.values() if len({sheet.job.cluster.world_size for sheet in family}) > 1]
+
+
+def _runs(sheets: Iterable[Sheet], *, out_of_memory: bool) -> list[_Run]:
+    """All rows, or all that ended with a step time."""
+    return [
+        _Run(sheet=sheet, layout=sheet.layouts.row(row), step_time_s=float(seconds))
+        for sheet in sheets
+        for row, seconds in enumerate(sheet.step_time_s)
+        if out_of_memory or not np.isnan(seconds)
+    ]
+
+
+def _case(large: Sequence[_Run], trials: Sequence[tuple[Layout, _Run]]) -> Case:
+    sheet = large[0].sheet
+    return Case(
+        source=source_name(sheet),
+        times_larger=large[0].num_ranks / max(run.num_ranks for _, run in trials),
+        job=sheet.job,
+        layouts=[run.layout for run in large],
+        measured_s=np.array([run.step_time_s for run in large]),
+        trials=[run.trial(stands_for) for stands_for, run in trials],
+    )
+
+
+# ---------------------------------------------------------------- the same layout on fewer ranks
+def twins(sheets: Sequence[Sheet]) -> Iterator[Case]:
+    """Every large run after the run on fewest ranks of its layout, apart from replicas, stages and depth."""
+    for family in families(sheets):
+        alike: dict[tuple[object, ...], list[_Run]] = defaultdict(list)
+        for run in _runs(family, out_of_memory=False):
+            alike[_kept(run)].append(run)
+        for some in alike.values():
+            small = min(some, key=lambda run: run.num_ranks)
+            yield from (_case([run], [(run.layout, small)]) for run in some if run.num_ranks >= 2 * small.num_ranks)
+
+
+def _kept(run: _Run) -> tuple[object, ...]:
+    """What a run and its scaled-down one agree in."""
+    shapes = replace(run.sheet.job.model.with_num_layers(1), name="", approximations=())
+    if shapes.experts:
+        shapes = replace(shapes, experts=replace(shapes.experts, num_dense_layers=0))
+    choices = tuple(getattr(run.layout, name) for name in LAYOUT_FIELDS if name not in _SHRINKING)
+    return shapes, run.sheet.job.workload.seq_len, choices
+
+
+# ---------------------------------------------------------------- a whole family
+def taught(sheets: Sequence[Sheet], num_shown: int, *, out_of_memory: bool = False) -> Iterator[Case]:
+    """Every large sheet after so many runs of its family on at most half as many ranks, drawn anew for each case."""
+    for family in families(sheets):
+        for sheet in family:
+            num_ranks = sheet.job.cluster.world_size
+            few = (other for other in family if 2 * other.job.cluster.world_size <= num_ranks)
+            smaller, large = _runs(few, out_of_memory=out_of_memory), _runs([sheet], out_of_memory=out_of_memory)
+            for seed in range(NUM_DRAWS if smaller and large else 0):
+                drawn = np.random.default_rng(seed).permutation(len(smaller))[:num_shown]
+                yield _case(large, [(_grown(smaller[index], num_ranks), smaller[index]) for index in drawn])
+
+
+def _grown(run: _Run, num_ranks: int) -> Layout:
+    """The run's layout with as many replicas as fill the larger job."""
+    is_sharded = run.layout.data_parallel_shard_degree > 1
+    field = "data_parallel_shard_degree" if is_sharded else "data_parallel_replicate_degree"
+    return replace(run.layout, **{field: getattr(run.layout, field) * (num_ranks // run.num_ranks)})
+
+
+# ---------------------------------------------------------------- figures
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What large runs show of their estimates, first without small trials, then with.
+
+    Attributes:
+        median: Of |estimate / measured - 1|.
+        p90: The value that 90 % of these do not exceed.
+        covered_80: Share of the runs in their 80 % intervals.
+        covered_95: The same for 95 %.
+        half_width: Median half-width of the 80 % intervals.
+        median_scaled: Median error of the rule of thumb.
+    """
+
+    num_runs: int
+    median: tuple[float, float]
+    p90: tuple[float, float]
+    covered_80: tuple[float, float]
+    covered_95: tuple[float, float]
+    half_width: tuple[float, float]
+    median_scaled: float
+
+
+def figures(cases: Sequence[Case]) -> Figures:
+    """The figures of some cases, at least one."""
+    before, after = [one for case in cases for one in case.before], [one for case in cases for one in case.after]
+    measured_s = np.concatenate([case.measured_s for case in cases])
+    errors = [np.abs(np.array([one.step_time_s for one in some]) / measured_s - 1) for some in (before, after)]
+    scaled = np.abs(np.concatenate([case.scaled_s for case in cases]) / measured_s - 1)
+    return Figures(
+        num_runs=len(measured_s),
+        median=(float(np.median(errors[0])), float(np.median(errors[1]))),
+        p90=(float(np.quantile(errors[0], 0.9)), float(np.quantile(errors[1], 0.9))),
+        covered_80=(_covered(measured_s, before, 80), _covered(measured_s, after, 80)),
+        covered_95=(_covered(measured_s, before, 95), _covered(measured_s, after, 95)),
+        half_width=(_half_width(before), _half_width(after)),
+        median_scaled=float(np.median(scaled)),
+    )
+
+
+def _covered(measured_s: Floats, estimates: Sequence[FullSizeEstimate], percent: int) -> float:
+    intervals = [one.interval_80_s if percent == 80 else one.interval_95_s for one in estimates]
+    return float(np.mean([low <= seconds <= high for seconds, (low, high) in zip(measured_s, intervals, strict=True)]))
+
+
+def _half_width(estimates: Sequence[FullSizeEstimate]) -> float:
+    return float(np.median([one.relative_error for one in estimates]))
+
+
+def _table(cases: Sequence[Case], by: Callable[[Case], str], *, with_rule: bool) -> Iterator[str]:
+    """Figures by group of runs, as a table of Markdown; the rule of thumb where a case has one trial."""
+    rule = " | by the rule of thumb" if with_rule else ""
+    yield f"| runs | number | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 %{rule} |"
+    yield "| --- " * (7 + with_rule) + "|"
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[by(case)].append(case)
+    for name, some in [*sorted(groups.items()), ("all", list(cases))]:
+        f = figures(some)
+        pairs = [(f.median, 1), (f.p90, 1), (f.covered_80, 0), (f.covered_95, 0), (f.half_width, 0)]
+        cells = [f"{before:.{digits}%} → {after:.{digits}%}" for (before, after), digits in pairs]
+        cells += [f"{f.median_scaled:.1%}"] * with_rule
+        yield f"| {name} | {f.num_runs} | " + " | ".join(cells) + " |"
+
+
+def _of_ratio(case: Case) -> str:
+    return f"{2 ** int(np.log2(case.times_larger)):3d} times the ranks or more"
+
+
+# ---------------------------------------------------------------- memory
+def _memory_lines(sheets: Sequence[Sheet]) -> Iterator[str]:
+    """Verdicts on large runs of the table that says which ran out of memory."""
+    yield "| small trials shown | out of memory, let through | measured, refused |"
+    yield "| --- | --- | --- |"
+    for num_shown in (1, 4, 16):
+        cases = list(taught(sheets, num_shown, out_of_memory=True))
+        if num_shown == 1:
+            yield f"| 0 | {_verdicts(cases, lambda case: case.before)} |"
+        yield f"| {num_shown} | {_verdicts(cases, lambda case: case.after)} |"
+
+
+def _verdicts(cases: Sequence[Case], estimates: Callable[[Case], Sequence[FullSizeEstimate]]) -> str:
+    ran_out = np.isnan(np.concatenate([case.measured_s for case in cases]))
+    fits = np.array([one.fit_probability >= 0.5 for case in cases for one in estimates(case)])
+    return f"{fits[ran_out].mean():.1%} | {(~fits[~ran_out]).mean():.1%}"
+
+
+# ---------------------------------------------------------------- what jobs share
+_FACTORS, _RESIDUALS = (0.7, 0.8, 0.9, 0.95, 1.0), (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Correlations tried."""
+
+_FAR = 4.0
+"""Standard deviations beyond which an error counts no more: a fault of a network, which no correlation explains."""
+
+
+def learn(cases: Iterable[Case]) -> dict[str, Floats]:
+    """Mean log density of the large runs of each source after small ones, by the correlations tried (2 axes)."""
+    found: dict[str, list[Floats]] = defaultdict(list)
+    for case in cases:
+        found[case.source].append(_log_densities(case))
+    return {source: np.concatenate(some, axis=-1).mean(axis=-1) for source, some in found.items()}
+
+
+def _log_densities(case: Case) -> Floats:
+    """By factor, residual and run."""
+    x, every = LayoutColumns.from_layouts(case.layouts), np.arange(len(case.layouts))
+    predictions = predict(x, case.job)
+    prior = times_in_intervals(x, predictions, case.job)
+    stand_ins = StandIns(case.job, times=times_in_intervals)
+    stood_for = [(trial.stands_for, trial.stand_in) for trial in case.trials]
+    related, jobs = stand_ins.times(stood_for), stand_ins.jobs(stood_for)
+    seconds = [trial.step_time_s or np.nan for trial in case.trials]
+
+    def density(factor: float, residual: float) -> Floats:
+        shared = kinship(jobs, TIME_FACTORS, Reach(factor=factor, residual=residual, elsewhere=0.5))
+        belief = learn_times(prior, {}, related=replace(related, kinship=shared), related_step_time_s=seconds)
+        return _log_density(np.log(case.measured_s), belief.at(every), scale_inflation(belief))
+
+    return np.array([[density(factor, residual) for residual in _RESIDUALS] for factor in _FACTORS])
+
+
+def _log_density(log_s: Floats, estimate: Estimate, inflation: float) -> Floats:
+    deviation = inflation * np.sqrt(estimate.variance + 1e-4)  # a measured step time varies by 1 % from run to run
+    far = np.minimum(np.abs(log_s - estimate.mean) / deviation, _FAR)
+    density: Floats = -(far**2) / 2 - np.log(deviation)
+    return density
+
+
+def _learn_lines(found: dict[str, Floats]) -> Iterator[str]:
+    """The likeliest correlations of all sources but each, and the densities of all."""
+    yield "| left out | factor | residual |"
+    yield "| --- | --- | --- |"
+    for name in ("none", *sorted(found)):
+        factor, residual = _likeliest([density for source, density in found.items() if source != name])
+        yield f"| {name} | {factor:g} | {residual:g} |"
+    yield ""
+    yield "| log density by factor, residual | " + " | ".join(f"{residual:g}" for residual in _RESIDUALS) + " |"
+    yield "| --- " * (1 + len(_RESIDUALS)) + "|"
+    for factor, row in zip(_FACTORS, np.mean(list(found.values()), axis=0), strict=True):
+        yield f"| {factor:g} | " + " | ".join(f"{density:.3f}" for density in row) + " |"
+
+
+def _likeliest(densities: Sequence[Floats]) -> tuple[float, float]:
+    mean = np.mean(densities, axis=0)
+    factor, residual = np.unravel_index(int(np.argmax(mean)), mean.shape)
+    return _FACTORS[int(factor)], _RESIDUALS[int(residual)]
+
+
+# ---------------------------------------------------------------- the command
+def tables(by: str) -> dict[str, Sequence[Sheet]]:
+    """Every table's sheets with constants fitted without a source or a model, or with those of the catalog."""
+    if by == "catalog":
+        return {table: sheets_of(table) for one in FITS for table in one.tables}
+    found = (held_out(one, "source" if by == "source" else "model", PROCESSES) for one in FITS)
+    return {table: sheets for tables in found for table, sheets in tables.items()}
+
+
+def lines(sheets: Sequence[Sheet]) -> Iterator[str]:
+    """What small runs teach of large ones, in words and tables."""
+    pairs = list(twins(sheets))
+    yield from ("## One small trial of the same layout", "", *_table(pairs, _source, with_rule=True))
+    yield from ("", *_table(pairs, _of_ratio, with_rule=True))
+    for num_shown in NUM_SHOWN:
+        family = list(taught(sheets, num_shown))
+        yield from ("", f"## {num_shown} small runs of the family", "", *_table(family, _source, with_rule=False))
+
+
+def _source(case: Case) -> str:
+    return case.source if len(case.source) <= 40 else case.source[:37] + "..."
+
+
+def main() -> None:
+    """Print the tables."""
+    by = next((by for by in ("model", "catalog") if f"--{by}" in sys.argv), "source")
+    found = tables("catalog" if "--quick" in sys.argv else by)
+    sheets = [sheet for some in found.values() for sheet in some]
+    if "--learn" in sys.argv:
+        cases = [*twins(sheets), *taught(sheets, 1), *taught(sheets, 4)]
+        print(*_learn_lines(learn(cases)), sep="\n")  # noqa: T201
+        return
+    for line in lines(sheets):
+        print(line, flush=True)  # noqa: T201
+    memory = read_table(PUBLISHED / "aleph_alpha_layouts_sweep.csv").sheets
+    print("", "## Memory, `aleph_alpha_layouts_sweep`", "", *_memory_lines(memory), sep="\n")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
