@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from api.cluster_examples import check_bodies, check_page, cluster_check, engine_list, link_list
 from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
@@ -516,6 +517,7 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "import_configuration": _import_bodies,
     "save_model": _model_bodies,
     "save_cluster": _cluster_bodies,
+    "create_check": check_bodies,
 }
 """Bodies that the operation takes, by what they show."""
 
@@ -543,6 +545,13 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_clusters": _cluster_list,
     "read_cluster": _cluster,
     "save_cluster": _cluster,
+    "remove_cluster": _cluster,
+    "list_engines": engine_list,
+    "create_check": cluster_check,
+    "list_checks": check_page,
+    "read_check": cluster_check,
+    "cancel_check": cluster_check,
+    "list_links": link_list,
     "list_accelerators": _accelerator_list,
     "read_accelerator": _accelerator_detail,
     "list_catalog_models": _model_list,

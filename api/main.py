@@ -14,6 +14,7 @@ from api.middleware import RequestLog
 from api.openapi import install_openapi, operation_id
 from api.routes import (
     catalog,
+    checks,
     descriptions,
     events,
     explanations,
@@ -34,7 +35,7 @@ _PREFIX = "/api/v1"
 
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, exports, events),
-    *(descriptions, catalog, stacks, trainers, health),
+    *(descriptions, checks, catalog, stacks, trainers, health),
 )
 """In the order in which the OpenAPI document lists them."""
 

@@ -16,15 +16,18 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import profiled
+from autotuner.domain.jobs.profile import DeviceProfile, profiled
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
+from autotuner.domain.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
+from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.detect import detect_cluster, host_hash
+from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
@@ -62,6 +65,7 @@ class App:
         open_store: Called once, when the store is first needed: a prediction needs none.
         trainers: What an operator registered to run as a trial, by name.
         engines: What an operator registered to run trials elsewhere, by name.
+        engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
     """
 
     settings: Settings
@@ -71,6 +75,7 @@ class App:
     clock: Clock
     trainers: Mapping[str, Registration] = field(default_factory=dict)
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
+    engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
@@ -104,17 +109,67 @@ class App:
     def cluster(self, name: str) -> Cluster:
         """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
 
-        This machine is described by its profile, if it has one; ``profile:NAME`` insists on that of another name.
+        This machine and stored clusters are described by their profiles, if they have one; ``profile:NAME`` is this
+        machine by a profile of another name.
+
+        Raises:
+            InvalidInput: The profile of that name is a stored cluster's, which is no machine.
         """
         if name == "local":
             return self._as_profiled(detect_cluster())
         if name.startswith(_PROFILE):
             profile = self.names.get_profile(name.removeprefix(_PROFILE))
+            if profile.cluster:
+                rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
+                raise InvalidInput("cluster", name, rule, profile.cluster)
             return replace(profiled(detect_cluster(), profile), name=name)
         try:
-            return self.names.get_cluster(name)
+            stored = self.names.get_cluster(name)
         except NotFound:
             return load_cluster(name)
+        measured = self.cluster_profile(name)
+        return stored if measured is None else profiled(stored, measured)
+
+    def cluster_profile(self, name: str) -> DeviceProfile | None:
+        """What a check measured of the stored cluster of that name."""
+        try:
+            profile = self.names.get_profile(name)
+        except NotFound:
+            return None
+        return profile if profile.cluster == name else None
+
+    def save_cluster(self, cluster: Cluster) -> None:
+        """Store a cluster under its name.
+
+        Raises:
+            InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
+                elsewhere and nothing is registered here, the second is left to who runs them.
+            Conflict: Another cluster has that name.
+        """
+        if cluster.name == LOCAL or cluster.name.startswith(_PROFILE):
+            raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
+        self._check_engine(cluster)
+        self.store.save_cluster(cluster)
+
+    def _check_engine(self, cluster: Cluster) -> None:
+        if self.settings.num_workers or self.settings.engines:
+            check_engine_named(cluster, self.engines)
+
+    def create_check(self, name: str, request: CheckRequest) -> ClusterCheck:
+        """Queue a check of a stored cluster.
+
+        Raises:
+            InvalidInput: It runs on this machine, or on an engine that is not registered.
+            Conflict: Another check of it is not finished.
+        """
+        cluster = self.store.get_cluster(name)
+        check_engine(cluster)
+        self._check_engine(cluster)
+        return self.store.create_check(name, request, now=self.clock.now())
+
+    def engine_standings(self) -> list[EngineStanding]:
+        """Every engine that clusters may name, and whether it answers; that may take seconds."""
+        return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
 
     def trainer(self, name: str) -> Trainer:
         """The trainer that is registered under that name.
@@ -182,20 +237,34 @@ class App:
             self._workers.append(thread)
 
     def work(self) -> None:
-        """Run sweeps on this thread until ``stop_workers`` is called."""
+        """Run sweeps on this thread, and checks of clusters on another, until ``stop_workers`` is called."""
         from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
 
         silence_optuna()
-        owner = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self.start_checks()
         worker = Worker(
             self.store,
             self.launcher,
             self.clock,
-            owner=owner,
+            owner=_new_owner(),
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
         worker.run_forever(self.settings.poll_s)
+
+    def start_checks(self) -> None:
+        """Run checks of clusters on a background thread until ``stop_workers`` is called."""
+        worker = CheckWorker(
+            self.store,
+            self.engine_launchers,
+            self.clock,
+            owner=_new_owner(),
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+        thread = threading.Thread(target=worker.run_forever, args=(self.settings.poll_s,), name="autotuner-checks")
+        thread.start()
+        self._workers.append(thread)
 
     def request_stop(self) -> None:
         """Have every worker end its trial and give its sweep back; returns at once."""
@@ -204,9 +273,8 @@ class App:
     def stop_workers(self) -> None:
         """Stop the workers and wait for their threads."""
         self.request_stop()
-        for thread in self._workers:
-            thread.join()
-        self._workers.clear()
+        while self._workers:
+            self._workers.pop(0).join()
 
     def close(self) -> None:
         """Stop the workers and release launcher and store."""
@@ -214,6 +282,11 @@ class App:
         self.launcher.close()
         for store in self._opened:
             store.close()
+
+
+def _new_owner() -> str:
+    """A name that no other worker has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
 
 
 def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
@@ -234,14 +307,13 @@ def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) ->
 
 
 def _launcher(
-    settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineRegistration]
+    settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineLauncher]
 ) -> Launcher:
     launchers: dict[str, Launcher] = {
         LOCAL: _local_launcher(settings, trainers),
         SIMULATED: RepeatingLauncher(SimulatedLauncher()),
     }
-    for name, registration in engines.items():
-        launchers[name] = RepeatingLauncher(EngineLauncher(registration, settings.work_dir, trainers))
+    launchers |= {name: RepeatingLauncher(launcher) for name, launcher in engines.items()}
     return RoutedLauncher(launchers)
 
 
@@ -260,6 +332,7 @@ def build(
     configure_logs(settings.log_level)
     trainers = read_trainers(settings.trainers) if settings.trainers else {}
     engines = read_engines(settings.engines) if settings.engines else {}
+    launchers = {name: EngineLauncher(one, settings.work_dir, trainers) for name, one in engines.items()}
 
     def opened() -> Store:
         from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
@@ -270,10 +343,11 @@ def build(
         settings=settings,
         stored_names=names,
         open_store=opened,
-        launcher=launcher or _launcher(settings, trainers, engines),
+        launcher=launcher or _launcher(settings, trainers, launchers),
         clock=clock or SystemClock(),
         trainers=trainers,
         engines=engines,
+        engine_launchers=launchers,
     )
     if names is None:
         app.open()

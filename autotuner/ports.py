@@ -277,7 +277,7 @@ class Store(Names, Protocol):
         ...
 
     def request_check_cancel(self, check_id: str, *, now: float) -> ClusterCheck:
-        """Ask for the end: of a check that a worker holds it comes by that worker, of another at once."""
+        """Ask for the end: of a check that a worker has begun with it comes by a worker, of another at once."""
         ...
 
     def claim_check(self, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:

@@ -75,16 +75,33 @@ def list_clusters(app: AppOf) -> Document[ClusterList]:
 
 @router.get("/clusters/{name}", responses=problems(404, 422))
 def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
-    """Read a cluster: a stored name, `local`, or an accelerator of the catalog with a count (`h100:64`)."""
+    """Read a cluster: a stored name, `local`, or an accelerator of the catalog with a count (`h100:64`).
+
+    Its constants are those that predictions use: of a stored cluster that was checked, what the check measured.
+    """
     return app.cluster(name)
 
 
 @router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
 def save_cluster(app: AppOf, name: Name, body: _Cluster) -> Document[Cluster]:
-    """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here."""
+    """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here.
+
+    `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
+    """
     _check_name(body.name, name)
     cluster = as_described(body)
-    app.store.save_cluster(cluster)
+    app.save_cluster(cluster)
+    return cluster
+
+
+@router.delete("/clusters/{name}", responses=problems(404, 409, 422))
+def remove_cluster(app: AppOf, name: Name) -> Document[Cluster]:
+    """Forget a stored cluster, its checks and what they measured; sweeps keep the cluster that they were given.
+
+    The answer is the cluster as it was stored. While a check of it is not finished, 409.
+    """
+    cluster = app.store.get_cluster(name)
+    app.store.remove_cluster(name)
     return cluster
 
 

@@ -4,6 +4,7 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
+from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from api.schemas.descriptions import (
     AcceleratorDetail,
     AcceleratorList,
@@ -51,8 +52,11 @@ __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
     "AcceleratorDetail",
     "AcceleratorList",
+    "CheckPage",
+    "CheckView",
     "ClusterList",
     "Current",
+    "EngineList",
     "ExplanationRequest",
     "ExportRequest",
     "FormatList",
@@ -66,6 +70,8 @@ __all__ = [
     "LayoutChange",
     "LayoutExplanation",
     "LayoutExport",
+    "LinkList",
+    "LinkStanding",
     "ModelList",
     "ModelSize",
     "NotSearched",

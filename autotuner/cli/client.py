@@ -73,6 +73,14 @@ class Client:
         """The body of a POST below ``/api/v1``; errors as for ``get``."""
         return self._body("POST", path, json=body)
 
+    def put(self, path: str, body: Any) -> Any:
+        """The body of a PUT below ``/api/v1``; errors as for ``get``."""
+        return self._body("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:
+        """The body of a DELETE below ``/api/v1``; errors as for ``get``."""
+        return self._body("DELETE", path)
+
     def all(self, path: str) -> dict[str, Any]:
         """A whole list, as the service answers one page of it: ``items`` and their ``total``."""
         items: list[dict[str, Any]] = []
@@ -104,12 +112,15 @@ class Client:
 
 
 @contextmanager
-def connect(server: str | None, *, num_workers: int = 0, keep: bool = True) -> Iterator[Client]:
+def connect(
+    server: str | None, *, num_workers: int = 0, runs_checks: bool = False, keep: bool = True
+) -> Iterator[Client]:
     """A client of the service at ``server``, or of one in this process, on the database of the settings.
 
     Args:
         server: URL of a service that runs already; None starts one.
         num_workers: Workers of the service in this process; a service that runs already has its own.
+        runs_checks: Whether a service in this process runs checks of clusters.
         keep: False for questions that store nothing: a service in this process then needs no database.
 
     Raises:
@@ -118,7 +129,7 @@ def connect(server: str | None, *, num_workers: int = 0, keep: bool = True) -> I
     if server is None:
         from autotuner.cli.service import service_in_process
 
-        with service_in_process(num_workers=num_workers, keep=keep) as http:
+        with service_in_process(num_workers=num_workers, runs_checks=runs_checks, keep=keep) as http:
             yield Client(http)
     else:
         with httpx.Client(base_url=server, timeout=_TIMEOUT_S) as http:

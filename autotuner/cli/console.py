@@ -18,10 +18,13 @@ __all__ = ["console", "plain_table", "print_json", "status"]
 
 _UNBOUNDED_COLUMNS = 10_000
 
-_WORDS = ("layout", "why", "state", "name", "source", "part", "limited by", "time goes to")
+_WORDS = (
+    *("layout", "why", "state", "name", "source", "part", "limited by", "time goes to"),
+    *("accelerator", "runs on", "last check", "link between", "described as", "kind", "queues", "answer"),
+)
 """Columns of words; all others hold numbers and are set flush right."""
 
-_WRAPPED = ("layout", "why", "source", "limited by", "time goes to")
+_WRAPPED = ("layout", "why", "source", "limited by", "time goes to", "answer")
 """Columns that give way where the terminal is narrow; a number is never cut."""
 
 

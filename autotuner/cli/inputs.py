@@ -13,10 +13,19 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput
+from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 
-__all__ = ["for_service", "is_measured", "job_body", "read_cluster", "read_model", "read_space", "read_trial_settings"]
+__all__ = [
+    "for_service",
+    "job_body",
+    "may_be_stored",
+    "read_cluster",
+    "read_document",
+    "read_model",
+    "read_space",
+    "read_trial_settings",
+]
 
 
 def read_model(text: str) -> TransformerSpec:
@@ -37,9 +46,17 @@ def read_cluster(text: str) -> Cluster:
     return cluster_described(_document(text, "cluster"), Path(text).stem)
 
 
-def is_measured(cluster: str) -> bool:
-    """Whether a stored profile may describe the cluster, so that the question needs the database."""
-    return cluster == "local" or cluster.startswith("profile:")
+def may_be_stored(cluster: str) -> bool:
+    """Whether what is stored may describe the cluster, so that the question needs the database."""
+    if cluster == "local" or cluster.startswith("profile:"):
+        return True
+    if not cluster or _is_file(cluster):
+        return False
+    try:
+        load_cluster(cluster)
+    except (InvalidInput, NotFound):
+        return True
+    return False
 
 
 def read_space(text: str | None) -> dict[str, Any]:
@@ -50,6 +67,15 @@ def read_space(text: str | None) -> dict[str, Any]:
 def read_trial_settings(text: str | None) -> dict[str, Any]:
     """Settings of every trial, from JSON on the command line or in a file; none when left out."""
     return _read(TrialSettings, text, "trial")
+
+
+def read_document(path: str, field: str) -> dict[str, Any]:
+    """The JSON object of a file, as it is.
+
+    Raises:
+        InvalidInput: There is no such file, or none in it.
+    """
+    return _document(path, field)
 
 
 def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import typer
 
 from autotuner.cli.commands.backtest import backtest
 from autotuner.cli.commands.catalog import catalog
+from autotuner.cli.commands.cluster import cluster
 from autotuner.cli.commands.dry_run import dry_run
+from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
 from autotuner.cli.commands.import_ import import_
@@ -43,13 +45,16 @@ _COMMANDS = {
     "Bring your own launch": (import_, export),
     "Look at sweeps": (show, cancel, rules),
     "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
-    "Run the service": (serve, worker, migrate, trainers),
+    "Run the service": (serve, worker, migrate, trainers, engines),
 }
 
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
         _name = _command.__name__.strip("_").replace("_", "-")  # import is a word of Python
         app.command(_name, rich_help_panel=_panel)(_command)
+
+
+app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -26,16 +26,19 @@ _URL = "http://localhost"
 
 
 @contextmanager
-def service_in_process(*, num_workers: int, keep: bool) -> Iterator[httpx.Client]:
+def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = False) -> Iterator[httpx.Client]:
     """A client of a service in this process; when the block is left, its workers have given back what they ran.
 
     Args:
         num_workers: Threads that run sweeps meanwhile.
+        runs_checks: Whether another runs checks of clusters.
         keep: False for a service that stores nothing, and needs no database.
     """
     application = _application(Settings(num_workers=num_workers, log_level="warning"), keep=keep)
     with terminable(), start_blocking_portal() as portal:
         application.start_workers()
+        if runs_checks:
+            application.start_checks()
         try:
             with httpx.Client(transport=_InProcess(create_app(application), portal), base_url=_URL) as http:
                 yield http

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from autotuner.domain.jobs.profile import CollectivePoint, Measurements
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
@@ -96,6 +97,8 @@ class Reports:
     Attributes:
         measurement: The trial's result, once it was reported; its breakdown comes later.
         failures: Last words of ranks that died, in the order they were written.
+        collectives: What benchmarks of nodes have timed by now.
+        benchmarks: All that they measured, once they are complete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,6 +106,8 @@ class Reports:
         self._offset = 0
         self.measurement: Measurement | None = None
         self.failures: list[RankFailure] = []
+        self.collectives: list[CollectivePoint] = []
+        self.benchmarks: Measurements | None = None
 
     def new_steps(self) -> list[StepReport]:
         """Read what was added; the steps come back, everything else is kept."""
@@ -117,6 +122,10 @@ class Reports:
                     self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
                 case "failure":
                     self.failures.append(from_dict(RankFailure, document))
+                case "collective":
+                    self.collectives.append(from_dict(CollectivePoint, document))
+                case "profile":
+                    self.benchmarks = from_dict(Measurements, document)
                 case _:
                     pass  # "started" only shows a reader of the file how far a trial came
         return steps

@@ -100,10 +100,10 @@ def claim(connection: Connection, *, owner: str, now: float, lease_s: float) -> 
 
 
 def cancel(check: ClusterCheck, *, now: float) -> ClusterCheck:
-    """Ended if no worker holds it, marked if one does, unchanged if it was finished."""
+    """Ended if no worker has begun with it, else marked: its jobs have to be ended first. Unchanged if finished."""
     if check.state.finished:
         return check
-    if check.owner is not None:
+    if check.state is not CheckState.QUEUED:
         return replace(check, cancel_requested=True)
     asked = replace(check, cancel_requested=True, findings=check.findings.said("cancelled before it began", now))
     return end(asked, CheckState.CANCELLED, now=now)

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import typer
+from typer.core import TyperGroup
+from typer.models import CommandInfo, TyperInfo
 
 from autotuner.cli.main import app
 from autotuner.domain.layouts.choice import ShardLevel
@@ -23,8 +25,14 @@ def test_every_setting_is_documented() -> None:
 
 def test_every_command_is_documented() -> None:
     text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide.md", "docs/operations.md"))
+    text += (ROOT / "docs/clusters.md").read_text()
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    names += [f"{group.name} {command.name}" for group in app.registered_groups for command in _commands(group)]
     assert [name for name in names if f"autotuner {name}" not in text] == []
+
+
+def _commands(group: TyperInfo) -> list[CommandInfo]:
+    return group.typer_instance.registered_commands if group.typer_instance else []
 
 
 def test_every_option_in_a_command_of_the_guide_exists() -> None:
@@ -33,7 +41,10 @@ def test_every_option_in_a_command_of_the_guide_exists() -> None:
     calls = re.findall(r"^autotuner ([\w-]+)(.*)$", text, re.MULTILINE)
     assert len(calls) >= 6
     for name, arguments in calls:
-        known = {flag for parameter in commands[name].params for flag in parameter.opts}
+        command = commands[name]
+        if isinstance(command, TyperGroup):
+            command = command.commands[arguments.split()[0]]
+        known = {flag for parameter in command.params for flag in parameter.opts}
         ours, *_ = arguments.split(" -- ")
         assert set(re.findall(r"--[a-z][\w-]*", ours)) <= known, name
 

@@ -40,7 +40,7 @@ def explain(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.inputs import may_be_stored
     from autotuner.cli.views.explanation import explanation_view, measurement_view
 
     if trial is not None:
@@ -53,7 +53,7 @@ def explain(
     else:
         measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
-        with connect(server, keep=is_measured(cluster or "")) as client:
+        with connect(server, keep=may_be_stored(cluster or "")) as client:
             answer = client.post("/explanations", body if stack is None else body | {"stack": stack})
     if as_json:
         return print_json(answer)

@@ -52,7 +52,7 @@ def export(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
-    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.inputs import may_be_stored
 
     job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
     if _TRIAL.fullmatch(layout):
@@ -61,7 +61,7 @@ def export(
             answer = client.get(f"/trials/{layout}/export", format=wanted)
     else:
         body = _body(layout, **job) | {"format": wanted, "stack": stack}
-        with connect(server, keep=is_measured(cluster or "")) as client:
+        with connect(server, keep=may_be_stored(cluster or "")) as client:
             answer = client.post("/exports", body)
     written = [] if output is None else _write(answer, output)
     if as_json:

@@ -59,11 +59,11 @@ def import_(
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.current import current_job, save
-    from autotuner.cli.inputs import is_measured
+    from autotuner.cli.inputs import may_be_stored
     from autotuner.cli.views.imported import compared_view, imported_view, next_view
 
     text = _text(config)
-    with connect(server, keep=is_measured(cluster or "")) as client:
+    with connect(server, keep=may_be_stored(cluster or "")) as client:
         num_ranks = _num_ranks(client, cluster) if ranks is None and cluster is not None else ranks
         read = client.post("/imports", {"text": text, "format": wanted, "num_ranks": num_ranks})
         if save_model is not None:

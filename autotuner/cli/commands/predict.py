@@ -52,7 +52,7 @@ def predict(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
-    from autotuner.cli.inputs import is_measured, job_body, read_space
+    from autotuner.cli.inputs import job_body, may_be_stored, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
 
@@ -61,7 +61,7 @@ def predict(
     body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted}
     given = {"layout": layout, "current": current}
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
-    with connect(server, keep=is_measured(cluster)) as client:
+    with connect(server, keep=may_be_stored(cluster)) as client:
         answer = client.post("/predictions", body)
     if as_json:
         print_json(answer)

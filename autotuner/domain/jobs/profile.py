@@ -265,6 +265,7 @@ def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerato
         fp32_flop_per_s=profile.fp32_flop_per_s,
         bf16_flop_per_s=profile.bf16_flop_per_s,
         peak_source=f"profile {profile.name}: measured GEMM rate of {profile.num_ranks} busy cores",
+        peak_is_measured=True,
     )
 
 

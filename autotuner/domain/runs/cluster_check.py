@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotuner.domain import check
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import Measurement
 from autotuner.errors import InvalidInput
@@ -120,11 +120,16 @@ class ClusterCheck:
 
 
 def check_engine(cluster: Cluster) -> None:
-    """A check asks an engine, and this machine is none.
+    """A check measures nodes that an engine gives: this machine is none, and the cost model has none.
 
     Raises:
-        InvalidInput: The cluster names none.
+        InvalidInput: The cluster names no such engine.
     """
-    if cluster.engine == LOCAL:
-        rule = "is the machine of whoever runs the sweep, which `autotuner profile` measures; only engines are checked"
-        raise InvalidInput("engine", LOCAL, rule)
+    if cluster.engine in _NOT_CHECKED:
+        raise InvalidInput("engine", cluster.engine, _NOT_CHECKED[cluster.engine])
+
+
+_NOT_CHECKED = {
+    LOCAL: "is the machine of whoever runs the sweep, which `autotuner profile` measures; only engines are checked",
+    SIMULATED: "only pretends; what has no nodes cannot be checked",
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.measuring import Peak
@@ -27,8 +27,11 @@ _FOLDER = Path("{folder}")
 """Of the task's files, which only the node can name."""
 
 
-class TrialJob(Protocol):
-    """What is particular of our own decoder or of a trainer in a job."""
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class TrialJob(Protocol[Result_co]):
+    """What is particular of our own decoder, of a trainer or of a benchmark in a job."""
 
     @property
     def reports(self) -> TrialReports:
@@ -51,7 +54,7 @@ class TrialJob(Protocol):
         """The steps that were told since the last look; nothing runs any more."""
         ...
 
-    def judge(self, ranks: EngineRanks, *, timed_out: bool) -> Measurement | TrialFailure:
+    def judge(self, ranks: EngineRanks, *, timed_out: bool) -> Result_co | TrialFailure:
         """How the attempt ended."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -17,7 +17,7 @@ import structlog
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
@@ -49,6 +49,9 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 _MOST_OF_AN_ID = 40
 
 T = TypeVar("T")
+
+Result = TypeVar("Result")
+"""What a job finds out where all goes well: a measurement, where it runs a trial."""
 
 _log = structlog.get_logger(__name__)
 
@@ -94,13 +97,19 @@ class EngineLauncher:
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Find the trial's job again or start one, pass its reports on, and say how it ended."""
+        return self.run_job(spec, partial(self._job_of, spec), watcher)
+
+    def run_job(
+        self, spec: TrialSpec, make: Callable[[TrialFiles], TrialJob[Result]], watcher: TrialWatcher
+    ) -> Result | TrialFailure | Stopped:
+        """Run whatever ``make`` makes of the files of an attempt, with the trial's id, cluster and limits."""
         folder = self._work_dir / f"{spec.trial_id}-{uuid4().hex[:8]}"
         try:
             with launcher_work():
                 files = TrialFiles(folder.absolute())
                 files.rank_logs.mkdir(parents=True)
                 files.trainer_reports.mkdir()
-            return _Run(self._engine, self._registration, self._job_of(spec, files), spec, files, watcher).outcome()
+            return _Run(self._engine, self._registration, make(files), spec, files, watcher).outcome()
         except (CannotRun, InvalidInput) as error:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {self._registration.name}: {error}")
         except EngineRefused as error:
@@ -113,7 +122,7 @@ class EngineLauncher:
         """Close the engine; jobs that run go on."""
         self._engine.close()
 
-    def _job_of(self, spec: TrialSpec, files: TrialFiles) -> TrialJob:
+    def _job_of(self, spec: TrialSpec, files: TrialFiles) -> TrialJob[Measurement]:
         if spec.trainer is None:
             return DecoderJob(spec, files)
         if refusal := refuses_trainer(self._trainers, spec.trainer):
@@ -121,14 +130,14 @@ class EngineLauncher:
         return TrainerJob(self._trainers[spec.trainer.name], spec, files)
 
 
-class _Run:
+class _Run(Generic[Result]):
     """One run of a trial, from the search for its job to its verdict."""
 
     def __init__(
         self,
         engine: Engine,
         registration: EngineRegistration,
-        trial_job: TrialJob,
+        trial_job: TrialJob[Result],
         spec: TrialSpec,
         files: TrialFiles,
         watcher: TrialWatcher,
@@ -145,7 +154,7 @@ class _Run:
         queues = self._settings.queues
         self._cluster = replace(spec.cluster, queue=spec.cluster.queue or (queues[0] if queues else ""))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Result | TrialFailure | Stopped:
         """All of it."""
         known = self._known()
         job = self._patiently(self._placed) if known is None else known
@@ -250,7 +259,7 @@ class _Run:
             _log.error("engine.job_left", engine=self._name, handle=job.handle, error=str(error))
 
     # ------------------------------------------------------------------ while it runs
-    def _followed(self, job: EngineJob) -> Outcome:
+    def _followed(self, job: EngineJob) -> Result | TrialFailure | Stopped:
         output = JobOutput(
             self._files,
             num_nodes=self._cluster.num_nodes,
@@ -283,9 +292,9 @@ class _Run:
         self._over(job, ranks.status)
         return outcome
 
-    def _or_lost(self, outcome: Measurement | TrialFailure, ranks: EngineRanks) -> Outcome:
+    def _or_lost(self, outcome: Result | TrialFailure, ranks: EngineRanks) -> Result | TrialFailure | Stopped:
         """What happened to a job whose nodes went away says nothing of the trial, unless it was measured before."""
-        if isinstance(outcome, Measurement):
+        if not isinstance(outcome, TrialFailure):
             return outcome
         if ranks.status.phase is JobPhase.LOST:
             return Stopped(reason="infrastructure", detail=f"{self._name} lost the job: {ranks.status.detail}")

@@ -11,6 +11,7 @@ from autotuner.catalog.compared import comparisons
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
@@ -25,6 +26,7 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_compared(familiarity, job.cluster.accelerator.name),
         *_less_known(familiarity, layouts),
         *_borrowed(job, layouts),
+        *_measured(job.cluster),
         *_calibrated(job),
         *approximations(job.model),
         *_counted_whole(job),
@@ -103,6 +105,15 @@ def _borrowed(job: Job, layouts: LayoutColumns) -> Iterator[str]:
     kernels = [kernel for kernel in AttentionKernel if (layouts.attention_kernel == kernel).any()]
     if borrowed := borrowed_facts(job.cluster, precisions, kernels):
         yield f"borrowed, not measured on {job.cluster.accelerator.name}: {', '.join(borrowed)}"
+
+
+def _measured(cluster: Cluster) -> Iterator[str]:
+    """Which links are as a profile of the very machines measured them."""
+    links = [("within a node", cluster.intra_node_link)]
+    if cluster.num_nodes > 1:
+        links.append(("between nodes", cluster.inter_node_link))
+    if measured := [f"{where} ({link.source})" for where, link in links if link.source]:
+        yield f"links {' and '.join(measured)} are as measured on {cluster.name}"
 
 
 def _calibrated(job: Job) -> Iterator[str]:

@@ -1,0 +1,82 @@
+"""Examples of engines, and of checks of clusters, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
+from autotuner.catalog.load import load_cluster
+from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.launch.engines.known import EngineStanding
+
+__all__ = ["check_bodies", "check_page", "cluster_check", "engine_list", "link_list"]
+
+_AT = 1_760_000_000.0
+
+
+def check_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /clusters/{name}/checks``."""
+    return {"on two nodes": {}, "as soon as there are nodes": {"max_queued_s": 7200.0}, "the way": {"quick": True}}
+
+
+def engine_list() -> EngineList:
+    """A Slurm that answers."""
+    slurm = EngineStanding(
+        name="h100-slurm",
+        kind="slurm",
+        answers=True,
+        answer="slurm 23.11.4, 2 partitions",
+        queues=("gpu", "short"),
+        max_parallel_trials=4,
+    )
+    return EngineList(items=(slurm,))
+
+
+def cluster_check() -> CheckView:
+    """A check whose trial waits."""
+    job = EngineJob(
+        engine="h100-slurm",
+        name="t-ck-7d2mxq4zab-trial-0-0",
+        handle="4711",
+        submitted_at=_AT + 2,
+        phase=JobPhase.QUEUED,
+        detail="Resources",
+    )
+    findings = CheckFindings(engine="slurm 23.11.4, 2 partitions", jobs=(job,))
+    findings = findings.said("the engine h100-slurm answers: slurm 23.11.4, 2 partitions", _AT + 1)
+    waits = "trial: job 4711 waits for 2 nodes of 8 of h100-slurm, queue gpu: Resources"
+    cluster = replace(load_cluster("h100:16x8"), name="ours", engine="h100-slurm", queue="gpu")
+    return CheckView.of(
+        ClusterCheck(
+            id="ck-7d2mxq4zab",
+            cluster=cluster,
+            request=CheckRequest(),
+            state=CheckState.RUNNING,
+            created_at=_AT,
+            started_at=_AT + 1,
+            findings=findings.said(waits, _AT + 2),
+        )
+    )
+
+
+def check_page() -> CheckPage:
+    """A page with one check."""
+    return CheckPage(items=(cluster_check(),), total=1, limit=50, offset=0)
+
+
+def link_list() -> LinkList:
+    """Links whose network reaches less than its maker states."""
+    cluster = load_cluster("h100:16x8")
+    network = Link(
+        name="profile ours between nodes",
+        bandwidth_bytes_per_s=38e9,
+        latency_s=11e-6,
+        efficiency=1.0,
+        source="2 nodes, 2025-10-09",
+    )
+    inside = LinkStanding(between="accelerators of a node", described=cluster.intra_node_link, measured=None)
+    between = LinkStanding(between="nodes", described=cluster.inter_node_link, measured=network)
+    return LinkList(items=(inside, between), measured_at=_AT, num_nodes=2)

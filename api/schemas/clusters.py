@@ -1,0 +1,149 @@
+"""Engines that clusters name, checks of clusters, and what these found of their links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from autotuner.bootstrap import App
+from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.profile import profiled
+from autotuner.domain.runs.cluster_check import CheckLine, CheckRequest, CheckState, ClusterCheck
+from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.trial import Measurement
+from autotuner.launch.engines.known import EngineStanding
+from autotuner.ports import Page
+
+__all__ = ["CheckPage", "CheckView", "EngineList", "LinkList", "LinkStanding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineList:
+    """Engines that a cluster may name: those that are there anyway, then those that the operator registered."""
+
+    items: tuple[EngineStanding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckView:
+    """A check of a cluster.
+
+    Attributes:
+        cluster: Its name.
+        request: How it is checked.
+        cancel_requested: Its end was asked for.
+        lines: What happened, in order; the last of a failed check says why it failed.
+        answer: What the engine answered, with its version; empty before.
+        jobs: What the engine was given.
+        measured: What the trial measured; null before.
+        num_points: Collectives that were timed.
+        profile_at: When what was measured was stored for predictions, epoch seconds; null before.
+    """
+
+    id: str
+    cluster: str
+    engine: str
+    queue: str
+    state: CheckState
+    request: CheckRequest
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    cancel_requested: bool
+    lines: tuple[CheckLine, ...]
+    answer: str
+    jobs: tuple[EngineJob, ...]
+    measured: Measurement | None
+    num_points: int
+    profile_at: float | None
+
+    @classmethod
+    def of(cls, check: ClusterCheck) -> Self:
+        """What a caller may know of the check."""
+        found = check.findings
+        return cls(
+            id=check.id,
+            cluster=check.cluster.name,
+            engine=check.cluster.engine,
+            queue=check.cluster.queue,
+            state=check.state,
+            request=check.request,
+            created_at=check.created_at,
+            started_at=check.started_at,
+            finished_at=check.finished_at,
+            cancel_requested=check.cancel_requested,
+            lines=found.lines,
+            answer=found.engine,
+            jobs=found.jobs,
+            measured=found.trial,
+            num_points=found.num_points,
+            profile_at=found.profile_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPage:
+    """Checks of a cluster, newest first.
+
+    Attributes:
+        total: How many there are in all.
+    """
+
+    items: tuple[CheckView, ...]
+    total: int
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, app: App, name: str, page: Page) -> Self:
+        """Those of a stored cluster."""
+        app.store.get_cluster(name)
+        checks, total = app.store.list_checks(name, page=page)
+        return cls(items=tuple(map(CheckView.of, checks)), total=total, limit=page.limit, offset=page.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkStanding:
+    """A link of a cluster.
+
+    Attributes:
+        between: Its ends, in words.
+        described: As whoever stored the cluster described it, or the catalog.
+        measured: As a check of the cluster measured it; null without one.
+    """
+
+    between: str
+    described: Link
+    measured: Link | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkList:
+    """The links of a stored cluster, described and measured.
+
+    Attributes:
+        measured_at: When the newest check measured them, epoch seconds; null without one.
+        num_nodes: Nodes that measured at once; 0 without a check.
+    """
+
+    items: tuple[LinkStanding, ...]
+    measured_at: float | None
+    num_nodes: int
+
+    @classmethod
+    def of(cls, app: App, name: str) -> Self:
+        """Those of the stored cluster of that name."""
+        cluster, profile = app.store.get_cluster(name), app.cluster_profile(name)
+        found = cluster if profile is None else profiled(cluster, profile)
+        pairs = (
+            ("accelerators of a node", cluster.intra_node_link, found.intra_node_link),
+            ("nodes", cluster.inter_node_link, found.inter_node_link),
+        )
+        return cls(
+            items=tuple(
+                LinkStanding(between=between, described=old, measured=new if new.source else None)
+                for between, old, new in pairs
+            ),
+            measured_at=profile.measured_at if profile else None,
+            num_nodes=profile.num_nodes if profile else 0,
+        )

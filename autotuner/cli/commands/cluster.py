@@ -1,0 +1,188 @@
+"""``autotuner cluster``: clusters under names of their own, the engine that each runs on, and what it reaches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.options import Json, Server
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from autotuner.cli.client import Client
+
+__all__ = ["cluster"]
+
+cluster = typer.Typer(no_args_is_help=True, help="Store clusters with the engine that their trials run on; check them.")
+
+_NOTHING_MEASURED = 6
+
+_Name = Annotated[str, typer.Argument(help="The cluster's name.")]
+
+
+@cluster.command("add")
+def add(
+    name: _Name,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", help="Name of the catalog; says what is usual around it.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="How many nodes.")] = None,
+    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Accelerators of each.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Where its trials run: a name that `autotuner engines` lists.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Of that engine; by default its first.")] = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="Link between nodes, by its name in the catalog ('ndr400').")
+    ] = None,
+    oversubscription: Annotated[
+        float | None, typer.Option("--oversubscription", min=1, help="By what the network's core is thinner.")
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option("--price", min=0, help="US dollars of an accelerator and hour.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--from", help="JSON file that describes it (docs/descriptions.md); options change its fields."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Store a cluster, to be named by --cluster from then on."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import read_document
+    from autotuner.errors import InvalidInput
+
+    if file is None and accelerator is None:
+        raise InvalidInput("--accelerator", None, "is required, or --from with a file", "h100")
+    said = {
+        "name": name,
+        "accelerator": accelerator,
+        "num_nodes": nodes,
+        "accelerators_per_node": per_node,
+        "engine": engine,
+        "queue": queue,
+        "inter_node_link": network,
+        "oversubscription": oversubscription,
+        "price_per_accelerator_hour": price,
+    }
+    document = {} if file is None else read_document(file, "cluster")
+    with connect(server) as client:
+        saved = client.put(
+            f"/clusters/{name}", document | {key: value for key, value in said.items() if value is not None}
+        )
+    if as_json:
+        return print_json(saved)
+    console().print(_stored(saved))
+    return None
+
+
+@cluster.command("list")
+def list_(server: Server = None, as_json: Json = False) -> None:
+    """List the stored clusters, where their trials run, and how they were last checked."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.clusters import cluster_table
+
+    with connect(server) as client:
+        found = client.get("/clusters")
+        checks = {each["name"]: _last_check(client, each["name"]) for each in found["items"]}
+    if as_json:
+        return print_json(found)
+    console().print(cluster_table(found["items"], checks))
+    return None
+
+
+@cluster.command("show")
+def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Print a stored cluster: its engine, its links as described and as measured, and its last check."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.clusters import cluster_view
+
+    with connect(server) as client:
+        links = client.get(f"/clusters/{name}/links")  # first: it knows stored clusters alone
+        found = {"cluster": client.get(f"/clusters/{name}"), "links": links, "check": _last_check(client, name)}
+    if as_json:
+        return print_json(found)
+    console().print(cluster_view(found["cluster"], found["links"], found["check"]))
+    return None
+
+
+@cluster.command("remove")
+def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Forget a stored cluster and what was measured of it; sweeps keep the cluster that they were given."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+
+    with connect(server) as client:
+        removed = client.delete(f"/clusters/{name}")
+    if as_json:
+        return print_json(removed)
+    console().print(f"{name} is forgotten, with its checks and what they measured")
+    return None
+
+
+@cluster.command("check")
+def check(
+    name: _Name,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes that measure; two tell all that is needed.")] = 2,
+    max_minutes_queued: Annotated[
+        float, typer.Option("--max-minutes-queued", help="How long each of its two jobs may wait for nodes.")
+    ] = 10.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: tries the way, not the devices.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the check to its end.")] = True,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the check that runs; its jobs are ended.")] = False,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the cluster's engine, run a small trial on two nodes, and measure devices and links for predictions.
+
+    It goes on where nobody watches, if a service runs it; asked again meanwhile, the command watches the same check.
+    Exit code 6: it failed or was cancelled, and its last line says why.
+    """
+    from rich.console import Console
+
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.follow_check import follow_check
+
+    body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick}
+    with connect(server, runs_checks=wait or cancel) as client:
+        found = _running(client, name)
+        if cancel and found is None:
+            console().print(f"no check of {name} is running")
+            return
+        if found is None:
+            found = client.post(f"/clusters/{name}/checks", body)
+        if cancel:
+            found = client.post(f"/checks/{found['id']}/cancel")
+        if wait or cancel:
+            found = follow_check(client, found["id"], Console(stderr=True, quiet=as_json, markup=False))
+    if as_json:
+        print_json(found)
+    elif not wait and not cancel:
+        console().print(f"{found['id']} is {found['state']}; a service or `autotuner worker` runs it")
+    if found["state"] in ("failed", "cancelled") and not cancel:
+        raise typer.Exit(_NOTHING_MEASURED)
+    return
+
+
+def _last_check(client: Client, name: str) -> dict[str, Any] | None:
+    items: list[dict[str, Any]] = client.get(f"/clusters/{name}/checks", limit=1)["items"]
+    return items[0] if items else None
+
+
+def _running(client: Client, name: str) -> dict[str, Any] | None:
+    """The check of that cluster that is not finished."""
+    last = _last_check(client, name)
+    return last if last and last["state"] in ("queued", "running") else None
+
+
+def _stored(saved: dict[str, Any]) -> str:
+    size = f"{saved['num_nodes']} nodes of {saved['accelerators_per_node']} {saved['accelerator']['name']}"
+    where = f"engine {saved['engine']}" + (f", queue {saved['queue']}" if saved["queue"] else "")
+    return f"{saved['name']} is stored: {size}, {where}"

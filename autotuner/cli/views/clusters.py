@@ -1,0 +1,73 @@
+"""Stored clusters: where their trials run, how they were last checked, their links described and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.units import format_rate, format_seconds
+
+__all__ = ["cluster_table", "cluster_view"]
+
+
+def cluster_table(
+    clusters: Sequence[Mapping[str, Any]], checks: Mapping[str, Mapping[str, Any] | None]
+) -> RenderableType:
+    """A line for each, with its last check."""
+    if not clusters:
+        return Text("no cluster is stored; `autotuner cluster add NAME --accelerator h100 --nodes 16` stores one")
+    table = plain_table("name", "nodes", "per node", "accelerator", "runs on", "last check")
+    for one in clusters:
+        table.add_row(
+            one["name"],
+            str(one["num_nodes"]),
+            str(one["accelerators_per_node"]),
+            one["accelerator"]["name"],
+            _engine(one),
+            _check(checks.get(one["name"])),
+        )
+    return table
+
+
+def cluster_view(
+    cluster: Mapping[str, Any], links: Mapping[str, Any], check: Mapping[str, Any] | None
+) -> RenderableType:
+    """One cluster with its links and the lines of its last check."""
+    size = f"{cluster['num_nodes']} nodes of {cluster['accelerators_per_node']} {cluster['accelerator']['name']}"
+    head = Text(f"{cluster['name']}: {size}, runs on {_engine(cluster)}")
+    said = [Text(f"  {_at(line['at'])} {line['text']}") for line in (check or {}).get("lines", ())]
+    return Group(head, Text(""), _links(links), Text(f"last check: {_check(check)}"), *said)
+
+
+def _engine(cluster: Mapping[str, Any]) -> str:
+    return f"{cluster['engine']}, queue {cluster['queue']}" if cluster["queue"] else str(cluster["engine"])
+
+
+def _check(check: Mapping[str, Any] | None) -> str:
+    if check is None:
+        return "never"
+    return f"{check['state']}, {_at(check['finished_at'] or check['created_at'])}"
+
+
+def _at(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _links(links: Mapping[str, Any]) -> Table:
+    """Bandwidths are what long messages get of a link."""
+    table = plain_table("link between", "described as", "bandwidth", "a step", "measured", "a step, measured")
+    for each in links["items"]:
+        described, measured = each["described"], each["measured"]
+        measured_words = _words(measured) if measured else ("-", "-")
+        table.add_row(each["between"], described["name"], *_words(described), *measured_words)
+    return table
+
+
+def _words(link: Mapping[str, Any]) -> tuple[str, str]:
+    return format_rate(link["bandwidth_bytes_per_s"] * link["efficiency"], "B/s"), format_seconds(link["latency_s"])

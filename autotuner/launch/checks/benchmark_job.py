@@ -1,0 +1,75 @@
+"""The job of a check that measures: ``trials.benchmarks.links`` on every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.profile import Measurements, ProfileRequest
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.domain.runs.trial import Measurement, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.wire import dumps
+from autotuner.launch.engines.ranks import EngineRanks
+from autotuner.launch.reports import Reports, TrialFiles
+from autotuner.launch.verdict import verdict
+
+__all__ = ["BenchmarkJob"]
+
+_MODULE = "trials.benchmarks.links"
+
+
+class BenchmarkJob:
+    """Runs the benchmarks of devices and links on all ranks of a job.
+
+    Args:
+        spec: What it has of a trial.
+        files: Of this attempt.
+        quick: Tiny sizes.
+    """
+
+    def __init__(self, spec: TrialSpec, files: TrialFiles, *, quick: bool) -> None:
+        self._spec = spec
+        self._files = files
+        self._quick = quick
+        self._reports = Reports(files.reports)
+
+    @property
+    def reports(self) -> Reports:
+        """What its ranks write."""
+        return self._reports
+
+    def heard(self, line: str, at: float) -> None:
+        """Torchrun's own words: kept with the output, and no news."""
+
+    def task(self, job_name: str, cluster: Cluster, variables: Mapping[str, str]) -> NodeTask:
+        """The module on every rank of every node."""
+        request = ProfileRequest(device=self._spec.device, num_ranks=cluster.world_size, quick=self._quick)
+        return NodeTask(
+            job_name=job_name,
+            num_nodes=cluster.num_nodes,
+            ranks_per_node=cluster.accelerators_per_node,
+            time_limit_s=self._spec.settings.timeout_s,
+            module=_MODULE,
+            request=dumps(request),
+            variables=dict(variables),
+        )
+
+    def last_steps(self, ranks: EngineRanks) -> Sequence[StepReport]:
+        """No steps; what arrived last is read."""
+        del ranks
+        return self._reports.new_steps()
+
+    def judge(self, ranks: EngineRanks, *, timed_out: bool) -> Measurements | TrialFailure:
+        """What was measured, or by what the ranks reported and their agents saw."""
+        if self._reports.benchmarks is not None:
+            return self._reports.benchmarks
+        ended = verdict(
+            self._spec,
+            self._reports,
+            ranks,
+            rank_logs=self._files.read_rank_logs(),
+            timed_out=timed_out or ranks.timed_out,
+            oom_killed=ranks.oom_killed,
+        )
+        assert not isinstance(ended, Measurement)  # nobody measures steps here
+        return ended

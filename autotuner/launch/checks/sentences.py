@@ -1,0 +1,93 @@
+"""What a check says of what it found, a sentence each, without full stops."""
+
+from __future__ import annotations
+
+from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, profiled
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.trial import Measurement, TrialFailure
+from autotuner.units import format_bytes, format_rate, format_seconds
+
+__all__ = ["collective_said", "failure_said", "job_said", "links_said", "queue_said", "trial_said"]
+
+_NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No module named trials")
+
+
+def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
+    """How the job of the trial or of the benchmarks stands."""
+    about = f": {job.detail}" if job.detail else ""
+    match job.phase:
+        case JobPhase.QUEUED:
+            where = f", queue {cluster.queue}" if cluster.queue else ""
+            return f"{what}: job {job.handle} waits for {_nodes(cluster)} of {job.engine}{where}{about}"
+        case JobPhase.RUNNING:
+            return f"{what}: job {job.handle} runs on {_nodes(cluster)}"
+        case JobPhase.ENDED:
+            return f"{what}: job {job.handle} has ended{about}"
+        case JobPhase.LOST:
+            return f"{what}: job {job.handle} is lost{about}"
+
+
+def queue_said(job: EngineJob, waited_s: float) -> str:
+    """Why a check gave up."""
+    why = f" ({job.detail})" if job.detail else ""
+    return f"no job started within {format_seconds(waited_s)}{why}; job {job.handle} is cancelled"
+
+
+def trial_said(measured: Measurement) -> str:
+    """What the trial found."""
+    num_ranks, source = len(measured.peak_bytes), measured.peak_source
+    return (
+        f"trial: {measured.num_steps} steps of {format_seconds(measured.step_time_s)} on {num_ranks} ranks, "
+        f"{format_rate(measured.tokens_per_s, 'token/s')}, {100 * measured.mfu:.1f} % of the peak ({source})"
+    )
+
+
+def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
+    """Why the trial or the benchmarks did not end well; what every new cluster lacks is told in plain words."""
+    if any(sign in failure.message or sign in failure.log_tail for sign in _NOT_INSTALLED):
+        return (
+            f"{what}: a node of {cluster.engine} has no torch, or not our package trials; `python` of the engine's "
+            "registration must name an interpreter on the nodes that has both"
+        )
+    where = "" if failure.rank is None else f" (rank {failure.rank})"
+    last = failure.log_tail.strip().splitlines()[-1:] if failure.rank is None else []
+    about = f"; the last that was printed: {last[0].strip()}" if last else ""
+    return f"{what}: {failure.kind}{where}: {failure.message}{about}"
+
+
+def collective_said(point: CollectivePoint) -> str:
+    """One collective at one size."""
+    if point.num_nodes == 1:
+        who = f"{point.num_ranks} ranks of a node"
+    elif point.num_ranks == point.num_nodes:
+        who = f"one rank of each of {point.num_nodes} nodes"
+    else:
+        who = f"all {point.num_ranks} ranks of {point.num_nodes} nodes"
+    rate = format_rate(point.sent_bytes / point.seconds, "B/s")
+    kind, size = point.kind.replace("_", "-"), format_bytes(point.num_bytes)
+    return f"links: {who}: {kind} of {size} in {format_seconds(point.seconds)}, {rate} sent by each"
+
+
+def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
+    """Each link as it was measured, beside what the cluster's description has."""
+    found = profiled(cluster, profile)
+    pairs = (
+        ("within a node", cluster.intra_node_link, found.intra_node_link),
+        ("between nodes", cluster.inter_node_link, found.inter_node_link),
+    )
+    return [
+        f"{where}: {_link(new)} measured, {_link(old)} described ({old.name})"
+        for where, old, new in pairs
+        if new != old
+    ]
+
+
+def _link(link: Link) -> str:
+    rate = format_rate(link.bandwidth_bytes_per_s * link.efficiency, "B/s")
+    return f"{rate} and {format_seconds(link.latency_s)} a step"
+
+
+def _nodes(cluster: Cluster) -> str:
+    nodes = f"{cluster.num_nodes} node{'' if cluster.num_nodes == 1 else 's'}"
+    return f"{nodes} of {cluster.accelerators_per_node}"

@@ -1,0 +1,80 @@
+"""CheckWorker: takes checks of clusters by lease, one after the other, and sees each to its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from threading import Event as Flag
+
+import structlog
+
+from autotuner.domain.runs.cluster_check import CheckState
+from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.launch.checks.hold import Hold
+from autotuner.launch.checks.run import CheckRun
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.ports import Clock, Store
+
+__all__ = ["CheckWorker"]
+
+_log = structlog.get_logger(__name__)
+
+
+class CheckWorker:
+    """Runs checks until told to stop, beside the worker that runs sweeps: a check waits for nobody's sweep.
+
+    Args:
+        launchers: Of the engines that are registered here, by name.
+        owner: Name of this worker, unique among all that share the store.
+        lease_s: How long the store keeps a sweep for a worker that says nothing; a check somewhat longer.
+        shutdown: Set it to leave the running jobs alone, give the check back and return.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        launchers: Mapping[str, EngineLauncher],
+        clock: Clock,
+        *,
+        owner: str,
+        lease_s: float,
+        shutdown: Flag | None = None,
+    ) -> None:
+        self._store = store
+        self._launchers = launchers
+        self._clock = clock
+        self._owner = owner
+        self._lease_s = lease_s
+        self._shutdown = shutdown or Flag()
+
+    def run_forever(self, poll_s: float) -> None:
+        """Run every check that comes, looking for the next one every ``poll_s`` seconds."""
+        while not self._shutdown.is_set():
+            try:
+                found = self.run_once()
+            except StoreUnavailable as error:
+                _log.warning("check.store_unavailable", error=str(error))
+                found = False
+            except Exception:  # a worker that dies silently would leave every later check queued
+                _log.exception("check.error")
+                found = False
+            if not found:
+                self._shutdown.wait(poll_s)
+
+    def run_once(self) -> bool:
+        """Take one check and run it to its end; False if there is none to take."""
+        check = self._store.claim_check(owner=self._owner, now=self._clock.now(), lease_s=Hold.lasting(self._lease_s))
+        if check is None:
+            return False
+        hold = Hold(self._store, self._clock, check, owner=self._owner, lease_s=self._lease_s, shutdown=self._shutdown)
+        try:
+            CheckRun(hold, self._store, self._launchers, self._shutdown).run()
+        except LeaseLost:
+            _log.warning("check.lease_lost", check=check.id)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # a bug must end this check with its reason, not the worker and what waits
+            _log.exception("check.error", check=check.id)
+            with contextlib.suppress(LeaseLost):
+                hold.finish(CheckState.FAILED, f"{type(error).__name__}: {error}")
+        return True
