@@ -30,6 +30,7 @@ __all__ = [
     "gain",
     "gate",
     "has_own_peak",
+    "hours",
     "in_words",
     "job",
     "latest",
@@ -138,6 +139,11 @@ def standing(trial: RankedTrial) -> str:
 def part_name(part: str) -> str:
     """A part of ``StepTime`` or ``Memory`` as people say it."""
     return PART_WORDS[part]
+
+
+def hours(value: float) -> str:
+    """``0.0125``, ``37.4``, ``1,050``."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def date(epoch_s: float) -> str:

@@ -12,7 +12,7 @@ from rich.live import Live
 from autotuner.cli.client import Client, ServerEvent
 from autotuner.cli.views.rankings import measured_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
-from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import from_dict
@@ -117,8 +117,8 @@ def _line(event: ServerEvent, watch: _Watch) -> str:
         return ""
     head = f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
     match event.kind:
-        case "trial.job":
-            return f"{head}           {job_in_words(_job(event.data), time.time())}"
+        case "trial.job" if said := _said_of_job(event.data):
+            return f"{head}           {said}"
         case "trial.note":
             return f"{head}           {event.data['note']}"
         case "trial.gated":
@@ -128,9 +128,10 @@ def _line(event: ServerEvent, watch: _Watch) -> str:
     return ""
 
 
-def _job(data: dict[str, Any]) -> EngineJob:
-    """The job that an event tells of."""
-    return from_dict(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
+def _said_of_job(data: dict[str, Any]) -> str:
+    """How a job stood when the event happened; nothing of its end, which the trial tells."""
+    job = from_dict(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
+    return "" if job.phase is JobPhase.ENDED else job_in_words(job, data["at"])
 
 
 def _result(trial: dict[str, Any], objective: Objective) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotuner.domain.jobs.cluster import SIMULATED, Cluster
@@ -41,6 +42,7 @@ class SimulatedLauncher:
         self._scenarios = scenarios
         self._seed = seed
         self._capacity = capacity
+        self._handles = itertools.count(1)
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
         """A queue that names no scenario; any size and any trainer can be pretended."""
@@ -62,7 +64,8 @@ class SimulatedLauncher:
         if refusal := self.refuses(spec.cluster):
             return _failure(FailureKind.CRASH, refusal)
         scenario = self._scenarios[spec.cluster.queue or next(iter(self._scenarios))]
-        return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher).outcome()
+        job = _job_of(spec, self._handles)
+        return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher, job).outcome()
 
     def close(self) -> None:
         """Release nothing: nothing is kept."""
@@ -72,7 +75,13 @@ class _Run:
     """One run of a trial that nobody runs, whose time passes as fast as its scenario says."""
 
     def __init__(
-        self, spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck, watcher: TrialWatcher
+        self,
+        spec: TrialSpec,
+        cluster: Cluster,
+        scenario: Scenario,
+        luck: Luck,
+        watcher: TrialWatcher,
+        job: EngineJob,
     ) -> None:
         self._spec = spec
         self._cluster = cluster
@@ -80,7 +89,7 @@ class _Run:
         self._luck = luck
         self._watcher = watcher
         self._trial_s = 0.0  # since it has its accelerators
-        self._job = _job_of(spec)
+        self._job = job
 
     def outcome(self) -> Outcome:
         """All of it, from the queue to the last step."""
@@ -173,14 +182,13 @@ def _loss(vocab_size: int, step: int) -> float:
     return math.log(vocab_size) * (0.6 + 0.4 / (1.0 + step / 50.0))
 
 
-def _job_of(spec: TrialSpec) -> EngineJob:
+def _job_of(spec: TrialSpec, handles: Iterator[int]) -> EngineJob:
     """The job that a service before this one began, from its beginning; else a new one."""
     for job in spec.jobs:
         if not job.phase.is_over:
             return replace(job, phase=JobPhase.QUEUED, started_at=None)
-    number = len(spec.jobs)
-    name = f"{spec.trial_id}-{spec.run}-{number}"
-    return EngineJob(engine=SIMULATED, name=name, handle=f"simulated-{number}", submitted_at=time.time())
+    name = f"{spec.trial_id}-{spec.run}-{len(spec.jobs)}"
+    return EngineJob(engine=SIMULATED, name=name, handle=str(next(handles)), submitted_at=time.time())
 
 
 def _failure(kind: FailureKind, message: str) -> TrialFailure:

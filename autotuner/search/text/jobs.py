@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.domain.jobs.cluster import LOCAL
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.units import format_duration
 
 __all__ = ["engine_in_words", "job_in_words", "latest"]
 
-_LEAST_WAIT_S = 1.0
+_LEAST_S = 1.0
 """Nobody asks about less."""
 
 
 def job_in_words(job: EngineJob, now: float) -> str:
     """Whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
-    waited_s, ran = job.queued_s(now), format_duration(job.running_s(now))
+    waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
     because = f": {job.detail}" if job.detail else ""
-    before = f", after {format_duration(waited_s)} in the queue" if waited_s >= _LEAST_WAIT_S else ""
+    before = f", after {waited} in the queue" if waited else ""
     match job.phase:
         case JobPhase.QUEUED:
-            stands = f"waits{because}, {format_duration(waited_s)}"
+            stands = f"waits{because}" + (f", {waited}" if waited else "")
         case JobPhase.RUNNING:
-            stands = f"runs, {ran}{before}"
+            stands = "runs" + (f", {ran}" if _if_any(job.running_s(now)) else "") + before
         case JobPhase.ENDED if job.started_at is None:
             stands = f"ended before it ran{because}{before}"
         case JobPhase.ENDED:
@@ -33,6 +33,11 @@ def job_in_words(job: EngineJob, now: float) -> str:
         case JobPhase.LOST:
             stands = f"was lost{because}, {ran} after it began"
     return f"{job.engine} job {job.handle} {stands}"
+
+
+def _if_any(seconds: float) -> str:
+    """The time in words, unless it is too short to be asked about."""
+    return format_duration(seconds) if seconds >= _LEAST_S else ""
 
 
 def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
@@ -47,4 +52,5 @@ def engine_in_words(engine: str, queue: str) -> str:
     """Who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
     if engine == LOCAL:
         return ""
-    return f"by {engine}" + (f", queue {queue}" if queue else "")
+    who = SIMULATED if engine == SIMULATED else f"by {engine}"
+    return who + (f", queue {queue}" if queue else "")

@@ -75,7 +75,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     yield "steps", _steps(measured)
     if measured.noise_floor is not None:
         yield "equal runs differ by", percent(measured.noise_floor)
-    yield "others used", f"{percent(measured.foreign_cpu_share)} of the machine's CPU time"
+    if not measured.is_simulated:
+        yield "others used", f"{percent(measured.foreign_cpu_share)} of the machine's CPU time"
     if measured.breakdown_failure:
         yield "no breakdown", measured.breakdown_failure
     if measured.num_disturbed:

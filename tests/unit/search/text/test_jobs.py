@@ -53,4 +53,4 @@ def test_the_job_to_tell_of_is_the_one_that_goes_on() -> None:
 def test_a_cluster_of_another_engine_says_whose() -> None:
     assert engine_in_words("local", "") == ""
     assert engine_in_words("slurm", "batch") == "by slurm, queue batch"
-    assert engine_in_words("simulated", "") == "by simulated"
+    assert engine_in_words("simulated", "") == "simulated"
