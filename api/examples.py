@@ -51,6 +51,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import OptimizerKernel, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
@@ -505,6 +506,19 @@ def _trial() -> Trial:
         finished_at=_CREATED_AT + 56,
         steps=(step,),
         measurement=measurement,
+        jobs=(_job(),),
+    )
+
+
+def _job() -> EngineJob:
+    return EngineJob(
+        engine="slurm",
+        name=f"t-{_SWEEP_ID}-0000-0-0",
+        handle="4711",
+        phase=JobPhase.ENDED,
+        submitted_at=_CREATED_AT + 2,
+        started_at=_CREATED_AT + 12,
+        ended_at=_CREATED_AT + 55,
     )
 
 

@@ -14,6 +14,7 @@ import uvicorn
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, Trial
@@ -112,6 +113,12 @@ class StoreDriver:
     def step(self, trial: Trial, step: int) -> None:
         """One more step of a running trial."""
         self.store.add_step(trial.id, step_report(step), owner=self.owner, now=NOW)
+
+    def placed(self, trial: Trial, *jobs: EngineJob) -> Trial:
+        """A running trial that engines were given those jobs for."""
+        for job in jobs:
+            trial = self.store.set_job(trial.id, job, owner=self.owner, now=NOW)
+        return trial
 
     def ended(self, sweep: Sweep, number: int, outcome: Outcome | None = None, layout: Layout | None = None) -> Trial:
         """A trial that came to that end."""

@@ -4,11 +4,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.trial import Stopped
 from autotuner.search.text.sentences import size_in_words
 from tests.api.service import StoreDriver, loss_gate_result
-from tests.builders import breakdown, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.builders import breakdown, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 
 
 def test_without_a_sweep_the_page_says_how_to_start_one(page: Page, address: str) -> None:
@@ -42,6 +43,45 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
         ["1", "25.0 %", "40.0 %", "500 ms± 10 ms", "1.36 s", "10 MB", "5.2 MBfits", "1.02 ktoken/s"]
     )
     expect(table.locator("tbody th a")).to_have_text("tensor 2 · micro-batch 1 · fp32 · math attention")
+
+
+def test_figures_that_are_simulated_are_never_called_measured(page: Page, driver: StoreDriver) -> None:
+    job = tiny_job(cluster=cpu_cluster(engine="simulated", queue="flaky"))
+    sweep = driver.sweep(sweep_request(job=job))
+    trial = driver.ended(sweep, 0, measurement(mfu=0.25, is_simulated=True))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".lead")).to_contain_text("simulated, queue flaky")
+    expect(page.get_by_role("heading", name="Ranking by simulated MFU")).to_be_visible()
+    for path in (f"/sweeps/{sweep.id}", f"/trials/{trial.id}"):
+        page.goto(path)
+        expect(page.locator("#live")).to_contain_text("nothing ran")
+        expect(page.locator(".measured, .measured-tag")).to_have_count(0)
+
+
+def test_the_jobs_of_a_trial_say_where_they_stand_and_how_long_they_waited(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="slurm", queue="batch"))))
+    trial = driver.running(sweep, 0, num_steps=0)
+    lost = EngineJob(
+        engine="slurm",
+        name="t-trial-0-0",
+        handle="4711",
+        submitted_at=100.0,
+        phase=JobPhase.LOST,
+        detail="node2 does not answer",
+        started_at=135.0,
+        ended_at=200.0,
+    )
+    waits = EngineJob(engine="slurm", name="t-trial-0-1", handle="4712", submitted_at=200.0, detail="Resources")
+    driver.placed(trial, lost, waits)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".lead")).to_contain_text("by slurm, queue batch")
+    expect(page.locator("#running + ul")).to_contain_text("slurm job 4712 waits: Resources, ")
+    page.goto(f"/trials/{trial.id}")
+    rows = page.locator("#jobs + div tbody tr")
+    expect(rows.nth(0)).to_contain_text("slurm 4711")
+    expect(rows.nth(0).locator("td")).to_have_text(["lost", "35 s", "1 min 5 s", "node2 does not answer"])
+    expect(rows.nth(1).locator("td").nth(0)).to_have_text("queued")
+    expect(rows.nth(1).locator("td").nth(3)).to_have_text("Resources")
 
 
 def test_every_layout_stands_whole_beside_its_words_where_one_click_marks_it(page: Page, driver: StoreDriver) -> None:

@@ -72,6 +72,20 @@ def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli
     assert "limited by" in cli.run("explain", answer["trials"]["items"][0]["id"])
 
 
+def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_was_measured(cli: CommandLine) -> None:
+    cluster = cli.directory / "dream.json"
+    cluster.write_text(json.dumps({"base": "h100:1024", "name": "dream", "engine": "simulated"}))
+    job = ["--model", "llama-3-8b", "--cluster", str(cluster), "--global-batch", "1024", "--seq-len", "4096"]
+    space = {"precision": ["bf16"], "tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "compiled": [True]}
+    text = cli.run("sweep", *job, "--trials", "2", "--space", json.dumps(space))
+    assert "on dream simulated: complete" in text
+    assert "ranking by simulated MFU" in text
+    assert "nothing ran" in text
+    assert "measured" not in re.sub("never compared with a measured run|not validated", "", text)
+    assert re.search(r"trial  1/2           simulated job \d+ waits\n", cli.error)
+    assert re.search(r"trial  1/2 complete  MFU .* simulated, .* predicted", cli.error)
+
+
 def test_a_sweep_in_which_nothing_is_measured_ends_with_its_own_exit_code(cli: CommandLine) -> None:
     text = cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--timeout", "0.5"), code=6)
     assert "timeout: no result within 500 ms" in text
