@@ -50,7 +50,7 @@ def test_a_note_stands_beside_the_trial_that_runs_or_is_gated() -> None:
 
 
 def test_trials_of_which_there_is_no_reason_to_give_have_no_column_for_it() -> None:
-    assert "why" not in shown(trial(state="running", measured=None))
+    assert "why" not in shown(trial(state="running", measured=None, jobs=[]))
 
 
 def test_how_large_the_model_is_and_what_of_it_is_approximated_is_said() -> None:
@@ -64,3 +64,7 @@ def test_a_sweep_of_a_registered_trainer_names_it() -> None:
     sweep = to_dict(examples.sweep_detail())
     assert "trained by" not in printed(sweep_view(sweep, [], []), 200)
     assert "trained by finetune" in printed(sweep_view({**sweep, "trainer": "finetune"}, [], []), 200)
+
+
+def test_a_running_trial_says_how_its_job_stands() -> None:
+    assert "slurm job 4711 ran 43 s, after 10 s in the queue" in shown(trial(state="running", measured=None))
