@@ -8,6 +8,8 @@ from typing import Any
 
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import Engine
+from autotuner.launch.engines.kubernetes.making import kubernetes_engine
+from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.ray.engine import RayEngine
 from autotuner.launch.engines.ray.settings import RaySettings
 from autotuner.launch.engines.slurm.engine import SlurmEngine
@@ -31,6 +33,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "emulated": Kind(EmulatedSettings, EmulatedEngine),
+    "kubernetes": Kind(KubernetesSettings, kubernetes_engine),
     "ray": Kind(RaySettings, RayEngine),
     "slurm": Kind(SlurmSettings, SlurmEngine),
 }

@@ -1,0 +1,1 @@
+"""Trials as Jobs of a Kubernetes cluster."""

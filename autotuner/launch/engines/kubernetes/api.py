@@ -1,0 +1,292 @@
+"""The part of the Kubernetes API that the engine uses, through the official client; answers are JSON as they came.
+
+Answers are not read into the client's models: these refuse what a newer cluster says beside what they know.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal
+
+from kubernetes import client, config
+from kubernetes.client import ApiException
+from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+from urllib3.exceptions import HTTPError
+
+from autotuner.errors import InvalidInput
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+
+__all__ = ["Gone", "Kind", "KubernetesApi", "Missing", "Stream"]
+
+Kind = Literal["Job", "JobSet", "Pod"]
+
+_JOB_SETS = ("jobset.x-k8s.io", "v1alpha2")
+_CONNECT_S = 5.0
+_ANSWER_S = 20.0
+_WATCH_S = 60
+"""After which a watch is opened anew, from where it was: a connection that died in silence is found out."""
+
+_SILENCE_S = 3600.0
+"""After which the log of a container that printed nothing is opened anew; keepalive finds dead connections before."""
+
+_MOST_CONNECTIONS = 1024
+"""That are kept open: a log of each pod, and a few more."""
+
+_NUM_CONFLICTS = 5
+_CONFLICT_S = 0.2
+
+
+class Missing(EngineUnavailable):
+    """There is no object of that name."""
+
+
+class Gone(EngineUnavailable):
+    """The cluster has forgotten what changed since that version: everything has to be listed again."""
+
+
+class Stream:
+    """Lines of an answer that goes on; any thread may close it."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Lines as they come, each with its end; the last without, where the answer ends in the middle of one.
+
+        Raises:
+            EngineUnavailable: The connection broke.
+        """
+        rest = b""
+        for chunk in self._chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines)
+        if rest:
+            yield rest
+
+    def close(self) -> None:
+        """Have whoever iterates stop."""
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+            self._response.shutdown()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._response.close()
+        self._response.release_conn()
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            yield from self._response.stream(amt=None, decode_content=False)
+        except (HTTPError, OSError, ValueError) as error:  # ValueError: closed between two reads
+            raise EngineUnavailable(f"the connection to Kubernetes broke: {error}") from error
+
+
+class KubernetesApi:
+    """One namespace of a cluster.
+
+    Args:
+        settings: Where the cluster is, and whose rights are used.
+
+    Raises:
+        InvalidInput: There is no such kubeconfig, or no service account.
+    """
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._namespace = settings.namespace
+        self._client = _client(settings)
+        self._core, self._batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
+        self._custom = client.CustomObjectsApi(self._client)
+        self._versions, self._rights = client.VersionApi(self._client), client.AuthorizationV1Api(self._client)
+
+    def create(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The object as the cluster made it; where one of that name was there, that one.
+
+        Raises:
+            EngineRefused: It is not wanted, and why.
+            EngineUnavailable: Try again later.
+        """
+        makers: dict[str, Callable[..., Any]] = {
+            "Job": partial(self._batch.create_namespaced_job, self._namespace),
+            "JobSet": partial(self._custom.create_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets"),
+        }
+        try:
+            return _document(_answered(partial(makers[kind], body=document)))
+        except _Exists:
+            found = self.get(kind, document["metadata"]["name"])
+            if found is None:
+                raise EngineUnavailable(f"a {kind} of that name is just being deleted") from None
+            return found
+        except Missing as error:
+            rule = "there is no such namespace, or no JobSet in this cluster"
+            raise EngineRefused(f"no {kind} can be made in {self._namespace}: {rule} ({error})") from error
+
+    def create_service(self, document: Mapping[str, Any]) -> None:
+        """Make a Service; nothing happens where one of that name is there."""
+        create: Callable[..., Any] = self._core.create_namespaced_service
+        with suppress(_Exists):
+            _document(_answered(partial(create, self._namespace, document)))
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """The object; None where there is none."""
+        readers: dict[str, Callable[..., Any]] = {
+            "Job": partial(self._batch.read_namespaced_job, name, self._namespace),
+            "JobSet": partial(self._custom.get_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets", name),
+        }
+        try:
+            return _document(_answered(readers[kind]))
+        except Missing:
+            return None
+
+    def delete(self, kind: Kind, name: str) -> None:
+        """Have the object end, what belongs to it first; nothing happens where there is none."""
+        deleters: dict[str, Callable[..., Any]] = {
+            "Job": partial(self._batch.delete_namespaced_job, name, self._namespace),
+            "JobSet": partial(
+                self._custom.delete_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets", name
+            ),
+        }
+        with suppress(Missing):
+            _document(_answered(partial(deleters[kind], propagation_policy="Foreground")))
+
+    def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+        """All objects with these labels, and the version of the cluster that they are of."""
+        found = _document(_answered(partial(self._lister(kind), label_selector=selector)))
+        return found["items"], found["metadata"]["resourceVersion"]
+
+    def watch(self, kind: Kind, selector: str, version: str) -> Stream:
+        """What changes from that version on, an event a line.
+
+        Raises:
+            Gone: That was too long ago.
+        """
+        watch: Callable[..., Any] = partial(
+            self._lister(kind),
+            label_selector=selector,
+            resource_version=version,
+            watch=True,
+            allow_watch_bookmarks=True,
+            timeout_seconds=_WATCH_S,
+        )
+        return Stream(_answered(watch, read_s=_WATCH_S + _ANSWER_S))
+
+    def log(self, pod: str, container: str) -> Stream:
+        """What a container printed from its first byte on, each line after the moment it came, until it has ended."""
+        log: Callable[..., Any] = partial(
+            self._core.read_namespaced_pod_log, pod, self._namespace, container=container, follow=True, timestamps=True
+        )
+        return Stream(_answered(log, read_s=_SILENCE_S))
+
+    def version(self) -> str:
+        """Of the cluster."""
+        return str(_document(_answered(self._versions.get_code))["gitVersion"])
+
+    def has_job_sets(self) -> bool:
+        """Whether the cluster has the API of JobSet."""
+        try:
+            _document(_answered(partial(self._custom.get_api_resources, *_JOB_SETS)))
+        except Missing:
+            return False
+        return True
+
+    def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+        """Whether who asks has that right in the namespace."""
+        attributes = {"namespace": self._namespace, "verb": verb, "group": group, "resource": resource}
+        if subresource:
+            attributes["subresource"] = subresource
+        asked = client.V1SelfSubjectAccessReview.model_validate({"spec": {"resourceAttributes": attributes}})
+        review = _document(_answered(partial(self._rights.create_self_subject_access_review, body=asked)))
+        return bool(review["status"]["allowed"])
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        self._client.close()
+
+    def _lister(self, kind: Kind) -> Callable[..., Any]:
+        listers: dict[str, Callable[..., Any]] = {
+            "Job": partial(self._batch.list_namespaced_job, self._namespace),
+            "Pod": partial(self._core.list_namespaced_pod, self._namespace),
+            "JobSet": partial(self._custom.list_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets"),
+        }
+        return listers[kind]
+
+
+class _Exists(Exception):
+    """An object of that name is there."""
+
+
+def _client(settings: KubernetesSettings) -> Any:
+    configuration = client.Configuration()
+    configuration.retries = False  # the engine itself decides what is tried again
+    configuration.connection_pool_maxsize = _MOST_CONNECTIONS
+    configuration.socket_options = tcp_keepalive_socket_options()
+    load: Any = config  # it has no types
+    try:
+        if settings.kubeconfig:
+            path, context = settings.kubeconfig, settings.context or None
+            load.load_kube_config(path, context=context, client_configuration=configuration)
+        else:
+            load.load_incluster_config(client_configuration=configuration)
+    except (config.ConfigException, OSError, ValueError) as error:
+        rule = f"says nowhere where the cluster is ({error})"
+        raise InvalidInput("kubeconfig", settings.kubeconfig, rule, "~/.kube/config") from error
+    return client.ApiClient(configuration)
+
+
+def _answered(call: Callable[..., Any], *, read_s: float = _ANSWER_S) -> Any:
+    """The answer, once it is none that asks to try again at once; its body is still to be read."""
+    for num_conflicts in range(_NUM_CONFLICTS):
+        try:
+            return call(_preload_content=False, _request_timeout=(_CONNECT_S, read_s))
+        except ApiException as error:
+            reason, message = _said(error)
+            if error.status == 409 and reason != "AlreadyExists" and num_conflicts + 1 < _NUM_CONFLICTS:
+                time.sleep(_CONFLICT_S)
+                continue
+            raise _news(error.status or 0, reason, message) from error
+        except (HTTPError, OSError) as error:
+            raise EngineUnavailable(f"Kubernetes does not answer: {error}") from error
+    raise AssertionError("unreachable: the last conflict is raised")
+
+
+def _news(status: int, reason: str, message: str) -> Exception:
+    """What an answer means that is none of success."""
+    told = f"Kubernetes answered {status}: {message}"
+    match status:
+        case 404:
+            return Missing(told)
+        case 409 if reason == "AlreadyExists":
+            return _Exists(told)
+        case 410:
+            return Gone(told)
+        case 403 if "exceeded quota" in message:
+            return EngineUnavailable(told)
+        case 400 | 403 | 405 | 413 | 422:
+            return EngineRefused(told)
+        case _:
+            return EngineUnavailable(told)
+
+
+def _said(error: Any) -> tuple[str, str]:
+    """Reason and message of the Status that came with it, or what there is of these."""
+    with suppress(TypeError, ValueError, AttributeError):
+        body = json.loads(error.body)
+        return str(body.get("reason", "")), str(body.get("message", ""))
+    return "", str(error.body or error.reason or "")
+
+
+def _document(response: Any) -> dict[str, Any]:
+    try:
+        document = json.loads(response.data)
+    except (HTTPError, OSError, ValueError) as error:
+        raise EngineUnavailable(f"Kubernetes' answer could not be read: {error}") from error
+    finally:
+        response.release_conn()
+    if not isinstance(document, dict):
+        raise EngineUnavailable("Kubernetes' answer is no object")
+    return document

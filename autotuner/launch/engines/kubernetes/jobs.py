@@ -1,0 +1,163 @@
+"""What is known of the jobs of an engine: a copy that watches keep, and what was seen of objects that are gone."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.launch.engines.engine import JobStatus
+from autotuner.launch.engines.kubernetes.api import Kind
+from autotuner.launch.engines.kubernetes.judgement import judged
+from autotuner.launch.engines.kubernetes.objects import JOB_LABEL
+from autotuner.launch.engines.kubernetes.states import JobState, PodState, job_state, pod_state
+
+__all__ = ["Jobs", "num_nodes_of"]
+
+
+@dataclass(slots=True)
+class _Record:
+    """A job, its pods by name, and what was seen of it that no object says any longer."""
+
+    objects: dict[Kind, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, PodState] = field(default_factory=dict)
+    num_nodes: int = 0
+    begun: bool = False
+    is_cancelled: bool = False
+    is_gone: bool = False
+
+    @property
+    def state(self) -> JobState:
+        return job_state(*self.objects.values())
+
+    @property
+    def newest(self) -> list[PodState]:
+        """One pod for each index."""
+        by_index = {pod.index: pod for pod in sorted(self.pods.values(), key=lambda pod: pod.created_at)}
+        return [by_index[index] for index in sorted(by_index)]
+
+
+class Jobs:
+    """The copy; may be asked and told from any thread."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+        self._forgotten: set[str] = set()
+        self._lock = threading.Lock()
+
+    def replaced(self, kind: Kind, documents: list[dict[str, Any]]) -> None:
+        """These are all objects of the kind that there are; others of which something is known are gone."""
+        with self._lock:
+            present = {document["metadata"]["name"] for document in documents}
+            for record in self._records.values():
+                self._drop(record, kind, present)
+            for document in documents:
+                self._take(kind, document)
+
+    def changed(self, kind: Kind, document: dict[str, Any]) -> None:
+        """That object is new, or another than it was."""
+        with self._lock:
+            self._take(kind, document)
+
+    def deleted(self, kind: Kind, document: dict[str, Any]) -> None:
+        """That object is gone."""
+        with self._lock:
+            record = self._record(document)
+            if record is None:
+                return
+            if kind == "Pod":
+                self._take(kind, document)
+                name = document["metadata"]["name"]
+                record.pods[name] = _gone(record, record.pods[name])
+            else:
+                record.is_gone = True
+
+    def status(self, name: str, *, now: float, start_timeout_s: float) -> JobStatus | None:
+        """Where the job stands; None where nothing was heard of it yet."""
+        with self._lock:
+            record = self._records.get(name)
+            if record is None or not record.objects:
+                return None
+            return _status(record, now, start_timeout_s)
+
+    def pod(self, name: str, index: int) -> PodState | None:
+        """The pod that is that node of the job."""
+        with self._lock:
+            record = self._records.get(name)
+            return next((pod for pod in record.newest if pod.index == index), None) if record else None
+
+    def cancel(self, name: str) -> None:
+        """What happens to the pods of that job from now on was asked for."""
+        with self._lock:
+            self._records.setdefault(name, _Record()).is_cancelled = True
+
+    def forget(self, name: str) -> None:
+        """Know nothing of it, whatever is heard."""
+        with self._lock:
+            self._records.pop(name, None)
+            self._forgotten.add(name)
+
+    def _record(self, document: dict[str, Any]) -> _Record | None:
+        name = (document["metadata"].get("labels") or {}).get(JOB_LABEL)
+        if name is None or name in self._forgotten:
+            return None
+        return self._records.setdefault(name, _Record())
+
+    def _take(self, kind: Kind, document: dict[str, Any]) -> None:
+        record = self._record(document)
+        if record is None:
+            return
+        if kind == "Pod":
+            pod, before = pod_state(document), record.pods.get(document["metadata"]["name"])
+            told_to_leave = pod.leaves_by is not None and (before is None or before.leaves_by is None)
+            if before is not None and before.has_ended:
+                pod = replace(pod, leaves_by=before.leaves_by)  # what ends is tidied up later
+            was_deleted = (before is not None and before.was_deleted) or (told_to_leave and _is_alone(record, pod))
+            record.pods[pod.name] = replace(pod, was_deleted=was_deleted)
+            started = sum(one.main.has_started for one in record.newest)
+            record.begun = record.begun or started >= record.num_nodes > 0
+        else:
+            record.objects[kind] = document
+            record.num_nodes = num_nodes_of(document)
+            record.is_gone = False
+
+    def _drop(self, record: _Record, kind: Kind, present: set[str]) -> None:
+        if kind == "Pod":
+            for name in record.pods.keys() - present:
+                record.pods[name] = _gone(record, record.pods[name])
+        elif kind in record.objects and record.objects[kind]["metadata"]["name"] not in present:
+            record.is_gone = True
+
+
+def num_nodes_of(document: dict[str, Any]) -> int:
+    """Pods of a Job, or of the one Job of a JobSet."""
+    spec = document["spec"]
+    if "replicatedJobs" in spec:
+        spec = spec["replicatedJobs"][0]["template"]["spec"]
+    return int(spec.get("completions", 1))
+
+
+def _gone(record: _Record, pod: PodState) -> PodState:
+    was_deleted = pod.was_deleted or (pod.leaves_by is None and _is_alone(record, pod))
+    return replace(pod, was_deleted=was_deleted, is_gone=True)
+
+
+def _is_alone(record: _Record, pod: PodState) -> bool:
+    """Whether a pod that leaves leaves a job that goes on, though nobody asked for that and no other pod failed."""
+    if record.is_cancelled or record.is_gone or pod.has_ended:
+        return False
+    if any(one.phase == "Failed" for one in record.pods.values()):
+        return False
+    state = record.state
+    return not (state.is_over or state.is_deleted)
+
+
+def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
+    state, pods = record.state, record.newest
+    if record.is_cancelled or (record.is_gone and state.is_over):
+        state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
+        pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
+    elif record.is_gone:
+        return JobStatus(phase=JobPhase.LOST, detail="somebody deleted the job while it was there")
+    return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

@@ -1,0 +1,249 @@
+"""The objects that a job is made of: an Indexed Job with a headless Service, or a JobSet."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autotuner.domain import wire
+from autotuner.launch.engines.engine import EngineRefused, JobOrder
+from autotuner.launch.engines.kubernetes.documents import checked, merged
+from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+
+__all__ = [
+    "CONTAINER",
+    "ENGINE_LABEL",
+    "INDEX",
+    "JOBSET_VERSION",
+    "JOB_LABEL",
+    "QUEUE_LABEL",
+    "check_pod",
+    "job",
+    "job_set",
+    "service",
+]
+
+ENGINE_LABEL = "autotuner/engine"
+"""Label of all that an engine made: its name."""
+
+JOB_LABEL = "autotuner/job"
+"""Label of all objects of a job: its name, which is that of the Job or JobSet too."""
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation of a pod that says which node of its job it is; the job controller writes it."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+CONTAINER = "node"
+"""Name of the container that is a node of the job."""
+
+JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
+
+_REPLICATED_JOB = "n"
+"""The one kind of pod of a JobSet; a pod's name holds it, and may not be long."""
+
+_MOST_TASK_BYTES = 120_000
+"""Of one variable of a process: Linux takes 128 KiB with its name."""
+
+_LAST_MINUTE_S = 60
+"""What a node gets beyond every limit of its own, before the kubelet ends it."""
+
+_OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that nobody hears of."""
+
+
+def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
+    """The Indexed Job of an order; it is made whole by one request, so that no half of it can be left behind.
+
+    Raises:
+        EngineRefused: Its task is too long for a variable.
+    """
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(engine, settings, order),
+        "spec": {
+            **_job_spec(engine, settings, order, host=order.name, subdomain=order.name),
+            "suspend": settings.kueue,
+            "ttlSecondsAfterFinished": settings.kept_s,
+        },
+    }
+    return checked("V1Job", document)
+
+
+def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, Any]:
+    """What gives the pods of a Job names that resolve, before they are ready too; gone with the job.
+
+    Args:
+        engine: Its label.
+        order_name: Name of the job.
+        owner: The Job as the cluster has it, with its uid.
+    """
+    document = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": order_name,
+            "labels": {ENGINE_LABEL: engine, JOB_LABEL: order_name},
+            "ownerReferences": [
+                {
+                    "apiVersion": owner["apiVersion"],
+                    "kind": owner["kind"],
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: order_name}},
+    }
+    return checked("V1Service", document)
+
+
+def job_set(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
+    """The JobSet of an order: one replicated Job of all nodes, whose names JobSet itself makes resolve.
+
+    Raises:
+        EngineRefused: Its task is too long for a variable.
+    """
+    spec = _job_spec(engine, settings, order, host=f"{order.name}-{_REPLICATED_JOB}-0", subdomain="")
+    template = checked("V1JobTemplateSpec", {"metadata": _labels(engine, settings, order), "spec": spec})
+    return {
+        "apiVersion": JOBSET_VERSION,
+        "kind": "JobSet",
+        "metadata": _metadata(engine, settings, order),
+        "spec": {
+            "suspend": settings.kueue,
+            "ttlSecondsAfterFinished": settings.kept_s,
+            "failurePolicy": {"maxRestarts": 0},
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": order.name},
+            "replicatedJobs": [{"name": _REPLICATED_JOB, "replicas": 1, "template": template}],
+        },
+    }
+
+
+def check_pod(settings: KubernetesSettings) -> None:
+    """Whether the operator's tables for pods and containers are Kubernetes' words.
+
+    Raises:
+        InvalidInput: With the path of the first field that does not fit.
+    """
+    checked("V1Container", {"name": CONTAINER, **settings.container}, "container")
+    checked("V1PodSpec", {"containers": [], **settings.pod}, "pod")
+
+
+def _metadata(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
+    metadata = {"name": order.name, "namespace": settings.namespace, **_labels(engine, settings, order)}
+    if settings.kueue and order.cluster.queue:
+        metadata["labels"] = {**metadata["labels"], QUEUE_LABEL: order.cluster.queue}
+    return metadata
+
+
+def _labels(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
+    labels = {**settings.labels, ENGINE_LABEL: engine, JOB_LABEL: order.name}
+    return {"labels": labels, **({"annotations": settings.annotations} if settings.annotations else {})}
+
+
+def _job_spec(
+    engine: str, settings: KubernetesSettings, order: JobOrder, *, host: str, subdomain: str
+) -> dict[str, Any]:
+    """One try at so many pods at once; a pod whose node is taken away says so in how the Job failed."""
+    num_nodes = order.cluster.num_nodes
+    if num_nodes == 1:  # it needs no name that resolves
+        master, subdomain = "127.0.0.1", ""
+    else:
+        master = f"{host}-0.{order.name}"
+    lost = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "FailJob"}
+    return {
+        "completionMode": "Indexed",
+        "completions": num_nodes,
+        "parallelism": num_nodes,
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [lost]},
+        "podReplacementPolicy": "Failed",
+        "template": {
+            "metadata": _labels(engine, settings, order),
+            "spec": _pod(settings, order, master=master, subdomain=subdomain),
+        },
+    }
+
+
+def _pod(settings: KubernetesSettings, order: JobOrder, *, master: str, subdomain: str) -> dict[str, Any]:
+    """A pod's own time limit begins when it has a node: a Job's would count the time in the queue as well."""
+    limit_s = settings.start_timeout_s + order.time_limit_s + _LAST_MINUTE_S
+    ours = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": math.ceil(limit_s),
+        "terminationGracePeriodSeconds": settings.grace_s,
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": settings.node_lost_s}
+            for key in _OUT_OF_REACH
+        ],
+        "volumes": _shared_memory(settings)["volumes"],
+        "containers": [_container(settings, order, master)],
+        "initContainers": _gathering(settings, order, master),
+    }
+    needs_nothing = {"automountServiceAccountToken": False, "enableServiceLinks": False}
+    named = {"subdomain": subdomain} if subdomain else {}
+    return _without_empty(merged({**needs_nothing, **settings.pod}, {**ours, **named}))
+
+
+def _container(settings: KubernetesSettings, order: JobOrder, master: str) -> dict[str, Any]:
+    ours = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": [settings.python, "-m", "trials.process.node"],
+        "args": ["--node-rank", "$(JOB_COMPLETION_INDEX)", *_meeting(settings.port, master)],
+        "env": [{"name": "AUTOTUNER_TASK", "value": _task(order)}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _shared_memory(settings)["volumeMounts"],
+        "resources": _resources(settings, order.cluster.accelerators_per_node),
+    }
+    return _without_empty(merged(settings.container, ours))
+
+
+def _gathering(settings: KubernetesSettings, order: JobOrder, master: str) -> list[dict[str, Any]]:
+    """Holds every pod until all have accelerators and the image: a node's time limit begins when it starts."""
+    if order.cluster.num_nodes == 1:
+        return []
+    waits = {
+        "name": "gathering",
+        "image": settings.image,
+        "command": [settings.python, "-m", "trials.process.gathering"],
+        "args": [
+            *("--node-rank", "$(JOB_COMPLETION_INDEX)", "--num-nodes", str(order.cluster.num_nodes)),
+            *_meeting(settings.port + 1, master),
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    return [_without_empty(merged(settings.container, waits))]
+
+
+def _meeting(port: int, master: str) -> tuple[str, ...]:
+    return ("--master-address", master, "--master-port", str(port))
+
+
+def _resources(settings: KubernetesSettings, num_accelerators: int) -> dict[str, Any]:
+    """Kubernetes asks for an extended resource by its limit; a limit is what is requested where nothing else is."""
+    return {"limits": {settings.accelerator: str(num_accelerators)}} if settings.accelerator else {}
+
+
+def _shared_memory(settings: KubernetesSettings) -> dict[str, list[dict[str, Any]]]:
+    if not settings.shared_memory:
+        return {"volumes": [], "volumeMounts": []}
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}}
+    return {"volumes": [volume], "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}]}
+
+
+def _task(order: JobOrder) -> str:
+    """The task as JSON; Kubernetes expands ``$(NAME)`` in variables, and makes one dollar of two."""
+    text = wire.dumps(order.task)
+    if len(text.encode()) > _MOST_TASK_BYTES:
+        size = len(text.encode())
+        raise EngineRefused(f"the task of {order.name} is {size} bytes, a variable of a pod holds {_MOST_TASK_BYTES}")
+    return text.replace("$", "$$")
+
+
+def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value not in ([], {})}

@@ -1,0 +1,91 @@
+"""What an operator says of a Kubernetes cluster; pods in Kubernetes' own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from autotuner.domain import check
+from autotuner.errors import InvalidInput
+
+__all__ = ["KubernetesSettings"]
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+_POD_IS_OURS = (
+    *("activeDeadlineSeconds", "containers", "hostname", "initContainers", "restartPolicy", "setHostnameAsFQDN"),
+    *("subdomain", "terminationGracePeriodSeconds"),
+)
+_CONTAINER_IS_OURS = (
+    *("args", "command", "image", "lifecycle", "livenessProbe", "name", "readinessProbe", "restartPolicy"),
+    *("startupProbe", "stdin", "terminationMessagePolicy", "tty"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """A Kubernetes cluster, and what a pod on it looks like.
+
+    Attributes:
+        image: Has Python, torch and this project's packages.
+        namespace: Where jobs are made.
+        kubeconfig: File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its
+            service account.
+        context: Of that file; empty: its current one.
+        python: Of the image.
+        workload: ``job``, or ``jobset`` where the cluster has JobSet.
+        kueue: Whether Kueue says when a job may start; the queues of the engine are then its local queues.
+        accelerator: Resource that a pod asks for as many of as a node of the cluster has accelerators
+            (``nvidia.com/gpu``, ``cpu``); empty: ``container.resources`` says all there is to say.
+        shared_memory: Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB.
+        port: On which node 0 listens, and the next one; each pod has an address of its own, so any free ones.
+        labels: Of jobs and pods.
+        annotations: Of jobs and pods.
+        pod: PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account,
+            pull secrets, host network.
+        container: Container, less what the engine says: resources, mounts, variables, security context.
+        start_timeout_s: From the moment the first pod has a node until all have started; then the job counts as lost.
+        node_lost_s: How long a node may be out of reach before its pods are given up.
+        grace_s: What a pod gets to leave when it is told to.
+        kept_s: How long a job that is over is kept, with its output, for a service that was down.
+    """
+
+    image: str
+    namespace: str = "default"
+    kubeconfig: str = ""
+    context: str = ""
+    python: str = "python"
+    workload: Literal["job", "jobset"] = "job"
+    kueue: bool = False
+    accelerator: str = "nvidia.com/gpu"
+    shared_memory: str = ""
+    port: int = 29500
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    pod: Mapping[str, object] = field(default_factory=dict)
+    container: Mapping[str, object] = field(default_factory=dict)
+    start_timeout_s: float = 900.0
+    node_lost_s: int = 60
+    grace_s: int = 30
+    kept_s: int = 86_400
+
+    def __post_init__(self) -> None:
+        check.positive(self, "start_timeout_s", "node_lost_s", "grace_s", "kept_s")
+        if not self.image:
+            raise InvalidInput("image", self.image, "must name an image with torch and this project's packages")
+        if not _LABEL.fullmatch(self.namespace):
+            rule = "must be lower-case letters, digits and hyphens"
+            raise InvalidInput("namespace", self.namespace, rule, "default")
+        if not 1024 <= self.port < 65535:
+            rule = "must leave room for the next one, and be free for programs of any user"
+            raise InvalidInput("port", self.port, rule, min(max(self.port, 1024), 65534))
+        _refuse_ours("pod", self.pod, _POD_IS_OURS)
+        _refuse_ours("container", self.container, _CONTAINER_IS_OURS)
+
+
+def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> None:
+    for name in table:
+        if name in ours:
+            raise InvalidInput(f"{path}.{name}", table[name], "is said by the engine itself, or by a setting beside it")

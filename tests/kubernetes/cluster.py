@@ -1,0 +1,129 @@
+"""FakeCluster: a Kubernetes of this machine, with ways to disturb it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.kubernetes.controllers import Controllers
+from tests.kubernetes.kubelet import Kubelet
+from tests.kubernetes.objects import Document, Objects, condition
+from tests.kubernetes.server import ApiServer, Faults
+
+__all__ = ["FakeCluster"]
+
+_PASS_S = 0.05
+
+
+class FakeCluster:
+    """One namespace, a few machines with room for one pod each, an API server on a port.
+
+    Args:
+        folder: Gets a kubeconfig.
+        num_nodes: Machines.
+        workload: What trials are to be here, ``job`` or ``jobset``.
+    """
+
+    def __init__(self, folder: Path, num_nodes: int = 2, workload: str = "job") -> None:
+        self.workload, self.has_packages = workload, True
+        self.objects, self.faults = Objects(), Faults()
+        self.kubelet = Kubelet(self.objects, tuple(f"node-{number}" for number in range(num_nodes)))
+        self.controllers = Controllers(self.objects)
+        self.server = ApiServer(self.objects, self.kubelet, self.faults)
+        self.kubeconfig = folder / "kubeconfig.yaml"
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> FakeCluster:
+        self.server.start()
+        self.kubeconfig.write_text(_KUBECONFIG.format(url=self.server.url))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self.kubelet.stop()
+        self.server.stop()
+
+    def pod(self, job: str, index: int) -> Document:
+        """That pod of a job, as it is now."""
+        return next(
+            pod
+            for pod in self.objects.all("pods")
+            if pod["metadata"]["labels"]["autotuner/job"] == job
+            and pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
+        )
+
+    def evict(
+        self, pod: Document, reason: str = "EvictionByEvictionAPI", message: str = "Eviction API: evicting"
+    ) -> None:
+        """Have the pod leave in good order, for the cluster's own reasons."""
+        name = pod["metadata"]["name"]
+        self.objects.change("pods", name, lambda document: condition(document, "DisruptionTarget", reason, message))
+        self.delete_pod(pod)
+
+    def delete_pod(self, pod: Document) -> None:
+        """As a person would."""
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        self.objects.delete("pods", pod["metadata"]["name"], grace_s=grace_s)
+
+    def lose_node(self, pod: Document, *, is_noticed: bool = True) -> None:
+        """Cut the power of the machine that the pod runs on; its pod is evicted once the cluster notices, and stays."""
+        self.kubelet.lose(pod["spec"]["nodeName"])
+        if is_noticed:
+            self.evict(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+
+    def mend_nodes(self) -> None:
+        """Have lost machines come back, empty: pods that were told to leave are gone."""
+        lost = set(self.kubelet.lost)
+        for pod in self.objects.all("pods", lambda document: document["spec"].get("nodeName") in lost):
+            self.objects.remove("pods", pod["metadata"]["name"])
+        self.kubelet.lost.clear()
+
+    def kill_for_memory(self, pod: Document) -> None:
+        """Kill all processes of the pod's container, as the kernel does."""
+        name = pod["metadata"]["name"]
+        self.kubelet.out_of_memory.add(name)
+        self.kubelet.containers[name, "node"].kill()
+
+    def suspend(self, job: str) -> None:
+        """Take its place in the queue away, as Kueue does for others that matter more."""
+        self.controllers.admits = False
+        suspended = partial(_set_suspend, suspend=True)
+        self.objects.change("jobs", job, suspended)
+
+    def until(self, happened: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Wait for it."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if happened():
+                return
+            time.sleep(_PASS_S)
+        raise AssertionError(f"it did not happen within {timeout_s} s")
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.controllers.run()
+            self.kubelet.schedule()
+            self.kubelet.tidy()
+            with self.objects.lock:
+                self.objects.lock.wait(_PASS_S)
+            time.sleep(0.01)
+
+
+def _set_suspend(document: Document, *, suspend: bool) -> None:
+    document["spec"]["suspend"] = suspend
+
+
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: fake
+clusters: [{{name: fake, cluster: {{server: "{url}"}}}}]
+users: [{{name: nobody, user: {{token: none}}}}]
+contexts: [{{name: fake, context: {{cluster: fake, user: nobody}}}}]
+"""

@@ -1,0 +1,315 @@
+"""The HTTP side of a cluster: discovery, objects, watches and logs as Kubernetes' API server has them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.kubernetes.checks import check
+from tests.kubernetes.kubelet import Kubelet
+from tests.kubernetes.objects import Document, Objects, Refused, labelled
+
+__all__ = ["ApiServer", "Faults"]
+
+_APIS = {
+    "/api/v1": {"pods": "Pod", "services": "Service"},
+    "/apis/batch/v1": {"jobs": "Job"},
+    "/apis/jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
+}
+_PATH = re.compile(
+    r"(?P<api>/api/v1|/apis/batch/v1|/apis/jobset\.x-k8s\.io/v1alpha2)/namespaces/(?P<namespace>[^/]+)"
+    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<below>[a-z]+))?)?"
+)
+_BOOKMARK_S = 0.3
+
+
+@dataclass
+class Faults:
+    """What goes wrong.
+
+    Attributes:
+        refusals: Answers of status and reason to the next requests whose method and path match, with how many.
+        forbidden: Verbs and resources, such as ``delete jobs``, that nobody has a right to.
+        delay_s: Before each answer.
+        is_down: Every connection ends without an answer.
+        gone_as_status: A watch that is too old is answered with the status 410, not with an event that says so.
+        cut_logs_after: Log connections break after so many bytes, each; None: they do not.
+    """
+
+    refusals: list[tuple[str, int, str, str]] = field(default_factory=list)
+    forbidden: set[str] = field(default_factory=set)
+    delay_s: float = 0.0
+    is_down: bool = False
+    gone_as_status: bool = False
+    cut_logs_after: int | None = None
+
+
+class ApiServer:
+    """Serves a namespace on a port of this machine.
+
+    Args:
+        objects: That it serves.
+        kubelet: Whose logs it serves.
+        faults: That it has.
+
+    Attributes:
+        requests: Method and path of all that were made.
+    """
+
+    def __init__(self, objects: Objects, kubelet: Kubelet, faults: Faults) -> None:
+        self.objects, self.kubelet, self.faults = objects, kubelet, faults
+        self.has_job_sets = True
+        self.requests: list[str] = []
+        self.generation = 0
+        server = self
+
+        class Handler(_Handler):
+            api = server
+
+        self._http = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def cut_connections(self) -> None:
+        """Break every answer that goes on."""
+        with self.objects.lock:
+            self.generation += 1
+            self.objects.lock.notify_all()
+        self._http.cut()
+
+    def stop(self) -> None:
+        """End, with all connections."""
+        self.cut_connections()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients leave whenever they like."""
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    api: ApiServer
+    protocol_version = "HTTP/1.1"
+    wbufsize = 0
+
+    def do_GET(self) -> None:
+        self._serve(self._get)
+
+    def do_POST(self) -> None:
+        self._serve(self._post)
+
+    def do_DELETE(self) -> None:
+        self._serve(self._delete)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name of its base
+        """Nothing is printed."""
+
+    # ------------------------------------------------------------------ any request
+    def _serve(self, answer: Callable[[], Document | None]) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        self._body = json.loads(self.rfile.read(length)) if length else {}
+        self._url = urlsplit(self.path)
+        self._query = {name: values[-1] for name, values in parse_qs(self._url.query).items()}
+        self.api.requests.append(f"{self.command} {self.path}")
+        time.sleep(self.api.faults.delay_s)
+        if self.api.faults.is_down:
+            self.close_connection = True
+            return
+        try:
+            self._misbehave()
+            document = answer()
+            if document is not None:
+                self._send(200 if self.command != "POST" else 201, document)
+        except Refused as refused:
+            self._send(refused.status, refused.document)
+
+    def _misbehave(self) -> None:
+        faults = self.api.faults
+        for refusal in faults.refusals:
+            pattern, status, reason, message = refusal
+            if re.search(pattern, f"{self.command} {self.path}"):
+                faults.refusals.remove(refusal)
+                raise Refused(status, reason, message)
+
+    def _send(self, status: int, document: Document) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, chunks: Iterator[bytes], content_type: str) -> None:
+        """Chunks as they come; without the last, empty one where the answer is to break."""
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for chunk in chunks:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            self.wfile.write(b"0\r\n\r\n")
+        except (_Cut, OSError):
+            self.close_connection = True
+
+    # ------------------------------------------------------------------ reading
+    def _get(self) -> Document | None:
+        path = self._url.path.rstrip("/")
+        if path == "/version":
+            return {"major": "1", "minor": "34", "gitVersion": "v1.34.0-fake"}
+        if path in _APIS:
+            return self._resources(path)
+        place = self._place()
+        if place["below"] == "log":
+            self._log(place["name"])
+            return None
+        if place["name"]:
+            return self.api.objects.need(place["plural"], place["name"])
+        keep = labelled(self._query.get("labelSelector", ""))
+        if self._query.get("watch") in ("true", "True", "1"):
+            self._watch(place["plural"], keep)
+            return None
+        with self.api.objects.lock:
+            items = self.api.objects.all(place["plural"], keep)
+            version = str(self.api.objects.version)
+        kind = _APIS[place["api"]][place["plural"]]
+        return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items}
+
+    def _resources(self, path: str) -> Document:
+        if "jobset" in path and not self.api.has_job_sets:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        resources = [{"name": plural, "namespaced": True, "kind": kind} for plural, kind in _APIS[path].items()]
+        return {"kind": "APIResourceList", "groupVersion": path.split("/", 2)[-1], "resources": resources}
+
+    def _watch(self, plural: str, keep: Callable[[Document], bool]) -> None:
+        version = int(self._query["resourceVersion"])
+        if self.api.faults.gone_as_status:
+            self.api.objects.since(version)
+        until = time.monotonic() + float(self._query.get("timeoutSeconds", 60))
+        self._stream(self._events(plural, keep, version, until), "application/json")
+
+    def _events(self, plural: str, keep: Callable[[Document], bool], version: int, until: float) -> Iterator[bytes]:
+        objects, generation = self.api.objects, self.api.generation
+        told_at = time.monotonic()
+        while time.monotonic() < until:
+            try:
+                with objects.lock:
+                    new = objects.since(version)
+                    if not new:
+                        objects.lock.wait(0.1)
+            except Refused as gone:
+                yield _line("ERROR", gone.document)
+                return
+            if self.api.generation != generation:
+                raise _Cut
+            for event in new:
+                version = event.version
+                if event.plural == plural and keep(event.document):
+                    yield _line(event.type, event.document)
+            if time.monotonic() > told_at + _BOOKMARK_S and self._query.get("allowWatchBookmarks"):
+                told_at = time.monotonic()
+                yield _line("BOOKMARK", {"kind": "Bookmark", "metadata": {"resourceVersion": str(version)}})
+
+    def _log(self, pod: str) -> None:
+        document = self.api.objects.need("pods", pod)
+        if document["spec"].get("nodeName") in self.api.kubelet.lost:
+            raise Refused(500, "InternalError", "Get https://10.0.0.9:10250: dial tcp: i/o timeout")
+        name = self._query["container"]
+        container = self.api.kubelet.containers.get((pod, name))
+        if container is None:
+            message = f'container "{name}" in pod "{pod}" is waiting to start: ContainerCreating'
+            raise Refused(400, "BadRequest", message)
+        lines = container.log(follow=self._query.get("follow") in ("true", "True"))
+        self._stream(self._cut(lines), "text/plain")
+
+    def _cut(self, lines: Iterator[bytes]) -> Iterator[bytes]:
+        left, generation = self.api.faults.cut_logs_after, self.api.generation
+        for line in lines:
+            if self.api.generation != generation:
+                raise _Cut
+            if left is not None and len(line) > left:
+                if left:
+                    yield line[:left]
+                raise _Cut
+            yield line
+            left = None if left is None else left - len(line)
+
+    # ------------------------------------------------------------------ writing
+    def _post(self) -> Document:
+        if self._url.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+            return self._review()
+        place = self._place()
+        check(place["plural"], self._body)
+        return self.api.objects.create(place["plural"], place["namespace"], self._body)
+
+    def _review(self) -> Document:
+        asked = self._body["spec"]["resourceAttributes"]
+        what = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        allowed = f"{asked['verb']} {what}" not in self.api.faults.forbidden
+        return {**self._body, "status": {"allowed": allowed}}
+
+    def _delete(self) -> Document:
+        place = self._place()
+        foreground = (self._query.get("propagationPolicy") or self._body.get("propagationPolicy")) == "Foreground"
+        pod = self.api.objects.need(place["plural"], place["name"])
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30) if place["plural"] == "pods" else 0.0
+        finalizer = "foregroundDeletion" if foreground else ""
+        self.api.objects.delete(place["plural"], place["name"], grace_s=grace_s, finalizer=finalizer)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _place(self) -> dict[str, str]:
+        found = _PATH.fullmatch(self._url.path)
+        if found is None or found["plural"] not in _APIS[found["api"]]:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        if found["plural"] == "jobsets" and not self.api.has_job_sets:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return found.groupdict()
+
+
+class _Cut(Exception):
+    """The answer breaks here."""
+
+
+def _line(kind: str, document: Document) -> bytes:
+    return json.dumps({"type": kind, "object": document}).encode() + b"\n"

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from tests.builders import cpu_cluster
+from tests.kubernetes.cluster import FakeCluster
+from tests.unit.launch.engines.kubernetes.held import SLEEPS, Held, looked, order
+
+
+def test_a_job_runs_from_its_order_to_its_last_word(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order("import os; print('variable', '$HOME $(HOME) $$')"))
+    assert held.printed(engine, handle)("variable $HOME $(HOME) $$")
+    assert held.until(engine, handle, JobPhase.ENDED).detail == ""
+    assert held.printed(engine, handle)('"exit_code":0')
+    engine.forget(handle)
+    held.cluster.until(lambda: not held.cluster.objects.all("pods"))
+    assert engine.find("t-1-0-0") is None
+
+
+def test_an_order_given_twice_is_one_job(held: Held) -> None:
+    engine, service = held.engine(), held.engine()
+    assert engine.submit(order(SLEEPS)) == service.submit(order(SLEEPS)) == service.find("t-1-0-0")
+    assert len(held.cluster.objects.all("jobs")) == 1
+
+
+def test_a_job_of_that_name_that_somebody_else_made_is_left_alone(held: Held) -> None:
+    engine, foreign = held.engine(), {"metadata": {"name": "t-1-0-0"}, "spec": {"completions": 1, "suspend": True}}
+    held.cluster.objects.create("jobs", "default", foreign)
+    assert engine.find("t-1-0-0") is None
+    with pytest.raises(EngineRefused, match="none of the engine held"):
+        engine.submit(order(SLEEPS))
+
+
+def test_a_conflict_while_a_job_is_made_is_tried_again(held: Held) -> None:
+    held.cluster.faults.refusals += [("POST .*/jobs", 409, "Conflict", "the object has been modified")] * 2
+    assert held.engine().submit(order(SLEEPS)) == "Job/t-1-0-0"
+
+
+@pytest.mark.parametrize(("status", "reason"), [(500, "InternalError"), (429, "TooManyRequests"), (503, "")])
+def test_a_server_in_trouble_is_no_refusal(held: Held, status: int, reason: str) -> None:
+    held.cluster.faults.refusals.append(("POST .*/jobs", status, reason, "etcdserver: leader changed"))
+    engine = held.engine()
+    with pytest.raises(EngineUnavailable, match="leader changed"):
+        engine.submit(order(SLEEPS))
+    assert engine.submit(order(SLEEPS)) == "Job/t-1-0-0"
+
+
+@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (422, "Invalid"), (400, "BadRequest")])
+def test_a_job_that_the_cluster_will_not_have_is_refused_in_its_words(held: Held, status: int, reason: str) -> None:
+    held.cluster.faults.refusals.append(("POST .*/jobs", status, reason, "serviceaccount trials is not allowed"))
+    with pytest.raises(EngineRefused, match="serviceaccount trials is not allowed"):
+        held.engine().submit(order(SLEEPS))
+
+
+def test_a_full_quota_is_waited_for(held: Held) -> None:
+    held.cluster.faults.refusals.append(("POST .*/jobs", 403, "Forbidden", "exceeded quota: jobs, used: 5"))
+    with pytest.raises(EngineUnavailable, match="exceeded quota"):
+        held.engine().submit(order(SLEEPS))
+
+
+def test_a_job_whose_maker_was_ended_before_it_named_the_pods_is_made_whole_when_it_is_found(held: Held) -> None:
+    held.cluster.faults.refusals.append(("POST .*/services", 500, "InternalError", "ended here"))
+    engine = held.engine()
+    with pytest.raises(EngineUnavailable):
+        engine.submit(order(SLEEPS, num_nodes=2))
+    handle = engine.find("t-1-0-0")
+    assert handle is not None
+    assert held.until(engine, handle, JobPhase.RUNNING)
+
+
+def test_an_image_that_cannot_be_pulled_keeps_the_job_waiting_and_loses_it_in_the_end(held: Held) -> None:
+    held.cluster.kubelet.broken_images.add("registry.example/trials:1")
+    engine = held.engine("start_timeout_s = 3.0")
+    handle = engine.submit(order(SLEEPS))
+    held.cluster.until(lambda: "ImagePullBackOff" in engine.look(handle).detail)
+    assert engine.look(handle).phase is JobPhase.QUEUED
+    assert "ImagePullBackOff" in held.until(engine, handle, JobPhase.LOST).detail
+    assert engine.cancel(handle)
+
+
+def test_an_evicted_pod_is_a_lost_job_and_what_it_printed_is_kept(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    assert held.printed(engine, handle)("begun")
+    held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
+    assert "EvictionByEvictionAPI" in held.until(engine, handle, JobPhase.LOST).detail
+    held.cluster.until(lambda: not held.cluster.objects.all("pods"))
+    assert engine.look(handle).phase is JobPhase.LOST
+    assert b"begun" in engine.read(handle, 0, 0)
+
+
+def test_a_pod_that_is_deleted_while_it_runs_is_a_lost_job(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
+    assert held.until(engine, handle, JobPhase.LOST).detail.endswith("was deleted while it ran")
+
+
+def test_a_machine_that_vanishes_is_a_lost_job_and_cancelling_says_that_a_process_may_be_left(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotuner.launch.engines.kubernetes.engine._LEAVING_S", 0.5)
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.lose_node(held.cluster.pod("t-1-0-0", 0))
+    assert "DeletionByTaintManager" in held.until(engine, handle, JobPhase.LOST).detail
+    held.cluster.mend_nodes()
+    assert engine.cancel(handle)
+
+
+def test_watches_that_are_too_old_are_begun_anew_with_a_list(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.objects.forget_events()
+    held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
+    assert held.until(engine, handle, JobPhase.LOST)
+
+
+def test_a_watch_that_is_refused_as_too_old_is_begun_anew_too(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.faults.gone_as_status = True
+    held.cluster.objects.forget_events()
+    held.cluster.server.cut_connections()
+    held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
+    assert held.until(engine, handle, JobPhase.LOST)
+
+
+def test_a_watch_goes_on_at_its_bookmark(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    num_lists = len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one])
+    for _ in range(3):
+        time.sleep(0.5)  # bookmarks come meanwhile
+        held.cluster.server.cut_connections()
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
+    held.until(engine, handle, JobPhase.LOST)
+    assert len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one]) == num_lists
+
+
+def test_a_cluster_that_is_down_answers_nothing_and_jobs_are_as_they_were_when_it_is_back(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.faults.is_down = True
+    held.cluster.server.cut_connections()
+    held.cluster.until(lambda: looked(engine, handle) is None)
+    with pytest.raises(EngineUnavailable):
+        engine.check()
+    held.cluster.faults.is_down = False
+    assert held.until(engine, handle, JobPhase.RUNNING)
+
+
+COUNTS = "import time\nfor number in range(100):\n    print('number', number)\n    time.sleep(0.01)"
+
+
+def numbers(printed: bytes) -> list[int]:
+    words = [line.split(b'"text":"number ')[1] for line in printed.splitlines() if b'"text":"number ' in line]
+    return [int(word.split(b'"')[0]) for word in words]
+
+
+@pytest.mark.parametrize("num_bytes", [300, 5003])
+def test_logs_whose_connections_break_again_and_again_arrive_once_and_whole(held: Held, num_bytes: int) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(COUNTS))
+    held.until(engine, handle, JobPhase.RUNNING)
+    breaks = threading.Event()
+
+    def cut() -> None:
+        while not breaks.wait(0.2):
+            held.cluster.faults.cut_logs_after = num_bytes
+            held.cluster.server.cut_connections()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    engine.read(handle, 0, 0)
+    held.cluster.until(lambda: "Succeeded" in [pod["status"]["phase"] for pod in held.cluster.objects.all("pods")])
+    breaks.set()
+    thread.join()
+    held.cluster.faults.cut_logs_after = None
+    assert held.printed(engine, handle)('"exit_code":0')
+    assert numbers(engine.read(handle, 0, 0)) == list(range(100))
+
+
+def test_another_service_reads_the_same_bytes(held: Held) -> None:
+    first = held.engine()
+    handle = first.submit(order(COUNTS))
+    assert held.printed(first, handle)("number 5")
+    first.close()
+    second = held.engine()
+    assert second.find("t-1-0-0") == handle
+    assert held.printed(second, handle)('"exit_code":0')
+    assert numbers(second.read(handle, 0, 0)) == list(range(100))
+
+
+def test_a_job_that_is_cancelled_is_gone_with_its_service(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS, num_nodes=2))
+    held.until(engine, handle, JobPhase.RUNNING)
+    assert held.cluster.objects.all("services")
+    assert engine.cancel(handle)
+    assert not held.cluster.objects.all("pods")
+    held.cluster.until(lambda: not held.cluster.objects.all("services"))
+    assert engine.look(handle).phase is JobPhase.ENDED
+
+
+def test_cancelling_what_is_not_there_is_done_at_once(held: Held) -> None:
+    assert held.engine().cancel("Job/t-9")
+
+
+def test_what_the_cluster_does_not_know_is_lost(held: Held) -> None:
+    assert held.engine().look("Job/t-9").phase is JobPhase.LOST
+
+
+def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(held: Held) -> None:
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    assert held.printed(engine, handle)("begun")
+    held.cluster.kill_for_memory(held.cluster.pod("t-1-0-0", 0))
+    assert "OOMKilled" in held.until(engine, handle, JobPhase.ENDED).detail
+    assert held.printed(engine, handle)('"oom_killed": true')
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_an_image_without_our_packages_is_told_in_python_s_own_words(held: Held, num_nodes: int) -> None:
+    held.cluster.has_packages = False
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS, num_nodes=num_nodes))
+    assert "No module named 'trials'" in held.until(engine, handle, JobPhase.ENDED).detail
+
+
+def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_takes_its_place_away(held: Held) -> None:
+    held.cluster.controllers.admits = False
+    engine = held.engine("kueue = true")
+    one = order(SLEEPS)
+    handle = engine.submit(replace(one, cluster=replace(one.cluster, queue="research")))
+    assert held.until(engine, handle, JobPhase.QUEUED).detail
+    held.cluster.until(lambda: engine.look(handle).detail == "suspended: it waits in its queue")
+    held.cluster.controllers.admits = True
+    held.until(engine, handle, JobPhase.RUNNING)
+    held.cluster.suspend("t-1-0-0")
+    assert held.until(engine, handle, JobPhase.LOST).detail
+
+
+def test_a_cluster_without_a_queue_is_refused_where_kueue_needs_one(held: Held) -> None:
+    assert "names none" in str(held.engine("kueue = true").refuses(cpu_cluster()))
+    assert held.engine().refuses(cpu_cluster()) is None
+
+
+def test_a_job_set_runs_and_is_gone_with_all_that_it_made(held: Held) -> None:
+    held.cluster.workload = "jobset"
+    engine = held.engine()
+    handle = engine.submit(order("print('hello')", num_nodes=2))
+    assert handle == "JobSet/t-1-0-0"
+    assert held.printed(engine, handle, 1)("hello")
+    assert held.until(engine, handle, JobPhase.ENDED)
+    assert engine.cancel(handle)
+    held.cluster.until(lambda: not any(held.cluster.objects.all(kind) for kind in ("jobs", "jobsets", "services")))
+
+
+def test_a_cluster_without_job_sets_is_told_at_the_check_and_refuses_jobs(held: Held) -> None:
+    held.cluster.workload, held.cluster.server.has_job_sets = "jobset", False
+    engine = held.engine()
+    with pytest.raises(EngineUnavailable, match="has no JobSet"):
+        engine.check()
+    with pytest.raises(EngineRefused, match="no JobSet in this cluster"):
+        engine.submit(order(SLEEPS))
+
+
+def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(held: Held) -> None:
+    engine = held.engine()
+    assert engine.check() == "Kubernetes v1.34.0-fake, namespace default, Jobs"
+    held.cluster.faults.forbidden |= {"create jobs", "get pods/log"}
+    with pytest.raises(EngineUnavailable, match="no right to create jobs, get pods/log in namespace default"):
+        engine.check()
+
+
+def test_pods_that_find_no_machine_keep_the_job_waiting_with_the_scheduler_s_words(held: Held) -> None:
+    engine = held.engine()
+    busy = engine.submit(order(SLEEPS, num_nodes=2))
+    held.until(engine, busy, JobPhase.RUNNING)
+    waits = engine.submit(order(SLEEPS, name="t-2", num_nodes=1))
+    held.cluster.until(lambda: "Insufficient nvidia.com/gpu" in engine.look(waits).detail)
+    assert engine.cancel(busy)
+    assert held.until(engine, waits, JobPhase.RUNNING)
+
+
+def test_a_slow_cluster_is_waited_for(held: Held, cluster: FakeCluster) -> None:
+    cluster.faults.delay_s = 0.3
+    engine = held.engine()
+    handle = engine.submit(order("print('slowly')"))
+    assert held.printed(engine, handle)("slowly")
+    assert held.until(engine, handle, JobPhase.ENDED)
