@@ -18,6 +18,7 @@ _HOURS = ["sweep_id", "state", "started_at", "finished_at", "world_size"]
 
 _sweeps = sa.table("sweeps", sa.column("id", sa.Text()), sa.column("request", sa.Text()))
 _clusters = sa.table("clusters", sa.column("name", sa.Text()), sa.column("document", sa.Text()))
+_measurements = sa.table("measurements", sa.column("trial_id", sa.Text()), sa.column("document", sa.Text()))
 _failures = sa.table(
     "failures", sa.column("trial_id", sa.Text()), sa.column("kind", sa.Text()), sa.column("document", sa.Text())
 )
@@ -35,6 +36,7 @@ def downgrade() -> None:
     # The older release knows neither engines nor failures of theirs: its trials run on its own machine.
     _rewrite(_sweeps, _sweeps.c.id, _sweeps.c.request, lambda request: _run_here(request["job"]["cluster"]))
     _rewrite(_clusters, _clusters.c.name, _clusters.c.document, _run_here)
+    _rewrite(_measurements, _measurements.c.trial_id, _measurements.c.document, _unmarked)
     _rewrite(_failures, _failures.c.trial_id, _failures.c.document, _interrupted)
     op.execute(sa.update(_failures).where(_failures.c.kind == "infrastructure").values(kind="interrupted"))
     op.drop_index("ix_trials_overview", "trials")
@@ -61,6 +63,10 @@ def _rewrite(
 def _run_here(cluster: dict[str, Any]) -> None:
     for name in ("engine", "queue"):
         cluster.pop(name, None)
+
+
+def _unmarked(measurement: dict[str, Any]) -> None:
+    measurement.pop("is_simulated", None)  # what was simulated still says so as the source of its peak
 
 
 def _interrupted(failure: dict[str, Any]) -> None:

@@ -126,6 +126,9 @@ class SweepRun:
         outcome: Outcome | None = given_up(queued)
         if outcome is None:
             outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
+            if isinstance(outcome, Stopped) and outcome.reason == "infrastructure":
+                again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial queued again"
+                self._lease.add_note(running, f"{outcome.detail}; {again}")
         ended = self._lease.finish(running, outcome)
         _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
         with self._planning:

@@ -65,6 +65,8 @@ def test_a_trial_whose_nodes_are_lost_runs_again_under_its_number(num_losses: in
     assert (ended.state, [one.state for one in trials]) == (SweepState.COMPLETE, [TrialState.COMPLETE] * 3)
     assert [one.attempts for one in trials] == [1, num_losses + 1, 1]
     assert len(trials[1].jobs) == num_losses + 1
+    notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
+    assert notes[0] == "node2 does not answer, 2; attempt 1 of 3 is lost, and the trial queued again"
     assert [len(spec.jobs) for spec in launcher.specs if spec.trial_id.endswith("0001")] == list(range(num_losses + 1))
 
 
