@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,10 @@ from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import (
@@ -50,7 +52,7 @@ class TrialFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTime:
-    """What a ranked trial says of the order: its step time and how well that is known.
+    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known.
 
     Attributes:
         step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
@@ -162,8 +164,26 @@ class Store(Names, Protocol):
         ...
 
     # ------------------------------------------------------------------ trials
-    def add_trial(self, sweep_id: str, *, owner: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
-        """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``."""
+    def add_trial(
+        self,
+        sweep_id: str,
+        *,
+        owner: str,
+        number: int,
+        layout: Layout,
+        prediction: Prediction,
+        scaled: ScaledTrial | None = None,
+    ) -> Trial:
+        """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``.
+
+        Args:
+            sweep_id: Whose it is.
+            owner: Of the sweep's lease.
+            number: Counts from 0.
+            layout: Of the sweep's job.
+            prediction: Of that layout.
+            scaled: What runs in its place, on fewer ranks; None: the layout itself.
+        """
         ...
 
     def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
@@ -200,6 +220,16 @@ class Store(Names, Protocol):
         """Store what the loss gate found of a complete trial, which loses its rank if it failed.
 
         Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
+        """
+        ...
+
+    def set_estimates(
+        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, owner: str, now: float
+    ) -> Sequence[Trial]:
+        """Store what is estimated of trials by their ids, in the place of what was; each is then ranked by it.
+
+        The trials as they are now, in that order. Writes ``sweep.estimated`` once. A trial that nobody measured on
+        fewer ranks than its job has raises ``Conflict``.
         """
         ...
 

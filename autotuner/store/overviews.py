@@ -42,6 +42,7 @@ OVERVIEWS: AnySelect = select(
     *(sweeps.c[name] for name in _SAID_ONCE),
     sweeps.c.model_name.label("model"),
     sweeps.c.cluster_name.label("cluster"),
+    sweeps.c.trial_cluster_name.label("trial_cluster"),
     sweeps.c.metric,
     _of_the_best(measurements.c.value).label("best_value"),
     _of_the_best(measurements.c.mfu).label("best_mfu"),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -17,8 +17,10 @@ from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
@@ -148,8 +150,17 @@ class SqlStore:
             return sweep
 
     # ------------------------------------------------------------------ trials
-    def add_trial(self, sweep_id: str, *, owner: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
-        trial = transitions.new_trial(sweep_id, number, layout, prediction)
+    def add_trial(
+        self,
+        sweep_id: str,
+        *,
+        owner: str,
+        number: int,
+        layout: Layout,
+        prediction: Prediction,
+        scaled: ScaledTrial | None = None,
+    ) -> Trial:
+        trial = transitions.new_trial(sweep_id, number, layout, prediction, scaled)
         try:
             with writing(self._engine) as connection:
                 records.hold_sweep(connection, sweep_id, owner)
@@ -212,6 +223,20 @@ class SqlStore:
             connection.execute(statements.update_rank(trial))
             records.write_event(connection, sweep_id, "trial.gated", transitions.gate_facts(trial, result), now)
             return trial
+
+    def set_estimates(
+        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, owner: str, now: float
+    ) -> Sequence[Trial]:
+        with writing(self._engine) as connection:
+            records.hold_sweep(connection, sweep_id, owner)
+            objective, estimated = records.objective_of(connection, sweep_id), []
+            for trial_id, estimate in estimates.items():
+                trial = transitions.estimate_trial(records.get_trial(connection, trial_id), estimate)
+                connection.execute(statements.update_estimate(trial, objective))
+                estimated.append(trial)
+            facts = transitions.estimates_facts(estimated)
+            records.write_event(connection, sweep_id, "sweep.estimated", facts, now)
+            return estimated
 
     def get_trial(self, trial_id: str) -> Trial:
         with reading(self._engine) as connection:

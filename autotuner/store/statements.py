@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from autotuner.domain import wire
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Event, Sweep, SweepRequest, SweepState
@@ -69,6 +70,7 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:
         name=request.name,
         model_name=request.job.model.name,
         cluster_name=request.job.cluster.name,
+        trial_cluster_name=request.trial_cluster.name if request.trial_cluster else None,
         metric=request.objective.metric,
         budget=request.budget,
         **_sweep_values(sweep),
@@ -112,11 +114,11 @@ def oldest_claimable(now: float) -> Select[str]:
 # ---------------------------------------------------------------------- trials
 _TRIAL_COLUMNS = [trials.c[field.name] for field in fields(Trial) if field.name in trials.c]
 
-_MEASUREMENT = measurements.c.document.label("measurement")
+_MEASURED = (measurements.c.document.label("measurement"), measurements.c.estimate)
 _GATE = gates.c.document.label("gate")
 
 TRIALS: AnySelect = (
-    select(*_TRIAL_COLUMNS, _MEASUREMENT, failures.c.document.label("failure"), _GATE)
+    select(*_TRIAL_COLUMNS, *_MEASURED, failures.c.document.label("failure"), _GATE)
     .select_from(trials)
     .outerjoin(measurements, measurements.c.trial_id == trials.c.id)
     .outerjoin(failures, failures.c.trial_id == trials.c.id)
@@ -127,7 +129,7 @@ TRIALS: AnySelect = (
 def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
     """Trials that have a rank, the best first: in the order of an index of ``measurements``, so nothing is sorted."""
     query = (
-        select(*_TRIAL_COLUMNS, _MEASUREMENT, _GATE)
+        select(*_TRIAL_COLUMNS, *_MEASURED, _GATE)
         .select_from(measurements)
         .join(trials, trials.c.id == measurements.c.trial_id)
         .outerjoin(gates, gates.c.trial_id == measurements.c.trial_id)
@@ -166,11 +168,11 @@ def insert_trial(trial: Trial) -> Executable:
     """A new row, with the columns that queries filter by."""
     degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
     values = {column.name: getattr(trial, column.name) for column in _TRIAL_COLUMNS}
-    return insert(trials).values(values | degrees | _busy(trial) | {"world_size": trial.layout.world_size})
+    return insert(trials).values(values | degrees | _busy(trial) | {"world_size": trial.ran.world_size})
 
 
 def update_trial(trial: Trial) -> Executable:
-    """The row as the trial now is; number, layout and prediction do not change."""
+    """The row as the trial now is; number, layout, prediction and what stands for it do not change."""
     changed = {
         name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped", "jobs")
     }
@@ -192,15 +194,30 @@ def insert_measurement(trial: Trial, measurement: Measurement, objective: Object
     return insert(measurements).values(
         trial_id=trial.id,
         sweep_id=trial.sweep_id,
-        mfu=measurement.mfu,
-        step_time_s=measurement.step_time_s,
-        tokens_per_s=measurement.tokens_per_s,
         document=measurement,
-        is_ranked=trial.is_ranked,
-        value=objective.value(measurement),
-        step_time_interval_s=measurement.step_time_error_s,
         noise_floor=measurement.noise_floor,
+        estimate=trial.estimate,
+        **_rank(trial, trial.reached or measurement, objective),
     )
+
+
+def update_estimate(trial: Trial, objective: Objective) -> Executable:
+    """What is estimated of a trial now, which gives it another rank."""
+    assert trial.reached is not None, "an estimate is what it is ranked by"
+    ranked = _rank(trial, trial.reached, objective)
+    return update(measurements).where(measurements.c.trial_id == trial.id).values(estimate=trial.estimate, **ranked)
+
+
+def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objective) -> dict[str, Any]:
+    """The columns that queries rank by."""
+    return {
+        "mfu": reached.mfu,
+        "step_time_s": reached.step_time_s,
+        "tokens_per_s": reached.tokens_per_s,
+        "is_ranked": trial.is_ranked,
+        "value": objective.value(reached),
+        "step_time_interval_s": reached.step_time_error_s,
+    }
 
 
 def insert_gate(trial: Trial, result: GateResult) -> Executable:

@@ -36,9 +36,11 @@ from autotuner.domain.jobs.profile import DeviceProfile
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 
@@ -148,6 +150,7 @@ class _Sweeps(TypedColumns):
     name: Named[str] = Column(Plain, server_default=text("''"))
     model_name: Named[str] = Column(Plain, server_default=text("''"))
     cluster_name: Named[str] = Column(Plain, server_default=text("''"))
+    trial_cluster_name: Named[str | None] = Column(Plain)
     metric: Named[Metric] = Column(_word(Metric), server_default=Metric.MFU.value)
     budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
 
@@ -181,6 +184,7 @@ class _Trials(TypedColumns):
     # starts of those that have them still, and how many these are; null where it has none
     busy_s: Named[float | None]
     num_busy: Named[int] = Column(server_default="0")
+    scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
 
 
 trials = Table(
@@ -198,6 +202,7 @@ trials = Table(
 class _Measurements(TypedColumns):
     trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
     sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index ranks a sweep
+    # what is ranked by: of the measurement, or of the estimate where the trial ran on fewer ranks than its job has
     mfu: Named[float]
     step_time_s: Named[float]
     tokens_per_s: Named[float]
@@ -206,6 +211,7 @@ class _Measurements(TypedColumns):
     value: Named[float] = Column(server_default="0")  # what the sweep's objective says
     step_time_interval_s: Named[float | None]
     noise_floor: Named[float | None]
+    estimate: Named[TrialEstimate | None] = Column(Document(TrialEstimate))
 
 
 measurements = Table("measurements", metadata, _Measurements)

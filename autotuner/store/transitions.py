@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.domain import wire
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
@@ -27,12 +31,16 @@ def same_request(sweep: Sweep, request: SweepRequest) -> Sweep:
 
 def _as_asked(request: SweepRequest) -> SweepRequest:
     """Without the rates that were measured to answer it: asking again measures again, and a little differently."""
-    accelerator = request.job.cluster.accelerator
+    asked = replace(request, job=replace(request.job, cluster=_unmeasured(request.job.cluster)))
+    few = asked.trial_cluster
+    return asked if few is None else replace(asked, trial_cluster=_unmeasured(few))
+
+
+def _unmeasured(cluster: Cluster) -> Cluster:
+    accelerator = cluster.accelerator
     if not accelerator.peak_is_measured:
-        return request
-    unmeasured = replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0)
-    cluster = replace(request.job.cluster, accelerator=unmeasured)
-    return replace(request, job=replace(request.job, cluster=cluster))
+        return cluster
+    return replace(cluster, accelerator=replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0))
 
 
 def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
@@ -107,7 +115,9 @@ def fail_unreadable(problem: InvalidInput, *, now: float) -> dict[str, object]:
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
 
-def new_trial(sweep_id: str, number: int, layout: Layout, prediction: Prediction) -> Trial:
+def new_trial(
+    sweep_id: str, number: int, layout: Layout, prediction: Prediction, scaled: ScaledTrial | None = None
+) -> Trial:
     """Queued, not tried yet."""
     return Trial(
         id=trial_id(sweep_id, number),
@@ -116,6 +126,7 @@ def new_trial(sweep_id: str, number: int, layout: Layout, prediction: Prediction
         state=TrialState.QUEUED,
         layout=layout,
         prediction=prediction,
+        scaled=scaled,
     )
 
 
@@ -178,6 +189,15 @@ def gate_trial(trial: Trial, result: GateResult) -> Trial:
     return replace(trial, gate=result)
 
 
+def estimate_trial(trial: Trial, estimate: TrialEstimate) -> Trial:
+    """The trial with what is estimated of its layout; ``Conflict`` unless a small trial of it was measured."""
+    if trial.measurement is None or trial.scaled is None:
+        raise Conflict(
+            f"trial {trial.id} is {trial.state.value}; estimates are made of small trials that were measured"
+        )
+    return replace(trial, estimate=estimate)
+
+
 def set_job(trial: Trial, job: EngineJob) -> Trial:
     """The trial with the job in the place of what was known of that name, or behind the others; it must be running."""
     check_running(trial.id, trial.state)
@@ -216,10 +236,16 @@ def trial_facts(trial: Trial) -> dict[str, object]:
         "mfu": trial.measurement.mfu if trial.measurement else None,
         "step_time_s": trial.measurement.step_time_s if trial.measurement else None,
         "is_simulated": trial.measurement.is_simulated if trial.measurement else False,
+        "estimated": trial.scaled is not None,
         "failure_kind": trial.failure.kind.value if trial.failure else None,
         "stop_reason": trial.stopped.reason if trial.stopped else None,
         "stop_detail": trial.stopped.detail if trial.stopped else "",
     }
+
+
+def estimates_facts(trials: Sequence[Trial]) -> dict[str, object]:
+    """What an event says of new estimates: whose they are, and the step time of each at full size."""
+    return {"step_time_s": {trial.id: trial.estimate.step_time_s for trial in trials if trial.estimate}}
 
 
 def gate_facts(trial: Trial, result: GateResult) -> dict[str, object]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.units import format_rate
 
@@ -41,18 +42,18 @@ class Objective:
             case Metric.TOKENS_PER_S:
                 return float(job.workload.tokens_per_step)
 
-    def value(self, measured: Measurement) -> float:
-        """What a measured trial is worth."""
+    def value(self, reached: Measurement | TrialEstimate) -> float:
+        """What a trial is worth that reached so much."""
         match self.metric:
             case Metric.MFU:
-                return measured.mfu
+                return reached.mfu
             case Metric.TOKENS_PER_S:
-                return measured.tokens_per_s
+                return reached.tokens_per_s
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that have a rank, the best first; equal ones by number."""
-        measured = [(trial, trial.measurement) for trial in trials if trial.measurement and trial.is_ranked]
-        return [trial for trial, found in sorted(measured, key=lambda pair: (-self.value(pair[1]), pair[0].number))]
+        reached = [(trial, trial.reached) for trial in trials if trial.reached and trial.is_ranked]
+        return [trial for trial, found in sorted(reached, key=lambda pair: (-self.value(pair[1]), pair[0].number))]
 
     @property
     def noun(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autotuner.domain import check
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.loss_gate import LossGate
@@ -87,6 +88,8 @@ class SweepRequest:
             each is chosen knowing less.
         loss_gate: How layouts that change the mathematics earn the first rank.
         trainer: What runs as a trial; None: our own decoder.
+        trial_cluster: Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job;
+            None: on the job's own cluster.
     """
 
     job: Job
@@ -99,10 +102,13 @@ class SweepRequest:
     max_parallel_trials: int = 1
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: Trainer | None = None
+    trial_cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
         check.positive(self, "max_parallel_trials")
+        if self.trial_cluster is not None:
+            _require_part(self.trial_cluster, self.job.cluster)
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
@@ -110,10 +116,35 @@ class SweepRequest:
     @property
     def trial_job(self) -> Job:
         """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
-        cluster = self.job.cluster
+        return replace(self.job, cluster=self._within_budget(self.job.cluster))
+
+    @property
+    def runs_on(self) -> Cluster:
+        """The cluster that trials run on."""
+        return self.trial_cluster or self.job.cluster
+
+    @property
+    def small_cluster(self) -> Cluster | None:
+        """Where trials run that stand for layouts of a larger job, with the memory that a rank of theirs may use."""
+        return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
+
+    def _within_budget(self, cluster: Cluster) -> Cluster:
         memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
-        accelerator = replace(cluster.accelerator, memory_bytes=int(memory_bytes))
-        return replace(self.job, cluster=replace(cluster, accelerator=accelerator))
+        return replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=int(memory_bytes)))
+
+
+def _require_part(few: Cluster, many: Cluster) -> None:
+    """Return if trials on one cluster can stand for layouts of the other.
+
+    Raises:
+        InvalidInput: It has no fewer ranks, or other accelerators.
+    """
+    if few.accelerator.name != many.accelerator.name:
+        rule = f"must have the accelerators of the cluster that the sweep is for, {many.accelerator.name}"
+        raise InvalidInput("trial_cluster", few.accelerator.name, rule, many.accelerator.name)
+    if few.world_size >= many.world_size:
+        rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
+        raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +178,8 @@ class SweepOverview:
         model: Name of the model.
         cluster: Name of the cluster.
         num_trials: Trials by state; states without any are left out.
+        trial_cluster: Name of the smaller cluster that trials run on; None where that is the job's own. With one, the
+            best value and MFU are estimates.
         accelerator_hours: Of all trials and loss gates until now.
         best_value: What the objective says of the trial ranked first; None until there is one.
         best_mfu: MFU of that trial.
@@ -156,6 +189,7 @@ class SweepOverview:
     name: str
     model: str
     cluster: str
+    trial_cluster: str | None
     state: SweepState
     created_at: float
     started_at: float | None
@@ -178,7 +212,8 @@ class Event:
     Attributes:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
         kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
-            ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated`` or ``trial.interrupted``.
+            ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or
+            ``sweep.estimated``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

@@ -14,8 +14,10 @@ from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import Conflict, InvalidInput
 
@@ -369,6 +371,9 @@ class Trial:
         stopped: Why it was pruned or cancelled; None in records older than this field.
         gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
         jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
+        scaled: What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement
+            and failure are of that. None: the layout itself runs.
+        estimate: What the layout would reach at full size, of a trial that stands for it and was measured.
     """
 
     id: str
@@ -386,12 +391,28 @@ class Trial:
     stopped: Stopped | None = None
     gate: GateResult | None = None
     jobs: tuple[EngineJob, ...] = ()
+    scaled: ScaledTrial | None = None
+    estimate: TrialEstimate | None = None
+
+    @property
+    def ran(self) -> Layout:
+        """The layout that runs as the trial: its own, or that of the small trial that stands for it."""
+        return self.layout if self.scaled is None else self.scaled.layout
+
+    @property
+    def reached(self) -> Measurement | TrialEstimate | None:
+        """What it is ranked by: what it measured, or what is estimated of the whole job where less of it ran."""
+        return self.measurement if self.scaled is None else self.estimate
 
     @property
     def is_ranked(self) -> bool:
-        """Whether it has a rank: measured in a format that its hardware has, and not known to train worse."""
+        """Whether it has a rank: measured in a format that its hardware has, and not known to train worse.
+
+        One that ran on fewer ranks than its job has needs an estimate, too.
+        """
         failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
-        return self.measurement is not None and not self.layout.is_emulated and not failed_gate
+        is_known = self.measurement is not None and self.reached is not None
+        return is_known and not self.layout.is_emulated and not failed_gate
 
     @property
     def job_goes_on(self) -> bool:
@@ -405,8 +426,8 @@ class Trial:
         """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
         if self.jobs:
-            return sum(job.running_s(now) for job in self.jobs) * self.layout.world_size / 3600 + gate_hours
+            return sum(job.running_s(now) for job in self.jobs) * self.ran.world_size / 3600 + gate_hours
         if self.started_at is None:
             return gate_hours
         ended_at = now if self.finished_at is None else self.finished_at
-        return (ended_at - self.started_at) * self.layout.world_size / 3600 + gate_hours
+        return (ended_at - self.started_at) * self.ran.world_size / 3600 + gate_hours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -11,8 +11,10 @@ import structlog
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
@@ -111,10 +113,12 @@ class Lease:
         self._store.release_sweep(self._sweep_id, owner=self._owner, now=self._clock.now())
 
     # ------------------------------------------------------------------ writing
-    def add_trial(self, number: int, layout: Layout, prediction: Prediction) -> Trial:
+    def add_trial(
+        self, number: int, layout: Layout, prediction: Prediction, scaled: ScaledTrial | None = None
+    ) -> Trial:
         """Store a queued trial."""
         return self._store.add_trial(
-            self._sweep_id, owner=self._owner, number=number, layout=layout, prediction=prediction
+            self._sweep_id, owner=self._owner, number=number, layout=layout, prediction=prediction, scaled=scaled
         )
 
     def start(self, trial: Trial) -> Trial:
@@ -166,6 +170,12 @@ class Lease:
                 return stored
 
         return self._until_stored(write)
+
+    def set_estimates(self, estimates: Mapping[str, TrialEstimate]) -> Sequence[Trial]:
+        """Store what is estimated of trials at full size, as often as it takes."""
+        return self._until_stored(
+            lambda: self._store.set_estimates(self._sweep_id, estimates, owner=self._owner, now=self._clock.now())
+        )
 
     def finish_sweep(self, state: SweepState, reason: StopReason, detail: str) -> Sweep:
         """Store how the sweep ended, as often as it takes."""
