@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
@@ -43,6 +44,7 @@ from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.expressible import trial_rules
 from autotuner.search.ranking import PredictionTable, best_predicted
+from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_layouts
 from autotuner.settings import Settings
 
@@ -217,14 +219,17 @@ class App:
         """Queue a sweep; False beside it when the key had created it before.
 
         Raises:
-            InvalidInput: The space holds no layout that a trial can run, or this service's own worker has not the
-                devices. A service without one leaves the second to the workers.
+            InvalidInput: The space holds no layout that a trial can run, or that a trial on the smaller cluster stands
+                for, or this service's own worker has not the devices. A service without one leaves that to the workers.
             Conflict: The key was used for another request.
         """
         rules = trial_rules(request.trainer)
-        if len(legal_layouts(request.job, request.space, rules)) == 0:
+        layouts = legal_layouts(request.job, request.space, rules)
+        if not len(layouts):
             raise _empty(request.job, request.space, rules, "holds no layout that a trial can run")
-        if self.settings.num_workers and (refusal := self.launcher.refuses(request.job.cluster, request.trainer)):
+        if request.small_cluster:
+            _require_small_trials(request, layouts, request.small_cluster)
+        if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
             raise _refused(request, refusal)
         return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
 
@@ -292,7 +297,21 @@ def _new_owner() -> str:
 def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
     if request.trainer is not None and request.trainer.name in refusal:
         return InvalidInput("trainer", request.trainer.name, refusal)
-    return InvalidInput("cluster", request.job.cluster.name, f"cannot be tried here: {refusal}", "local")
+    field = "cluster" if request.trial_cluster is None else "trial_cluster"
+    return InvalidInput(field, request.runs_on.name, f"cannot be tried here: {refusal}", "local")
+
+
+def _require_small_trials(request: SweepRequest, layouts: LayoutColumns, cluster: Cluster) -> None:
+    """Return if a trial on the smaller cluster stands for one of the layouts at least.
+
+    Raises:
+        InvalidInput: With why none does.
+    """
+    is_whole = request.trainer is not None
+    trials = small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
+    if not len(trials):
+        whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:_NUM_REASONS])
+        raise InvalidInput("trial_cluster", cluster.name, f"holds no trial that stands for a layout of the job: {whys}")
 
 
 def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:

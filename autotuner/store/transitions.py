@@ -227,16 +227,16 @@ def sweep_facts(sweep: Sweep) -> dict[str, object]:
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
-    """What an event says of a trial."""
+    """What an event says of a trial; the figures of a small trial are none of its layout."""
+    measured = trial.measurement if trial.scaled is None else None
     return {
         "trial_id": trial.id,
         "number": trial.number,
         "state": trial.state.value,
         "attempts": trial.attempts,
-        "mfu": trial.measurement.mfu if trial.measurement else None,
-        "step_time_s": trial.measurement.step_time_s if trial.measurement else None,
+        "mfu": measured.mfu if measured else None,
+        "step_time_s": measured.step_time_s if measured else None,
         "is_simulated": trial.measurement.is_simulated if trial.measurement else False,
-        "estimated": trial.scaled is not None,
         "failure_kind": trial.failure.kind.value if trial.failure else None,
         "stop_reason": trial.stopped.reason if trial.stopped else None,
         "stop_detail": trial.stopped.detail if trial.stopped else "",

@@ -133,6 +133,21 @@ def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, requ
     assert (cluster.engine, cluster.queue) == ("slurm", "batch")
 
 
+def test_small_trials_and_their_estimates_are_read_where_the_revision_had_them(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.id < "0008":
+        assert not any(trial.scaled or trial.estimate for trial in store.list_trials("sw-finished00")[0])
+        return
+    (trial,), _ = store.ranking("sw-small00000")
+    assert trial.scaled is not None
+    assert trial.estimate is not None
+    assert (trial.ran.world_size, trial.layout.world_size) == (4, 8)
+    assert trial.estimate.said == "estimated from a trial on 4 of 8 ranks"
+    overview = store.overview("sw-small00000", now=300.0)
+    assert (overview.trial_cluster, overview.best_mfu) == ("cpu:4", 0.1875)
+
+
 def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
     sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0)
     assert sweep is not None

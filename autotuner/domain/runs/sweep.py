@@ -13,6 +13,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import TrialSettings, TrialState
 from autotuner.errors import InvalidInput
@@ -122,6 +123,10 @@ class SweepRequest:
     def runs_on(self) -> Cluster:
         """The cluster that trials run on."""
         return self.trial_cluster or self.job.cluster
+
+    def job_of(self, scaled: ScaledTrial | None) -> Job:
+        """What a trial runs, as a job: its own, or that of the small trial that stands for its layout."""
+        return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
 
     @property
     def small_cluster(self) -> Cluster | None:

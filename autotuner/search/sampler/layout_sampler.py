@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.columns import Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.domain.jobs.job import Job
@@ -69,6 +69,8 @@ class LayoutSampler(BaseSampler):
             run the layouts themselves. Then ``STEP_TIME_S``, ``PEAK_BYTES`` and ``OUT_OF_MEMORY`` are those of the
             small job, a trial without ``STEP_TIME_S`` tells no time whatever its value, and the best value is the
             expected one of a row whose small trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
+        same_trial: A number for each row, equal where one trial stands for several: all of these count as tried with
+            the first. None: each row has a trial of its own.
 
     Raises:
         InvalidInput: Not one prediction per layout; a negative ``min_gain`` or ``cost_exponent``.
@@ -86,6 +88,7 @@ class LayoutSampler(BaseSampler):
         min_gain: float = 0.01,
         cost_exponent: float = 0.25,
         scale_down: ScaleDown | None = None,
+        same_trial: Integers | None = None,
     ) -> None:
         if len(layouts) != len(predictions):
             raise InvalidInput("predictions", len(predictions), "must be as many as layouts", len(layouts))
@@ -103,6 +106,7 @@ class LayoutSampler(BaseSampler):
             worth_per_step=worth_per_step,
             allowance_bytes=predictions.memory.allowance_bytes,
             small_allowance_bytes=None if scaled is None else scaled.allowance_bytes,
+            same_trial=same_trial,
         )
         self._beliefs = Beliefs(
             times=time_prior(layouts, predictions, time_error(job)),

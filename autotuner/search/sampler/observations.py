@@ -87,6 +87,7 @@ class EvidenceReader:
         worth_per_step: Value x step time of each row: what turns one into the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not see.
         small_allowance_bytes: The same of what stands in for a row; None where trials run the layouts themselves.
+        same_trial: A number for each row, equal where one trial stands for several.
     """
 
     def __init__(
@@ -96,11 +97,13 @@ class EvidenceReader:
         worth_per_step: Floats,
         allowance_bytes: Floats,
         small_allowance_bytes: Callable[[int], float] | None = None,
+        same_trial: Integers | None = None,
     ) -> None:
         self._layouts = layouts
         self._worth_per_step = worth_per_step
         self._allowance_bytes = allowance_bytes
         self._small_allowance_bytes = small_allowance_bytes
+        self._same_trial = same_trial
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
@@ -119,7 +122,7 @@ class EvidenceReader:
         for trial in trials:
             rows = self._rows_of(_params(trial, promised or {}))
             if rows.size:
-                tried.update(rows.tolist())
+                tried.update(self._tried_with(int(rows[0]), rows))
                 if self._is_small(trial):
                     self._read_small(small, trial, int(rows[0]))
                 else:
@@ -138,6 +141,12 @@ class EvidenceReader:
                 completed=frozenset(small.completed),
             ),
         )
+
+    def _tried_with(self, row: int, rows: Integers) -> Iterable[int]:
+        """Rows that count as tried with one of the rows that are one layout."""
+        if self._same_trial is not None:
+            rows = np.flatnonzero(self._same_trial == self._same_trial[row])
+        return map(int, rows)
 
     def _is_small(self, trial: FrozenTrial) -> bool:
         return self._small_allowance_bytes is not None and not trial.user_attrs.get(FULL_SIZE, False)

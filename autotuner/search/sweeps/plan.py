@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -18,8 +18,10 @@ from optuna.trial import TrialState as OptunaState
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, Trial, TrialState
 from autotuner.domain.wire import from_dict
@@ -28,6 +30,7 @@ from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, S
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.gate_cost import GateCost
 from autotuner.search.sweeps.pruner import LosingPruner
+from autotuner.search.sweeps.small_scale import SmallScale
 from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
 from autotuner.units import format_bytes
 
@@ -36,17 +39,23 @@ __all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:
-    """Try this layout; ``stored`` is the interrupted trial to try again, or None for a new one."""
+    """Try this layout.
+
+    Attributes:
+        stored: The interrupted trial to try again, or None for a new one.
+        scaled: What runs in its place, where trials have fewer ranks than their job.
+    """
 
     number: int
     layout: Layout
     prediction: Prediction
     stored: Trial | None
+    scaled: ScaledTrial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """Train the layout of a complete trial beside ``reference``, and compare their losses."""
+    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
 
     trial: Trial
     reference: Layout
@@ -75,11 +84,19 @@ class SweepPlan:
         self._trials = {trial.number: trial for trial in trials}
         self._job = request.trial_job
         layouts = legal_layouts(self._job, request.space, trial_rules(request.trainer))
+        self._small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
+        layouts = self._small.trials.layouts if self._small else layouts
         self._num_layouts = len(layouts)
         predictions = predict(layouts, self._job)
         self._least_bytes = float(predictions.memory.total_bytes.min(initial=math.inf))
         self._sampler = LayoutSampler(
-            layouts, predictions, job=self._job, objective=request.objective, seed=request.seed
+            layouts,
+            predictions,
+            job=self._job,
+            objective=request.objective,
+            seed=request.seed,
+            scale_down=self._small.stand_in if self._small else None,
+            same_trial=self._small.trials.which if self._small else None,
         )
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
@@ -100,7 +117,8 @@ class SweepPlan:
         layout = _layout_of(asked)
         stored = self._trials.get(asked.number)
         prediction = stored.prediction if stored else predict_one(layout, self._job)
-        return RunTrial(number=asked.number, layout=layout, prediction=prediction, stored=stored)
+        scaled = self._small.scaled(layout) if self._small else None
+        return RunTrial(number=asked.number, layout=layout, prediction=prediction, stored=stored, scaled=scaled)
 
     @property
     def reference_flop_per_s(self) -> float | None:
@@ -111,8 +129,8 @@ class SweepPlan:
         accelerator = self._request.job.cluster.accelerator
         if accelerator.peak_is_measured or accelerator.kind != "cpu":
             return accelerator.reference_flop_per_s
-        measured = [t.measurement for _, t in sorted(self._trials.items()) if t.measurement]
-        return measured[0].peak_flop_per_s / self._job.cluster.world_size if measured else None
+        told = ((t.measurement, t.ran) for _, t in sorted(self._trials.items()) if t.measurement)
+        return next((measured.peak_flop_per_s / ran.world_size for measured, ran in told), None)
 
     def tells_noise(self, number: int) -> bool:
         """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
@@ -138,7 +156,7 @@ class SweepPlan:
         asked = self._asked[number]
         if step.is_warmup or _layout_of(asked).is_emulated:
             return None
-        value = self._request.objective.per_step(self._job) / step.step_time_s
+        value = self._value_of(_layout_of(asked), step)
         asked.report(value, step.step)
         if not asked.should_prune():
             return None
@@ -156,6 +174,32 @@ class SweepPlan:
         for key, attribute in self._attributes(trial).items():
             asked.set_user_attr(key, attribute)
         self._study.tell(trial.number, self._value(trial), state=_optuna_state(trial))
+
+    def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
+        """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
+
+        Args:
+            ended: Trials that ended just now.
+        """
+        trials = {**self._trials, **{trial.number: trial for trial in ended}}
+        if self._small is None or not any(trial.measurement for trial in trials.values()):
+            return {}
+        self._trials = trials  # the first to be measured may tell what MFU is a share of
+        reference = self.reference_flop_per_s
+        assert reference is not None, "a measured trial tells it, if nothing else does"
+        return self._small.estimates(trials.values(), reference)
+
+    def estimated(self, trials: Sequence[Trial]) -> None:
+        """Learn which estimates were stored."""
+        had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
+        self._trials.update({trial.number: trial for trial in trials})
+        if not set(had_none) <= self._asked.keys():
+            self._study = self._rebuilt()
+
+    @property
+    def lacks_estimates(self) -> bool:
+        """Whether a small trial was measured and nothing was stored of what that tells at full size."""
+        return any(trial.measurement and trial.reached is None for trial in self._trials.values())
 
     def given_back(self, trial: Trial) -> None:
         """A trial that ``next`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
@@ -177,7 +221,7 @@ class SweepPlan:
 
     def gate_hours(self, trial: Trial, now: float) -> float:
         """Accelerator-hours of the trial's running loss gate."""
-        return self._gates[trial.number].seconds(now) * trial.layout.world_size / 3600
+        return self._gates[trial.number].seconds(now) * trial.ran.world_size / 3600
 
     def gate_ended(self, trial: Trial) -> None:
         """Learn what a loss gate found; one that was stopped left the trial as it was."""
@@ -215,7 +259,6 @@ class SweepPlan:
         return trial is not None and trial.state.finished
 
     def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
-        per_step = self._request.objective.per_step(self._job)
         measured = [] if trial.layout.is_emulated else [step for step in trial.steps if not step.is_warmup]
         return optuna.trial.create_trial(
             state=_optuna_state(trial),
@@ -223,14 +266,19 @@ class SweepPlan:
             params=params_of(trial.layout),
             distributions=self._sampler.distributions,
             user_attrs=self._attributes(trial),
-            intermediate_values={step.step: per_step / step.step_time_s for step in measured},
+            intermediate_values={step.step: self._value_of(trial.layout, step) for step in measured},
         )
 
     def _value(self, trial: Trial) -> float | None:
         """What the study is told of a trial; from its step time, so that all are told by one measure."""
-        if trial.measurement is None or not trial.is_ranked:
+        if trial.reached is None or not trial.is_ranked:
             return None
-        return self._request.objective.per_step(self._job) / trial.measurement.step_time_s
+        return self._request.objective.per_step(self._job) / trial.reached.step_time_s
+
+    def _value_of(self, layout: Layout, step: StepReport) -> float:
+        """The same of one step; of a small trial, of what it would be at full size as predictions go."""
+        growth = self._small.growth(layout) if self._small else 1.0
+        return self._request.objective.per_step(self._job) / (growth * step.step_time_s)
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float]:
         """What the sampler learns beside the value."""
@@ -255,7 +303,7 @@ class SweepPlan:
         first = ranked[0]
         if first.gate is not None or first.number in self._gates or not first.layout.changes_mathematics:
             return None
-        reference = first.layout.mathematics_reference(self._job.cluster.accelerator.precisions)
+        reference = first.ran.mathematics_reference(self._job.cluster.accelerator.precisions)
         return RunGate(trial=first, reference=reference)
 
     # ------------------------------------------------------------------ reasons to stop
@@ -278,7 +326,8 @@ class SweepPlan:
 
     def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
         """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
-        tried, min_gain = f"{num_ended} of {self._num_layouts} legal layouts were tried", self._request.budget.min_gain
+        left_out, min_gain = self._small.left_out if self._small else "", self._request.budget.min_gain
+        tried = f"{num_ended} of {self._num_layouts} legal layouts were tried{left_out}"
         rest = "" if num_ended >= self._num_layouts else f"; {self._does_not_fit(num_ended)}"
         proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
         if proposal is None:
@@ -304,7 +353,9 @@ class SweepPlan:
     def _losing(self, value: float) -> str:
         objective, fraction = self._request.objective, self._request.budget.prune_below
         best = max(filter(None, map(self._value, self._trials.values())))
-        return f"{objective.in_words(value)}, below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
+        at_full_size = " at full size by prediction" if self._small else ""
+        below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
+        return f"{objective.in_words(value)}{at_full_size}, {below}"
 
 
 _OPTUNA_STATE = {

@@ -60,7 +60,7 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
     """Whether patience is out: so many trials in a row did not beat the best that came before them."""
     best, since = 0.0, 0
     for trial in ended:
-        value = request.objective.value(trial.measurement) if trial.measurement and trial.is_ranked else 0.0
+        value = request.objective.value(trial.reached) if trial.reached and trial.is_ranked else 0.0
         since = 0 if value > best * (1 + WORTHWHILE_GAIN) else since + 1
         best = max(best, value)
     if request.budget.patience is None or not best or since < request.budget.patience:

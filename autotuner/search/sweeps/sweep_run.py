@@ -59,7 +59,7 @@ class SweepRun:
         self._plan = SweepPlan(sweep.request, trials, started_at=sweep.started_at or clock.now())
         self._planning = threading.RLock()
         self._abandoned = threading.Event()
-        room = launcher.capacity(sweep.request.job.cluster)
+        room = launcher.capacity(sweep.request.runs_on)
         self._num_parallel = min(sweep.request.max_parallel_trials, room)
 
     def run(self) -> Finish | None:
@@ -68,6 +68,8 @@ class SweepRun:
         Raises:
             LeaseLost: Another worker has the sweep.
         """
+        if self._plan.lacks_estimates:  # whoever measured the last trial died before it could say what it tells
+            self._plan.estimated(self._lease.set_estimates(self._plan.estimates()))
         with ThreadPoolExecutor(self._num_parallel, thread_name_prefix="autotuner-trial") as pool, self._all_or_none():
             running: set[Future[None]] = set()
             while not self._is_over():
@@ -118,7 +120,7 @@ class SweepRun:
 
     # ------------------------------------------------------------------ on a trial's thread
     def _try(self, order: RunTrial) -> None:
-        queued = order.stored or self._lease.add_trial(order.number, order.layout, order.prediction)
+        queued = order.stored or self._lease.add_trial(order.number, order.layout, order.prediction, order.scaled)
         running = self._lease.start(queued)
         with self._planning:
             spec = self._spec(running)
@@ -133,9 +135,17 @@ class SweepRun:
         _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
         with self._planning:
             if ended.state.finished:
-                self._plan.finished(ended)
+                self._plan.finished(self._estimated(ended))
             else:
                 self._plan.given_back(ended)
+
+    def _estimated(self, ended: Trial) -> Trial:
+        """A trial that ended, with what is estimated of it; what it told changes the estimates of the others, too."""
+        if not (estimates := self._plan.estimates(ended)):
+            return ended
+        estimated = self._lease.set_estimates(estimates)
+        self._plan.estimated([trial for trial in estimated if trial.number != ended.number])
+        return next((trial for trial in estimated if trial.number == ended.number), ended)
 
     def _gate(self, order: RunGate) -> None:
         trial, found = order.trial, self._gate_result(order)
@@ -149,7 +159,7 @@ class SweepRun:
 
     def _gate_result(self, order: RunGate) -> GateResult | Stopped:
         request = self._sweep.request
-        broken = reasons(order.reference, request.job, trial_rules(request.trainer))
+        broken = reasons(order.reference, request.job_of(order.trial.scaled), trial_rules(request.trainer))
         if broken:
             return self._not_gated(order, f"the reference {order.reference} cannot run here: {broken[0].message}")
         for _ in range(MAX_ATTEMPTS):
@@ -182,24 +192,25 @@ class SweepRun:
 
     def _spec(self, trial: Trial) -> TrialSpec:
         """What to run; the first trial that is measured runs twice, so that the sweep knows its noise floor."""
-        request, accelerator = self._sweep.request, self._sweep.request.job.cluster.accelerator
+        request, job = self._sweep.request, self._sweep.request.job_of(trial.scaled)
+        accelerator = job.cluster.accelerator
         settings, on_cpu, reference = request.trial, accelerator.kind == "cpu", self._plan.reference_flop_per_s
         if self._plan.tells_noise(trial.number):
             settings = replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS))
         is_known = accelerator.peak_is_measured or not on_cpu
         return TrialSpec(
             trial_id=trial.id,
-            model=request.job.model,
-            workload=request.job.workload,
-            layout=trial.layout,
+            model=job.model,
+            workload=job.workload,
+            layout=trial.ran,
             device="cpu" if on_cpu else "cuda",
             settings=settings,
             seed=request.seed,
             reference_flop_per_s=reference,
-            precision_flop_per_s=accelerator.peak_flop_per_s(trial.layout.precision) if is_known else None,
+            precision_flop_per_s=accelerator.peak_flop_per_s(trial.ran.precision) if is_known else None,
             memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
             trainer=request.trainer,
-            cluster=request.job.cluster,
+            cluster=job.cluster,
             jobs=trial.jobs,
             stack=request.job.stack,
         )

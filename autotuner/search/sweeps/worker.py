@@ -89,7 +89,7 @@ class Worker:
 
     def _run(self, sweep: Sweep, lease: Lease) -> None:
         with lease.kept():
-            if refusal := self._launcher.refuses(sweep.request.job.cluster, sweep.request.trainer):
+            if refusal := self._launcher.refuses(sweep.request.runs_on, sweep.request.trainer):
                 lease.finish_sweep(SweepState.FAILED, StopReason.CANNOT_RUN, refusal)
                 return
             run = SweepRun(

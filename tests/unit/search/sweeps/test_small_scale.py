@@ -1,0 +1,189 @@
+"""Sweeps whose trials run on fewer ranks than their job has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import pytest
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import StepTime
+from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialFailure, TrialSpec, TrialState
+from autotuner.errors import InvalidInput
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.ports import Launcher, Store
+from autotuner.search.standings import standings
+from autotuner.search.sweeps.worker import Worker
+from autotuner.store.sql import memory_store
+from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, tiny_job, tiny_model
+
+SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}
+"""How much longer each part takes than predicted, in small runs and in large ones alike."""
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def for_eight_ranks(**changes: object) -> SweepRequest:
+    job = replace(
+        tiny_job(8), model=tiny_model(num_layers=8, num_kv_heads=4), workload=Workload(seq_len=64, global_batch_size=32)
+    )
+    budget = Budget(num_trials=6, min_gain=0, prune_below=0)
+    return replace(sweep_request(job=job, budget=budget, trial_cluster=cpu_cluster(2)), **changes)  # type: ignore[arg-type]
+
+
+def true_s(layout: Layout, job: Job, slower: Mapping[str, float] = SLOWER) -> float:
+    parts = predict_one(layout, job).step_time
+    return sum(slower.get(f.name, 1.0) * getattr(parts, f.name) for f in fields(StepTime))
+
+
+def as_it_is(spec: TrialSpec) -> Measurement:
+    assert spec.cluster is not None
+    job = Job(model=spec.model, workload=spec.workload, cluster=spec.cluster)
+    return plain_measurement(spec, step_time_s=true_s(spec.layout, job))
+
+
+def swept(request: SweepRequest, launcher: Launcher, store: Store | None = None) -> tuple[Store, Sweep]:
+    store = store or memory_store()
+    sweep_id = store.create_sweep(request, now=time.time())[0].id
+    Worker(store, launcher, RealClock(), owner="one", lease_s=15.0).run_once()
+    return store, store.get_sweep(sweep_id)
+
+
+def trials_of(store: Store, sweep: Sweep) -> list[Trial]:
+    return list(store.list_trials(sweep.id)[0])
+
+
+def test_trials_run_on_the_small_cluster_and_are_about_layouts_of_the_large_one() -> None:
+    launcher = FakeLauncher(as_it_is)
+    store, sweep = swept(for_eight_ranks(), launcher)
+    trials = trials_of(store, sweep)
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    assert {trial.layout.world_size for trial in trials} == {8}
+    for spec, trial in zip(launcher.specs, trials, strict=True):
+        assert spec.layout == trial.ran
+        assert spec.cluster is not None
+        assert spec.cluster.world_size == spec.layout.world_size <= 2
+        assert trial.measurement is not None
+        assert trial.measurement.peak_flop_per_s == 100e9 * spec.layout.world_size
+
+
+def test_the_ranking_is_that_of_estimates_and_says_so() -> None:
+    store, sweep = swept(for_eight_ranks(), FakeLauncher(as_it_is))
+    ranked, total = store.ranking(sweep.id)
+    assert total == 6
+    estimates = [trial.estimate for trial in ranked if trial.estimate is not None]
+    assert len(estimates) == total
+    assert estimates == sorted(estimates, key=lambda one: -one.mfu)
+    assert {one.said for one in estimates} == {
+        f"estimated from a trial on {trial.ran.world_size} of 8 ranks" for trial in ranked
+    }
+    times = store.ranked_times(sweep.id)
+    assert [one.step_time_s for one in times] == [one.step_time_s for one in estimates]
+    assert sum(one.probability_best for one in standings(times).values()) == pytest.approx(1.0)
+
+
+def test_small_trials_bring_estimates_nearer_to_the_truth_than_predictions_are() -> None:
+    request = for_eight_ranks(budget=Budget(num_trials=10, min_gain=0, prune_below=0))
+    store, sweep = swept(request, FakeLauncher(as_it_is))
+    errors = []
+    for trial in trials_of(store, sweep):
+        assert trial.estimate is not None
+        truth = true_s(trial.layout, request.trial_job)
+        predicted = trial.prediction.step_time.total_s
+        errors.append((abs(trial.estimate.step_time_s / truth - 1), abs(predicted / truth - 1)))
+    estimated, predicted = (sum(column) / len(errors) for column in zip(*errors, strict=True))
+    assert estimated < predicted / 2
+
+
+def test_no_small_run_is_made_twice() -> None:
+    launcher = FakeLauncher(as_it_is)
+    swept(for_eight_ranks(budget=Budget(num_trials=40, min_gain=0, prune_below=0)), launcher)
+    ran = [(spec.layout, spec.model.num_layers, spec.workload) for spec in launcher.specs]
+    assert len(ran) == len(set(ran))
+
+
+def test_layouts_without_a_trial_are_counted_when_the_others_were_tried() -> None:
+    request = for_eight_ranks(budget=Budget(num_trials=1000, min_gain=0, prune_below=0))
+    narrow = replace(request, space=request.space.with_axes(tensor_parallel_degree=(2, 4), micro_batch_size=(1,)))
+    _, sweep = swept(narrow, FakeLauncher(as_it_is))
+    assert "more no trial stands on 2 ranks" in sweep.stop_detail
+    assert "4 tensor ranks do not divide the 2 of its nodes" in sweep.stop_detail
+
+
+def test_a_small_trial_out_of_memory_is_a_failure_that_leaves_its_layout_open_to_others() -> None:
+    def first_runs_out(spec: TrialSpec) -> Measurement | TrialFailure:
+        return failure(FailureKind.OOM) if spec.trial_id.endswith("0000") else as_it_is(spec)
+
+    store, sweep = swept(for_eight_ranks(), FakeLauncher(first_runs_out))
+    trials = trials_of(store, sweep)
+    assert [trial.state for trial in trials].count(TrialState.FAILED) == 1
+    assert trials[0].estimate is None
+    assert all(trial.estimate for trial in trials[1:])
+
+
+def test_a_trial_is_pruned_by_what_its_steps_would_be_at_full_size() -> None:
+    slow = iter([1.0, *[50.0] * 30])
+
+    def slower_after_the_first(spec: TrialSpec) -> Measurement:
+        measured = as_it_is(spec)
+        return plain_measurement(spec, step_time_s=measured.step_time_s * next(slow))
+
+    request = for_eight_ranks(budget=Budget(num_trials=4, min_gain=0, prune_below=0.5))
+    store, sweep = swept(request, FakeLauncher(slower_after_the_first))
+    pruned = [trial for trial in trials_of(store, sweep) if trial.state is TrialState.PRUNED]
+    assert len(pruned) == 3
+    assert all(trial.stopped and "at full size by prediction, below 50 %" in trial.stopped.detail for trial in pruned)
+
+
+def test_accelerator_hours_are_those_of_the_ranks_that_ran() -> None:
+    store, sweep = swept(for_eight_ranks(), FakeLauncher(as_it_is))
+    for trial in trials_of(store, sweep):
+        assert trial.started_at is not None
+        assert trial.finished_at is not None
+        seconds = trial.finished_at - trial.started_at
+        assert trial.accelerator_hours(time.time()) == pytest.approx(seconds * trial.ran.world_size / 3600)
+    hours = sum(trial.accelerator_hours(time.time()) for trial in trials_of(store, sweep))
+    assert store.overview(sweep.id, now=time.time()).accelerator_hours == pytest.approx(hours)
+
+
+def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> None:
+    class Dying(FakeLauncher):
+        """Measures one trial and loses its worker before anything is estimated."""
+
+        def run(self, spec: TrialSpec, watcher: object) -> Measurement:
+            trial = store.get_trial(spec.trial_id)
+            store.finish_trial(trial.id, as_it_is(spec), owner="one", now=time.time())
+            raise SystemExit
+
+    store = memory_store()
+    request = for_eight_ranks(budget=Budget(num_trials=1, min_gain=0))
+    sweep_id = store.create_sweep(request, now=0.0)[0].id
+    with pytest.raises(SystemExit):
+        Worker(store, Dying(), RealClock(), owner="one", lease_s=15.0).run_once()
+    (before,) = store.list_trials(sweep_id)[0]
+    assert (before.state, before.is_ranked) == (TrialState.COMPLETE, False)
+    store.release_sweep(sweep_id, owner="one", now=0.0)
+    Worker(store, FakeLauncher(as_it_is), RealClock(), owner="two", lease_s=15.0).run_once()
+    assert store.get_sweep(sweep_id).state is SweepState.COMPLETE
+    (after,), total = store.ranking(sweep_id)
+    assert total == 1
+    assert after.estimate is not None
+
+
+def test_a_cluster_for_trials_has_fewer_ranks_and_the_same_accelerators() -> None:
+    with pytest.raises(InvalidInput, match="must have fewer accelerators than the 8"):
+        for_eight_ranks(trial_cluster=cpu_cluster(8))
+    with pytest.raises(InvalidInput, match="must have the accelerators of the cluster that the sweep is for"):
+        for_eight_ranks(trial_cluster=h100_cluster(1))
