@@ -81,7 +81,7 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
         source=_source(sweep),
-        engine=engine_in_words(sweep.request.job.cluster.engine, sweep.request.job.cluster.queue),
+        engine=engine_in_words(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
 
@@ -101,14 +101,14 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
         source=_source(sweep),
-        engine=engine_in_words(sweep.request.job.cluster.engine, sweep.request.job.cluster.queue),
+        engine=engine_in_words(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
 
 
 def _source(sweep: Sweep) -> Literal["measured", "simulated"]:
     """What the figures of a sweep's trials are called."""
-    return "simulated" if sweep.request.job.cluster.engine == SIMULATED else "measured"
+    return "simulated" if sweep.request.runs_on.engine == SIMULATED else "measured"
 
 
 def _explanation(store: Store, trial: Trial) -> LayoutExplanation | None:

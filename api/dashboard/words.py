@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TypeGuard
 
-from api.schemas import ModelSize, Predicted, RankedTrial, TrialView
+from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
@@ -25,6 +26,8 @@ __all__ = [
     "certainty",
     "date",
     "duration",
+    "estimated_fit",
+    "estimated_mfu",
     "facts",
     "fit",
     "gain",
@@ -45,6 +48,7 @@ __all__ = [
     "seconds",
     "size",
     "standing",
+    "step_shares",
     "tick",
     "token_rate",
 ]
@@ -103,8 +107,8 @@ def token_rate(per_s: float | None) -> str:
     return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
 
 
-def predicted_seconds(predicted: Predicted) -> str:
-    """The predicted step time with its 80 % interval: ``1.23 s ± 11 %``."""
+def predicted_seconds(predicted: Predicted | Estimated) -> str:
+    """The predicted, or estimated, step time with its 80 % interval: ``1.23 s ± 11 %``."""
     value = predicted.step_time_s
     return expected_seconds(value, predicted.relative_error) if _known(value) else _UNKNOWN
 
@@ -114,6 +118,23 @@ def predicted_mfu(predicted: Predicted) -> str:
     if not _known(predicted.mfu):
         return _UNKNOWN
     return expected_mfu(predicted.mfu, predicted.relative_error, predicted.precision_utilization)
+
+
+def estimated_mfu(estimated: Estimated | None) -> str:
+    """An MFU at full size with its 80 % interval, in points, as that of a prediction."""
+    return _UNKNOWN if estimated is None else expected_mfu(estimated.mfu, estimated.relative_error)
+
+
+def estimated_fit(estimated: Estimated) -> str:
+    """Whether the layout is likely to fit at full size, and how sure that is."""
+    return fit_in_words(estimated.fit_probability >= 0.5, estimated.fit_probability)
+
+
+def step_shares(trial: TrialView) -> list[tuple[str, float]]:
+    """Parts of the predicted step with their shares, longest first; those below 1 % are left out."""
+    step_time, total_s = trial.predicted.step_time, trial.predicted.step_time_s
+    shares = ((f.name, getattr(step_time, f.name) / total_s) for f in fields(step_time))
+    return sorted(((name, share) for name, share in shares if share >= 0.01), key=lambda part: -part[1])
 
 
 def fit(predicted: Predicted) -> str:

@@ -37,8 +37,8 @@ async def stream_events(
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
 
     Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.finished`, `trial.started`, `trial.step`,
-    `trial.note`, `trial.job`, `trial.finished`, `trial.gated`, `trial.interrupted`. A comment every 15 s keeps idle
-    connections open.
+    `trial.note`, `trial.job`, `trial.finished`, `trial.gated`, `trial.interrupted`, `sweep.estimated`. A comment every
+    15 s keeps idle connections open.
     """
     after = last_event_id
     while True:

@@ -46,7 +46,7 @@ from api.schemas.requests import (
 )
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trainers import TrainerList, TrainerView
-from api.schemas.trials import RankedTrial, RankingPage, TrialDetail, TrialPage, TrialView
+from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
@@ -57,6 +57,7 @@ __all__ = [
     "ClusterList",
     "Current",
     "EngineList",
+    "Estimated",
     "ExplanationRequest",
     "ExportRequest",
     "FormatList",
@@ -85,6 +86,7 @@ __all__ = [
     "Readiness",
     "Remedy",
     "Shortfall",
+    "SmallTrialView",
     "StackList",
     "StackProfileList",
     "SweepCreate",

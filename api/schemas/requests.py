@@ -169,6 +169,9 @@ class SweepCreate(_PredictedJobRequest):
         max_parallel_trials: Trials that run at once where there is room for them.
         loss_gate: How layouts that change the mathematics earn the first rank.
         trainer: Name of a registered trainer, which then runs as the trial; null: our own decoder does.
+        trial_cluster: Where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
+            a scaled-down one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of
+            that; null: trials run on ``cluster``.
     """
 
     space: _GivenAxes = field(default_factory=dict)
@@ -180,6 +183,7 @@ class SweepCreate(_PredictedJobRequest):
     max_parallel_trials: Annotated[int, Field(ge=1)] = 1
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: str | None = None
+    trial_cluster: _Cluster | None = None
 
     def resolved(self, app: App) -> SweepRequest:
         """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
@@ -201,6 +205,7 @@ class SweepCreate(_PredictedJobRequest):
             max_parallel_trials=self.max_parallel_trials,
             loss_gate=self.loss_gate,
             trainer=trainer,
+            trial_cluster=None if self.trial_cluster is None else _cluster(self.trial_cluster, app, "trial_cluster"),
         )
 
 
@@ -259,10 +264,10 @@ def _model(given: str | TransformerSpec, app: App) -> TransformerSpec:
     return app.model(given) if isinstance(given, str) else given
 
 
-def _cluster(given: str | Cluster, app: App) -> Cluster:
+def _cluster(given: str | Cluster, app: App, path: str = "cluster") -> Cluster:
     cluster = app.cluster(given) if isinstance(given, str) else as_described(given)
     if cluster.world_size > MAX_WORLD_SIZE:
-        raise InvalidInput("cluster", cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
+        raise InvalidInput(path, cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
     return cluster
 
 

@@ -85,7 +85,10 @@ class SweepSummary:
         stop_detail: The reason with its numbers, as a sentence.
         trials: How many there are in each state.
         best_value: What the trial ranked first reached of ``objective``; null until there is one.
-        best_measured_mfu: MFU of the trial ranked first; null until there is one.
+        best_measured_mfu: MFU of the trial ranked first; null until there is one, and where it is estimated.
+        trial_cluster: Name of the smaller cluster that trials run on; null where they run on ``cluster``. With one,
+            the best value is an estimate.
+        best_estimated_mfu: MFU that is estimated of the trial ranked first; null where trials measure their layouts.
     """
 
     id: str
@@ -105,6 +108,8 @@ class SweepSummary:
     trials: TrialCounts
     best_value: float | None
     best_measured_mfu: float | None
+    trial_cluster: str | None
+    best_estimated_mfu: float | None
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -127,7 +132,9 @@ class SweepSummary:
             progress=Progress.of(overview, counts.ran, now),
             trials=counts,
             best_value=overview.best_value,
-            best_measured_mfu=overview.best_mfu,
+            best_measured_mfu=overview.best_mfu if overview.trial_cluster is None else None,
+            trial_cluster=overview.trial_cluster,
+            best_estimated_mfu=overview.best_mfu if overview.trial_cluster is not None else None,
         )
 
 

@@ -10,12 +10,104 @@ from api.documents import extended
 from api.schemas.predictions import Predicted
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
 
-__all__ = ["RankedTrial", "RankingPage", "TrialDetail", "TrialPage", "TrialView"]
+__all__ = ["Estimated", "RankedTrial", "RankingPage", "SmallTrialView", "TrialDetail", "TrialPage", "TrialView"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallTrialView:
+    """What ran in the place of a layout, on fewer ranks than its job has.
+
+    Attributes:
+        label: The small layout in short.
+        num_ranks: Ranks that it runs on.
+        num_layers: Layers of the model that it runs.
+        global_batch_size: Sequences per step.
+        measured_parts: Parts of the full-size step that it runs just so.
+        measured: Of the small run, not of the layout that it stands for; null unless the trial is complete.
+    """
+
+    label: str
+    layout: Layout
+    num_ranks: int
+    num_layers: int
+    global_batch_size: int
+    measured_parts: tuple[str, ...]
+    measured: Measurement | None
+
+    @classmethod
+    def of(cls, scaled: ScaledTrial, measured: Measurement | None) -> Self:
+        """The small trial with what it measured."""
+        return cls(
+            label=str(scaled.layout),
+            layout=scaled.layout,
+            num_ranks=scaled.num_ranks,
+            num_layers=scaled.num_layers,
+            global_batch_size=scaled.global_batch_size,
+            measured_parts=scaled.measured_parts,
+            measured=measured,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    """What a layout would reach at full size, concluded from trials on fewer ranks. Never a measurement.
+
+    Attributes:
+        said: Where it comes from: how many of how many ranks ran.
+        step_time_s: Expected seconds of a step at full size.
+        relative_error: Half-width e of the 80 % interval of the step time, as that of a prediction.
+        tokens_per_s: Of the whole job, at the expected step time.
+        mfu: The same, as MFU.
+        peak_bytes: Expected peak of the fullest rank at full size.
+        fit_probability: How likely it is to fit at full size, 0..1.
+        measured_parts: Parts of the step that the small trial ran as the full-size layout would.
+        modelled_parts: The other parts: the cost model's word, corrected by what all trials told.
+        measured_share: Share of the full-size step in measured parts, by the model's breakdown, 0..1.
+        num_small_trials: Trials that it rests on.
+        num_trial_ranks: Ranks that the trial ran on.
+        num_ranks: Ranks of the job.
+    """
+
+    said: str
+    step_time_s: float
+    relative_error: float
+    tokens_per_s: float
+    mfu: float
+    peak_bytes: float
+    fit_probability: float
+    measured_parts: tuple[str, ...]
+    modelled_parts: tuple[str, ...]
+    measured_share: float
+    num_small_trials: int
+    num_trial_ranks: int
+    num_ranks: int
+
+    @classmethod
+    def of(cls, estimate: TrialEstimate) -> Self:
+        """What is estimated, in one table."""
+        full_size = estimate.full_size
+        return cls(
+            said=estimate.said,
+            step_time_s=estimate.step_time_s,
+            relative_error=full_size.relative_error,
+            tokens_per_s=estimate.tokens_per_s,
+            mfu=estimate.mfu,
+            peak_bytes=full_size.peak_bytes,
+            fit_probability=full_size.fit_probability,
+            measured_parts=full_size.measured_parts,
+            modelled_parts=full_size.modelled_parts,
+            measured_share=full_size.measured_share,
+            num_small_trials=full_size.num_small_trials,
+            num_trial_ranks=estimate.num_trial_ranks,
+            num_ranks=estimate.num_ranks,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +120,10 @@ class TrialView:
         attempts: How often it was started; above 1 after an interruption.
         started_at: Epoch seconds.
         finished_at: Epoch seconds.
-        measured: Null unless the trial is complete.
+        measured: Null unless the trial is complete, and of one that ran on fewer ranks than its job has.
+        small: What ran in the layout's place, on fewer ranks than its job has, and what that measured; null where the
+            layout itself runs.
+        estimated: What the layout would reach at full size, of such a trial that was measured.
         measured_precision_utilization: Measured model FLOP over the dense peak of the layout's own precision, 0..1;
             never ranked by.
         failure: Null unless the trial failed.
@@ -53,10 +148,13 @@ class TrialView:
     stopped: Stopped | None
     gate_outcome: GateOutcome | None
     jobs: tuple[EngineJob, ...] = ()
+    small: SmallTrialView | None = None
+    estimated: Estimated | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
         """The trial without its steps."""
+        measured = trial.measurement if trial.scaled is None else None
         return TrialView(
             id=trial.id,
             sweep_id=trial.sweep_id,
@@ -68,12 +166,14 @@ class TrialView:
             started_at=trial.started_at,
             finished_at=trial.finished_at,
             predicted=Predicted.of(trial.prediction),
-            measured=trial.measurement,
-            measured_precision_utilization=trial.measurement.precision_utilization if trial.measurement else None,
+            measured=measured,
+            measured_precision_utilization=measured.precision_utilization if measured else None,
             failure=trial.failure,
             stopped=trial.stopped,
             gate_outcome=_gate_outcome(trial),
             jobs=trial.jobs,
+            small=SmallTrialView.of(trial.scaled, trial.measurement) if trial.scaled else None,
+            estimated=Estimated.of(trial.estimate) if trial.estimate else None,
         )
 
 
@@ -129,7 +229,7 @@ class TrialPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial(TrialView):
-    """A ranked trial, its place, and how sure that is.
+    """A ranked trial, its place, and how sure that is. One that ran on fewer ranks is ranked by what is estimated.
 
     Attributes:
         rank: From 1, by what the sweep maximises; by MFU among the trials of all sweeps.

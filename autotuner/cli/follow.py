@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotuner.cli.client import Client, ServerEvent
-from autotuner.cli.views.rankings import measured_beside_predicted
+from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -51,7 +52,7 @@ def _lines(watch: _Watch, url: str | None, console: Console) -> dict[str, Any]:
     console.print(f"{watch.sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
     while True:
         for event in watch.look():
-            if line := _line(event, watch):
+            for line in _lines_of(event, watch):
                 console.print(line, highlight=False, soft_wrap=True)
         if watch.is_over:
             return watch.sweep
@@ -67,6 +68,8 @@ class _Watch:
         self.trials: dict[str, dict[str, Any]] = {}
         self.said: dict[str, str] = {}
         """The last note of what runs, by trial, and what was found where a loss gate failed."""
+        self.told: set[str] = set()
+        """Trials whose end was printed."""
         self.is_over = False
         self._client = client
         self._last_event = 0
@@ -110,22 +113,34 @@ class _Watch:
                 self.said.pop(trial, None)
 
 
-def _line(event: ServerEvent, watch: _Watch) -> str:
+def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
     """What is printed of an event; nothing of most."""
+    if event.kind == "sweep.estimated":
+        ids = [trial_id for trial_id in event.data["step_time_s"] if trial_id not in watch.told]
+        yield from (_end(watch.trials[trial_id], watch) for trial_id in ids if trial_id in watch.trials)
     trial = watch.trials.get(event.data.get("trial_id", ""))
     if trial is None:
-        return ""
-    head = f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
+        return
     match event.kind:
         case "trial.job" if said := _said_of_job(event.data):
-            return f"{head}           {said}"
+            yield f"{_head(trial, watch)}           {said}"
         case "trial.note":
-            return f"{head}           {event.data['note']}"
+            yield f"{_head(trial, watch)}           {event.data['note']}"
         case "trial.gated":
-            return f"{head} {gate_in_words(GateOutcome(event.data['outcome']))}: {event.data['detail']}"
-        case "trial.finished":
-            return f"{head} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
-    return ""
+            outcome = gate_in_words(GateOutcome(event.data["outcome"]))
+            yield f"{_head(trial, watch)} {outcome}: {event.data['detail']}"
+        case "trial.finished" if not trial["small"] or trial["state"] != "complete":  # else it is estimated next
+            yield _end(trial, watch)
+
+
+def _head(trial: dict[str, Any], watch: _Watch) -> str:
+    return f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
+
+
+def _end(trial: dict[str, Any], watch: _Watch) -> str:
+    """How a trial ended, which is said once."""
+    watch.told.add(trial["id"])
+    return f"{_head(trial, watch)} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
 
 
 def _said_of_job(data: dict[str, Any]) -> str:
@@ -137,7 +152,7 @@ def _said_of_job(data: dict[str, Any]) -> str:
 def _result(trial: dict[str, Any], objective: Objective) -> str:
     seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
     tail = f"  [{seconds:.1f} s, {trial['id']}]"
-    if trial["measured"]:
-        return f"{trial['state']:<9} {measured_beside_predicted(trial, objective)}  {trial['label']}{tail}"
+    if trial["measured"] or trial["estimated"]:
+        return f"{trial['state']:<9} {reached_beside_predicted(trial, objective)}  {trial['label']}{tail}"
     reason = f"  {why(trial)}" if why(trial) else ""
     return f"{trial['state']:<9} {trial['label']}{reason}{tail}"

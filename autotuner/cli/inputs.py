@@ -25,6 +25,7 @@ __all__ = [
     "read_model",
     "read_space",
     "read_trial_settings",
+    "the_cluster",
 ]
 
 
@@ -85,6 +86,19 @@ def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[
         "cluster": for_service(cluster, kind="cluster"),
         "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
     }
+
+
+def the_cluster(cluster: str | None, for_cluster: str | None) -> str:
+    """The cluster of a sweep's job, which has two spellings.
+
+    Raises:
+        InvalidInput: Both are given, or none is.
+    """
+    given = [text for text in (cluster, for_cluster) if text is not None]
+    if len(given) != 1:
+        rule = "is the cluster of the job, as --cluster is: one of both must be given"
+        raise InvalidInput("--for", for_cluster or "nothing", rule, cluster)
+    return given[0]
 
 
 def for_service(text: str, *, kind: str) -> Any:

@@ -3,7 +3,7 @@
 
 const KINDS = [
   "sweep.created", "sweep.started", "sweep.resumed", "sweep.finished",
-  "trial.started", "trial.step", "trial.finished", "trial.interrupted",
+  "trial.started", "trial.step", "trial.finished", "trial.interrupted", "sweep.estimated",
 ];
 const CALM_MS = 250; // events come in bursts; one redraw serves them all
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from autotuner.cli.options import (
-    ClusterArgument,
     GlobalBatch,
     Json,
     Measured,
     Model,
+    OptionalCluster,
     SeqLen,
     Server,
     Space,
@@ -34,9 +34,19 @@ _GATE = "Loss gate"
 
 def sweep(
     model: Model,
-    cluster: ClusterArgument,
     global_batch: GlobalBatch,
     seq_len: SeqLen,
+    cluster: OptionalCluster = None,
+    for_cluster: Annotated[
+        str | None,
+        typer.Option("--for", help="Cluster of the job, where --on names a smaller one; else what --cluster is."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", help="Run trials on this smaller cluster: each stands for a layout of the job, which is estimated."
+        ),
+    ] = None,
     objective: Annotated[
         Literal["mfu", "tokens_per_s"],
         typer.Option("--objective", help="What to maximise, and show; both rank a sweep's trials alike."),
@@ -121,13 +131,16 @@ def sweep(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Start a sweep of real trials and, with --wait, show it live until it ends."""
+    """Start a sweep of real trials and, with --wait, show it live until it ends.
+
+    With --on SMALL --for LARGE, trials of SMALL stand for layouts of LARGE.
+    """
     from rich.console import Console
 
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.follow import follow
-    from autotuner.cli.inputs import job_body, read_space, read_trial_settings
+    from autotuner.cli.inputs import for_service, job_body, read_space, read_trial_settings, the_cluster
     from autotuner.cli.measured_runs import read_measured
 
     budget = {
@@ -138,7 +151,7 @@ def sweep(
         "prune_below": prune_below,
         "min_gain": min_gain,
     }
-    job = job_body(model, cluster, global_batch, seq_len)
+    job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len)
     body = {
         **job,
         **read_measured(measured, job["workload"]),
@@ -157,6 +170,7 @@ def sweep(
         "objective": {"metric": objective},
         "max_parallel_trials": parallel,
         "trainer": trainer,
+        "trial_cluster": None if on is None else for_service(on, kind="cluster"),
         "loss_gate": {
             "enabled": loss_gate,
             "num_steps": gate_steps,
@@ -173,7 +187,7 @@ def sweep(
             return None
         ended = follow(client, created["id"], Console(stderr=True, quiet=as_json, markup=False))
         _show(client, ended["id"], as_json=as_json)
-    if ended["best_measured_mfu"] is None:
+    if ended["best_value"] is None:
         raise typer.Exit(6)
     return None
 

@@ -29,10 +29,10 @@ from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
     "in_sentences",
-    "measured_beside_predicted",
     "predicted_mfu",
     "prediction_table",
     "ranking_table",
+    "reached_beside_predicted",
     "trial_number",
 ]
 
@@ -106,65 +106,112 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
         rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close) for item in items],
     )
     found = _sources(items)
-    meant = f"{found.capitalize()}, ± the 95 % interval of the median; (in brackets): predicted, {_error(items)}."
-    notes = f"{meant}{_caveats(items)}"
+    notes = f"{_meant(items)}; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
     head = Text(f"ranking by {found} {objective.noun}", style="bold")
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
 
 
 def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is_close: bool) -> LayoutRow:
-    measured, predicted = item["measured"], item["predicted"]
+    predicted = item["predicted"]
     rank = f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}"
+    step, peak = _step_and_peak(item)
     cells = (
         "\n".join(_value(item, objective, by_ends=by_ends)),
-        f"{format_seconds(measured['step_time_s'])}{_interval(measured)}\n({_step(predicted)})",
-        f"{_peak(measured)}\n({format_bytes(predicted['peak_bytes'])})",
+        f"{step}\n({_step(predicted)})",
+        f"{peak}\n({format_bytes(predicted['peak_bytes'])})",
         *([likely(item["probability_best"])] if is_close else []),
     )
     keys = (rank, trial_number(item["id"]))
-    remarks = [*([SIMULATED] if measured["is_simulated"] else []), *_gate(item)]
-    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(remarks), cells=cells)
+    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(_remarks(item)), cells=cells)
+
+
+def _step_and_peak(item: dict[str, Any]) -> tuple[str, str]:
+    """Step time with its interval, and peak: measured, or estimated at full size."""
+    if estimated := item["estimated"]:
+        return expected_seconds(estimated["step_time_s"], estimated["relative_error"]), format_bytes(
+            estimated["peak_bytes"]
+        )
+    measured = item["measured"]
+    return f"{format_seconds(measured['step_time_s'])}{_interval(measured)}", _peak(measured)
+
+
+def _estimate(item: dict[str, Any]) -> list[str]:
+    """Where an estimate comes from, with what ran and how much of the step that holds."""
+    if not (estimated := item["estimated"]):
+        return []
+    share = percent(estimated["measured_share"])
+    ran = f"ran {item['small']['label']}, {item['small']['num_layers']} layers"
+    return [f"{estimated['said']}: {ran}; parts that it ran as they are make {share} of the step"]
+
+
+def _remarks(item: dict[str, Any]) -> Iterator[str]:
+    """What a reader should know of a row beside its figures."""
+    yield from _estimate(item)
+    if item["measured"] and item["measured"]["is_simulated"]:
+        yield SIMULATED
+    yield from _gate(item)
 
 
 def _sources(items: Sequence[dict[str, Any]]) -> str:
-    """Where the figures of a ranking come from: ``measured``, ``simulated``, or both."""
-    return " and ".join(sorted({_source(item["measured"]) for item in items}))
+    """Where the figures of a ranking come from: ``measured``, ``simulated``, ``estimated``, or several of these."""
+    return " and ".join(sorted({_source(item) for item in items}))
 
 
-def _source(measured: Mapping[str, Any]) -> str:
-    return SIMULATED if measured["is_simulated"] else "measured"
+def _source(item: Mapping[str, Any]) -> str:
+    if item["estimated"]:
+        return "estimated"
+    return SIMULATED if item["measured"]["is_simulated"] else "measured"
 
 
-def measured_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
+def _meant(items: Sequence[dict[str, Any]]) -> str:
+    """What the figures outside brackets are."""
+    ran = [item for item in items if not item["estimated"]]
+    said = "estimated from trials on fewer ranks, never measured, ± the 80 % interval"
+    parts = [said] if len(ran) < len(items) else []
+    parts += [f"{_sources(ran)}, ± the 95 % interval of the median"] if ran else []
+    return "; ".join([parts[0][0].upper() + parts[0][1:], *parts[1:]])
+
+
+def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
     """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
 
-    What nobody measured is called simulated.
+    What nobody measured is called simulated, or estimated.
     """
-    measured, predicted = trial["measured"], trial["predicted"]
+    predicted, estimated = trial["predicted"], trial["estimated"]
+    how = estimated["said"] if estimated else _source(trial)
     match objective.metric:
         case Metric.MFU:
-            values = expected_mfu(measured["mfu"], None), predicted_mfu(predicted)
+            expected = predicted_mfu(predicted)
         case Metric.TOKENS_PER_S:
             expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
-            values = format_rate(measured["tokens_per_s"], "token/s"), expected
-    return f"{objective.noun} {values[0]} {_source(measured)}, {values[1]} predicted"
+    return f"{objective.noun} {_reached_value(trial, objective)} {how}, {expected} predicted"
+
+
+def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool | None = None) -> str:
+    """What the sweep maximises: measured, or estimated with its interval."""
+    estimated = item["estimated"]
+    reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
+    match objective.metric:
+        case Metric.MFU:
+            return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
+        case Metric.TOKENS_PER_S:
+            return expected_rate(reached["tokens_per_s"], error)
 
 
 _VALUE_HEADS = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}
 
 
 def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
-    """What the sweep maximises, measured and predicted; and MFU's share of another peak, if its precision has one."""
-    measured, predicted = item["measured"], item["predicted"]
+    """What the sweep maximises, reached and predicted; and MFU's share of another peak, if its precision has one."""
+    predicted = item["predicted"]
+    yield _reached_value(item, objective, by_ends=by_ends)
     match objective.metric:
         case Metric.MFU:
-            yield expected_mfu(measured["mfu"], None)
             yield f"({predicted_mfu(predicted, by_ends=by_ends)})"
         case Metric.TOKENS_PER_S:
-            yield format_rate(measured["tokens_per_s"], "token/s")
             yield f"({expected_rate(predicted['tokens_per_s'], predicted['relative_error'])})"
     own = item["measured_precision_utilization"]
-    if has_own_peak(measured["mfu"], own):
+    if item["measured"] and has_own_peak(item["measured"]["mfu"], own):
         yield f"{expected_mfu(own, None)} of {value_in_words(item['layout']['precision'])}"
 
 
@@ -225,7 +272,7 @@ def _interval(measured: dict[str, Any]) -> str:
 
 def _caveats(items: Sequence[dict[str, Any]]) -> str:
     """What a reader of measured numbers should know about how they came about."""
-    measured = [item["measured"] for item in items]
+    measured = [item["measured"] or item["small"]["measured"] for item in items]
     floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
     num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
     num_disturbed = sum(m["num_disturbed"] for m in measured)

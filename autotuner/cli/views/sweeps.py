@@ -67,7 +67,7 @@ def why(trial: dict[str, Any], said: str = "") -> str:
         return str(trial["stopped"]["detail"])
     if trial["gate_outcome"] == GateOutcome.FAILED:
         return ": ".join(filter(None, (gate_in_words(GateOutcome.FAILED), said)))
-    if trial["measured"] and _is_emulated(trial):
+    if trial["state"] == "complete" and _is_emulated(trial):
         return EMULATED
     return said
 
@@ -75,10 +75,7 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 def _headline(sweep: dict[str, Any]) -> Text:
     states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
-    cluster = sweep["request"]["job"]["cluster"]
-    engine = engine_in_words(cluster["engine"], cluster["queue"])
-    where = f"{sweep['cluster']} {engine}".rstrip()
-    job = f" {model_in_words(sweep['model_size'])} on {where}{trainer}: "
+    job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}: "
     text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_detail"]:
@@ -91,6 +88,14 @@ def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str
     running = (trial for trial in trials if trial["state"] == "running")
     jobs = {trial["id"]: latest([from_dict(EngineJob, job) for job in trial["jobs"]]) for trial in running}
     return {trial_id: job_in_words(job, now) for trial_id, job in jobs.items() if job is not None}
+
+
+def _where(sweep: dict[str, Any]) -> str:
+    """The cluster of the job, and that of its trials where these are smaller; with the engine that runs them."""
+    request = sweep["request"]
+    cluster = request["trial_cluster"] or request["job"]["cluster"]
+    tried = f"{cluster['name']} {engine_in_words(cluster['engine'], cluster['queue'])}".rstrip()
+    return f"for {sweep['cluster']}, tried on {tried}" if sweep["trial_cluster"] else f"on {tried}"
 
 
 def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> LayoutTable:

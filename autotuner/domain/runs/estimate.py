@@ -20,6 +20,7 @@ class TrialEstimate:
         mfu: The same, over the reference peak of as many ranks as the job has.
         num_trial_ranks: Ranks that the trial ran on.
         num_ranks: Ranks of the job.
+        is_simulated: Nothing ran: the trial was simulated.
     """
 
     full_size: FullSizeEstimate
@@ -27,6 +28,7 @@ class TrialEstimate:
     mfu: float
     num_trial_ranks: int
     num_ranks: int
+    is_simulated: bool = False
 
     def __post_init__(self) -> None:
         check.positive(self, "tokens_per_s", "mfu", "num_trial_ranks", "num_ranks")
@@ -45,4 +47,5 @@ class TrialEstimate:
     @property
     def said(self) -> str:
         """Where it comes from, as every place says it that shows it."""
-        return f"estimated from a trial on {self.num_trial_ranks} of {self.num_ranks} ranks"
+        trial = "simulated trial" if self.is_simulated else "trial"
+        return f"estimated from a {trial} on {self.num_trial_ranks} of {self.num_ranks} ranks"

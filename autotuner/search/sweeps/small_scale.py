@@ -116,6 +116,7 @@ class SmallScale:
             mfu=model_flop / (reference_flop_per_s * job.cluster.world_size * step_s),
             num_trial_ranks=trial.ran.world_size,
             num_ranks=job.cluster.world_size,
+            is_simulated=trial.measurement is not None and trial.measurement.is_simulated,
         )
 
 
