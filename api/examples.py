@@ -409,6 +409,8 @@ def _sweep() -> dict[str, Any]:
         "objective": Objective(),
         "best_value": 0.43,
         "best_measured_mfu": 0.43,
+        "trial_cluster": None,
+        "best_estimated_mfu": None,
     }
 
 

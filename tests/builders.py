@@ -22,7 +22,10 @@ from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recomput
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.full_size import FullSizeEstimate
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
+from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
 from autotuner.domain.runs.trial import FailureKind as Kind
@@ -264,3 +267,29 @@ def pair_measurements() -> Measurements:
         CollectivePoint(kind="all_gather", num_ranks=4, num_bytes=2_002_000, seconds=4.8e-3, num_nodes=2),
     )
     return measurements(collectives=(*measurements().collectives, *across))
+
+
+def small_trial(**changes: Any) -> ScaledTrial:
+    """Two ranks that stand for four of two tensor ranks each."""
+    value = ScaledTrial(
+        layout=cpu_layout(tensor_parallel_degree=2),
+        num_layers=4,
+        global_batch_size=2,
+        measured_parts=("matrix_s", "tensor_communication_s"),
+    )
+    return replace(value, **changes)
+
+
+def estimate(step_time_s: float = 0.625, mfu: float = 0.1875) -> TrialEstimate:
+    """From two of eight ranks."""
+    full_size = FullSizeEstimate(
+        step_time_s=step_time_s,
+        relative_error=0.125,
+        peak_bytes=12e6,
+        fit_probability=0.875,
+        num_small_trials=1,
+        measured_parts=("matrix_s", "tensor_communication_s"),
+        modelled_parts=("data_communication_s", "bubble_s", "optimizer_s"),
+        measured_share=0.75,
+    )
+    return TrialEstimate(full_size=full_size, tokens_per_s=819.2, mfu=mfu, num_trial_ranks=2, num_ranks=8)

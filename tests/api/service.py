@@ -21,7 +21,7 @@ from autotuner.domain.runs.trial import Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Clock, Store
 from autotuner.settings import Settings
-from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
+from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 
 __all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "loss_gate_result", "serve"]
 
@@ -127,6 +127,21 @@ class StoreDriver:
     def end(self, trial: Trial, outcome: Outcome | None = None) -> Trial:
         """The end of a running trial; complete unless said otherwise."""
         return self.store.finish_trial(trial.id, outcome or measurement(), owner=self.owner, now=NOW + 30)
+
+    def estimated(self, sweep: Sweep, number: int) -> Trial:
+        """A trial that ran on two of eight ranks, and what is estimated of its layout."""
+        layout = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
+        trial = self.store.add_trial(
+            sweep.id,
+            owner=self.owner,
+            number=number,
+            layout=layout,
+            prediction=prediction(),
+            scaled=small_trial(),
+        )
+        self.end(self.store.start_trial(trial.id, owner=self.owner, now=NOW), measurement(mfu=0.9))
+        (told,) = self.store.set_estimates(sweep.id, {trial.id: estimate()}, owner=self.owner, now=NOW + 31)
+        return told
 
     def gated(self, trial: Trial, result: GateResult) -> Trial:
         """What a loss gate found of a complete trial."""

@@ -12,12 +12,28 @@ from autotuner.domain.wire import to_dict
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
 from tests.api.service import StoreDriver, app_on, loss_gate_result, serve
-from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_model
+from tests.builders import (
+    cpu_cluster,
+    cpu_layout,
+    failure,
+    measurement,
+    small_trial,
+    sweep_request,
+    tiny_job,
+    tiny_model,
+)
 
 BODY: dict[str, Any] = {
     "model": to_dict(tiny_model()),
     "cluster": to_dict(cpu_cluster()),
     "workload": {"seq_len": 64, "global_batch_size": 8},
+}
+
+
+LARGE: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "cluster": "h100:64",
+    "workload": {"seq_len": 8192, "global_batch_size": 64},
 }
 
 
@@ -282,3 +298,46 @@ def test_a_list_of_sweeps_reads_no_trial(path: str) -> None:
         answer = httpx.get(f"{address}{path}")
     assert answer.status_code == 200
     assert "nightly" in answer.text
+
+
+def test_a_sweep_for_a_large_cluster_says_where_it_is_tried(client: httpx.Client) -> None:
+    body = {**LARGE, "trial_cluster": "h100:8"}
+    created = client.post("/sweeps", json=body).json()
+    assert (created["cluster"], created["trial_cluster"]) == ("h100:64", "h100:8")
+    assert created["request"]["trial_cluster"]["accelerators_per_node"] == 8
+    assert (created["best_measured_mfu"], created["best_estimated_mfu"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("trial_cluster", "rule"),
+    [("h100:64", "must have fewer accelerators than the 64"), ("a100-80gb:8", "must have the accelerators of")],
+)
+def test_a_cluster_of_trials_that_cannot_stand_for_the_jobs_is_refused(
+    client: httpx.Client, trial_cluster: str, rule: str
+) -> None:
+    answer = client.post("/sweeps", json=LARGE | {"trial_cluster": trial_cluster})
+    assert answer.status_code == 422
+    assert rule in answer.text
+    assert "trial_cluster" in answer.text
+
+
+def test_a_cluster_that_holds_no_trial_for_any_layout_is_refused_with_the_reasons(client: httpx.Client) -> None:
+    space = {"tensor_parallel_degree": [8]}
+    answer = client.post("/sweeps", json=LARGE | {"trial_cluster": "h100:4", "space": space})
+    assert answer.status_code == 422
+    assert "8 tensor ranks do not divide the 4 of its nodes" in answer.text
+
+
+def test_a_small_trial_is_never_shown_as_a_measurement_of_its_layout(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
+    trial = driver.estimated(sweep, 0)
+    read = client.get(f"/trials/{trial.id}").json()
+    assert (read["measured"], read["measured_precision_utilization"]) == (None, None)
+    assert read["small"]["measured"]["mfu"] == 0.9
+    assert (read["small"]["label"], read["small"]["num_ranks"]) == (str(small_trial().layout), 2)
+    assert read["estimated"]["said"] == "estimated from a trial on 2 of 8 ranks"
+    assert (read["estimated"]["mfu"], read["estimated"]["measured_share"]) == (0.1875, 0.75)
+    detail = client.get(f"/sweeps/{sweep.id}").json()
+    assert (detail["best_measured_mfu"], detail["best_estimated_mfu"]) == (None, 0.1875)
+    (ranked,) = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
+    assert (ranked["measured"], ranked["estimated"]["step_time_s"]) == (None, 0.625)

@@ -45,6 +45,22 @@ def test_a_setting_of_the_search_that_cannot_be_is_refused(
     assert said in cli.error
 
 
+def test_a_sweep_for_a_large_cluster_runs_on_a_small_one(cli: CommandLine) -> None:
+    job = ["--model", "llama-3-70b", "--global-batch", "1024", "--seq-len", "8192"]
+    created = cli.run_json("sweep", *job, "--for", "h100:256", "--on", "h100:16", "--no-wait")
+    assert (created["cluster"], created["trial_cluster"]) == ("h100:256", "h100:16")
+    assert created["request"]["trial_cluster"]["num_nodes"] == 2
+    assert "for h100:256, tried on h100:16" in cli.run("show", created["id"])
+
+
+def test_a_sweep_has_one_cluster_of_its_job(cli: CommandLine) -> None:
+    job = ["--model", "llama-3-70b", "--global-batch", "1024", "--seq-len", "8192", "--no-wait"]
+    cli.run("sweep", *job, "--for", "h100:256", "--cluster", "h100:64", code=2)
+    assert "one of both must be given" in cli.error
+    cli.run("sweep", *job, "--on", "h100:64", code=2)
+    assert "one of both must be given" in cli.error
+
+
 @pytest.mark.oracle  # a real sweep; the one below runs always
 def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
     cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--trial", '{"num_runs": 2, "max_repeats": 0}'))

@@ -4,12 +4,13 @@ import re
 from typing import Any
 
 from api import examples
-from autotuner.cli.views.rankings import prediction_table, ranking_table
+from api.schemas import Estimated, SmallTrialView
+from autotuner.cli.views.rankings import prediction_table, ranking_table, reached_beside_predicted
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.domain.wire import to_dict
-from tests.builders import measurement
+from tests.builders import estimate, measurement, small_trial
 from tests.unit.cli.views.printed import predicted, predictions, printed
 
 
@@ -209,3 +210,26 @@ def test_a_sweep_for_tokens_shows_their_rate_in_the_place_of_mfu() -> None:
 def test_an_interval_ends_at_the_peak_of_the_precision_not_at_that_of_the_reference() -> None:
     fast = predicted(1, mfu=0.9, precision_utilization=0.45, relative_error=0.5)
     assert "90.0 %, 60 to 135 %" in printed(prediction_table(predictions(fast), title="all"), 100)
+
+
+def estimated_trial() -> dict[str, Any]:
+    """A ranked trial that ran on two of eight ranks."""
+    item = to_dict(examples.ranking_page())["items"][0]
+    small = to_dict(SmallTrialView.of(small_trial(), measurement()))
+    return {**item, "measured": None, "small": small, "estimated": to_dict(Estimated.of(estimate()))}
+
+
+def test_what_is_estimated_says_so_and_from_how_many_of_how_many_ranks() -> None:
+    text = printed(ranking_table([estimated_trial()], Objective()), 200)
+    assert "ranking by estimated MFU" in text
+    assert "estimated from a trial on 2 of 8 ranks: ran tp2 mb1 math fp32, 4 layers" in text
+    assert "parts that it ran as they are make 75 % of the step" in text
+    assert "18.8 ± 2.3 %" in text
+    assert "625 ms ± 12 %" in text
+    assert "Estimated from trials on fewer ranks, never measured, ± the 80 % interval" in text
+    assert "ranking by measured" not in text
+
+
+def test_a_line_of_a_small_trial_says_how_its_value_came_about() -> None:
+    line = reached_beside_predicted(estimated_trial(), Objective(metric=Metric.TOKENS_PER_S))
+    assert line.startswith("token rate 819 token/s ± 12 % estimated from a trial on 2 of 8 ranks, ")
