@@ -288,7 +288,7 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
 
 
 def _any_simulated(items: Sequence[dict[str, Any]]) -> bool:
-    return any(item["measured"]["is_simulated"] for item in items)
+    return any((item["measured"] or item["small"]["measured"])["is_simulated"] for item in items)
 
 
 def in_sentences(caveats: Sequence[str]) -> str:
