@@ -137,10 +137,10 @@ def ways(folder: Path, registered: Path | None) -> Mapping[str, tuple[Launcher, 
     return known
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Print a row for each."""
-    repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else _REPETITIONS
-    file = sys.argv[2] if len(sys.argv) > 2 else os.environ.get("AUTOTUNER_ENGINES", "")
+    repetitions = int(arguments[0]) if arguments else _REPETITIONS
+    file = arguments[1] if len(arguments) > 1 else os.environ.get("AUTOTUNER_ENGINES", "")
     with tempfile.TemporaryDirectory() as directory:
         known = ways(Path(directory), Path(file) if file else None)
         runs: dict[str, list[Launched]] = {name: [] for name in known}
@@ -187,4 +187,4 @@ def _spread(seconds: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -46,8 +46,9 @@ _STOP_S = 8.0
 _BEREFT_S = 5.0
 """What nodes get to end by themselves once one has failed: their ranks may wait for ranks that are gone."""
 
-_KEEPER_S = 4.0
-"""How long a node's processes may outlast its actor: the keeper's grace, and a second."""
+_KEEPER_S = 8.0
+"""How long a node's processes may outlast its daemon: a worker of Ray looks for it once a second, the keeper below the
+worker has a grace of three, and a machine may be busy."""
 
 _LOOKING = "Ray looks for {num_nodes} nodes with {bundle} each"
 

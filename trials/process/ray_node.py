@@ -15,8 +15,8 @@ from typing import Any
 
 __all__ = ["NodeActor"]
 
-_SET_BY_RAY = ("OMP_NUM_THREADS",)
-"""Variables that Ray sets for its workers; ranks would take them for their operator's."""
+_NOT_FOR_RANKS = ("OMP_NUM_THREADS", "AUTOTUNER_RAY_ORDER")
+"""Variables that Ray sets for its workers, and ranks would take for their operator's; what only the driver reads."""
 
 _READ_BYTES = 1 << 16
 _STDERR_BYTES = 2000
@@ -98,7 +98,7 @@ class NodeActor:
                     return 128 + signal.SIGTERM
                 process = self._process = subprocess.Popen(
                     [python, "-m", "autotuner.keeper", str(os.getpid()), "0", *node],
-                    env={name: value for name, value in os.environ.items() if name not in _SET_BY_RAY},
+                    env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_RANKS},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

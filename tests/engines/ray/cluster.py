@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 __all__ = ["RayCluster", "running_cluster"]
-
-_NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
 class RayCluster:
@@ -73,16 +72,23 @@ def main() -> None:
 
     from ray.cluster_utils import Cluster  # noqa: PLC0415  # only this process
 
-    head = {**_NODE, "include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": 0}
+    head = {**_node(), "include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": 0}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    second = cluster.add_node(**_NODE)
+    second = cluster.add_node(**_node())
     answers.write(json.dumps(f"http://{cluster.head_node.webui_url}") + "\n")
     for line in sys.stdin:
         assert line == "lose\n"
         cluster.remove_node(second, allow_graceful=False)
         answers.write('"lost"\n')
-        second = cluster.add_node(**_NODE)
+        second = cluster.add_node(**_node())
     cluster.shutdown()
+
+
+def _node() -> dict[str, int]:
+    """A node of one core, whose agent listens beside those of other clusters on this machine."""
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+    return {"num_cpus": 1, "object_store_memory": 80_000_000, "dashboard_agent_listen_port": port}
 
 
 if __name__ == "__main__":

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.trial import Measurement
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
-from tests.builders import cpu_cluster
+from autotuner.launch.trainers.registration import read_trainers
+from tests.builders import cpu_cluster, cpu_layout
+from tests.contracts.engine_contract import EngineSubject
 from tests.engines.ray.cluster import RayCluster, running_cluster
 from tests.engines.ray.held import held_ray
-from tests.trials.launching import left_over
+from tests.trials.launching import Watcher, left_over, spec
 from tests.unit.launch.engines.ray.scripted import order
 
 pytestmark = pytest.mark.engine
 
 TOKEN = "5f3c02aa" * 8
+
+TRAINERS = read_trainers(Path(__file__).parents[3] / "examples/trainers.toml")
 
 
 @pytest.fixture
@@ -112,6 +119,15 @@ def patiently(engine: Engine, wanted: JobOrder) -> str:
         except EngineUnavailable:
             continue
     return engine.submit(wanted)
+
+
+def test_the_loop_to_copy_trains_on_two_nodes(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    held = replace(held_ray(ray_cluster), trainers=TRAINERS)
+    layout = cpu_layout(data_parallel_replicate_degree=2, attention_kernel=AttentionKernel.FLASH)
+    trial = spec("ray-trainer", layout=layout, cluster=held.cluster, trainer=TRAINERS["train"].trainer)
+    outcome = EngineSubject(held, tmp_path).run(trial, Watcher())
+    assert isinstance(outcome, Measurement), outcome
+    assert len(outcome.peak_bytes) == 2, "both nodes' ranks reported"
 
 
 def driver_of(handle: str) -> psutil.Process:

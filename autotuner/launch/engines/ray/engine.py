@@ -36,7 +36,7 @@ _STOP_WAIT_S = 20
 _FRESH_S = 0.25
 """A log that was read so long ago, or ten times as long as that took, serves for all nodes."""
 
-_KEEPERS_S = 6.0
+_KEEPERS_S = 8.0
 """How long nodes may outlast a driver that was killed: Ray has to kill its actors, and their keepers what they keep."""
 
 _POLL_S = 0.2
