@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +20,11 @@ __all__ = ["NODES", "SlurmCluster", "require_slurm", "slurm_cluster"]
 
 NODES = ("n1", "n2")
 
-_DAEMONS = ("munged", "slurmctld", "slurmd", "squeue")
-_PACKAGES = ("slurm-wlm", "munge")
 _PRETENDED_CORES = 16
 """What each node claims to have, so that several jobs of two ranks per node fit at once."""
+
+_WELL = {"idle", "mixed", "allocated", "completing"}
+"""States of a node that answers; one that does not has an asterisk."""
 
 _CONF = """\
 ClusterName=emulated
@@ -73,15 +73,9 @@ def require_slurm() -> None:
     """
     if os.geteuid() != 0:
         raise RuntimeError("the Slurm of these tests needs root: its daemons start jobs as the user who owns them")
-    missing = [name for name in _DAEMONS if _found(name) is None]
-    if not missing:
-        return
-    if shutil.which("apt-get") is None:
-        raise RuntimeError(f"{', '.join(missing)} are missing, and there is no apt-get to install them with")
-    for command in (("update", "-qq"), ("install", "-yqq", "--no-install-recommends", *_PACKAGES)):
-        done = _ran("apt-get", *command, timeout_s=300.0, DEBIAN_FRONTEND="noninteractive")
-        if done.returncode:
-            raise RuntimeError(f"apt-get cannot install {' and '.join(_PACKAGES)}: {done.stderr.strip()}")
+    done = _ran("sh", str(Path(__file__).with_name("install.sh")), timeout_s=300.0)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
 
 
 def _found(program: str) -> str | None:
@@ -162,6 +156,15 @@ class SlurmCluster:
         _kill(self._pid(f"slurmd-{node}.pid"))
         for process in started:
             _kill(process.pid)
+
+    def revive(self) -> None:
+        """Start what was killed; returns when both nodes are there."""
+        if not _is_alive(self._pid("slurmctld.pid")):
+            self.start_controller()
+        for node in NODES:
+            if not _is_alive(self._pid(f"slurmd-{node}.pid")):
+                self.start_node(node)
+        self.wait_for(lambda: set(self.node_states().values()) <= _WELL, "both nodes are there")
 
     def processes_of(self, node: str) -> list[psutil.Process]:
         """What jobs run on that node, and Slurm's managers of their steps."""
@@ -277,12 +280,19 @@ def _below(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
+def _is_alive(pid: int | None) -> bool:
+    with suppress(psutil.Error):
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def _kill(pid: int | None) -> None:
+    """SIGKILL, and wait until it is gone, or a zombie that its parent does not mind."""
     if pid is None:
         return
-    try:
+    with suppress(psutil.Error):
         process = psutil.Process(pid)
-        process.send_signal(signal.SIGKILL)
-        process.wait(5.0)
-    except (psutil.NoSuchProcess, psutil.TimeoutExpired):
-        pass
+        process.kill()
+        deadline = time.monotonic() + 5.0
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.02)

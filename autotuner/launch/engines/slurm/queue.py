@@ -20,7 +20,8 @@ class SlurmQueue:
 
     Args:
         command: Runs Slurm's programs.
-        fresh_s: Younger answers serve again: a service that follows many jobs must not weigh on a controller.
+        fresh_s: Younger answers serve again: a service that follows many jobs must not weigh on a controller. That none
+            came serves five times as long, since to find it out takes seconds.
     """
 
     def __init__(self, command: Command, *, fresh_s: float) -> None:
@@ -29,6 +30,8 @@ class SlurmQueue:
         self._asking = threading.Lock()
         self._rows: tuple[JobRow, ...] = ()
         self._asked_at = float("-inf")
+        self._failure: EngineUnavailable | None = None
+        self._failed_at = float("-inf")
 
     def jobs(self, name: str, *, since: float | None = None) -> list[JobRow]:
         """The jobs of that name that the controller knows, the newest first.
@@ -54,6 +57,8 @@ class SlurmQueue:
 
     def _fresh(self, since: float) -> Sequence[JobRow]:
         with self._asking:
+            if self._failure is not None and self._failed_at >= min(since, time.monotonic() - 5.0 * self._fresh_s):
+                raise self._failure
             if self._asked_at < since:
                 asked_at = time.monotonic()
                 self._rows = tuple(read_squeue(self._listed()))
@@ -63,9 +68,12 @@ class SlurmQueue:
     def _listed(self) -> str:
         options = ("--noheader", "--states=all", f"--user={user()}", f"--format={SQUEUE_FORMAT}")
         try:
-            return self._command("squeue", *options)
-        except CommandFailed as error:
-            raise EngineUnavailable(str(error)) from error
+            listed = self._command("squeue", *options)
+        except (CommandFailed, EngineUnavailable) as error:
+            self._failure, self._failed_at = EngineUnavailable(str(error)), time.monotonic()
+            raise self._failure from error
+        self._failure = None
+        return listed
 
 
 def user() -> str:
