@@ -41,6 +41,12 @@ _SLACK_S = 15.0
 _POLL_S = 0.2
 """How long a watcher's wish may wait while a job waits."""
 
+_LEAVING_S = 5.0
+"""What ranks get to leave by themselves after they have measured: to end a job takes engines longer than that."""
+
+_OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.CRASH)
+"""What ranks die of whose peers' node went away, long before its engine says that it did."""
+
 _LEFT_ALONE = ("shutdown", "lease_lost")
 """Reasons to stop that say nothing of the job: whoever runs the trial next finds it."""
 
@@ -280,7 +286,7 @@ class _Run(Generic[Result]):
         ending = follow(self._spec, ranks, self._trial_job.reports, self._watcher, deadline=deadline)
         if isinstance(ending, Stopped) and ending.reason in _LEFT_ALONE:
             return ending
-        ranks.end(grace_s=0.0)
+        ranks.end(grace_s=min(_LEAVING_S, self._settings.patience_s) if ending == "measured" else 0.0)
         if isinstance(ending, Stopped):
             self._over(job, ranks.status)
             return ending
@@ -296,6 +302,8 @@ class _Run(Generic[Result]):
         """What happened to a job whose nodes went away says nothing of the trial, unless it was measured before."""
         if not isinstance(outcome, TrialFailure):
             return outcome
+        if outcome.kind in _OF_A_LOST_PEER:
+            ranks.miss()
         if ranks.status.phase is JobPhase.LOST:
             return Stopped(reason="infrastructure", detail=f"{self._name} lost the job: {ranks.status.detail}")
         if ranks.is_out_of_reach:
@@ -304,8 +312,7 @@ class _Run(Generic[Result]):
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:
         """The job's end, told and forgotten."""
-        phase = status.phase if status.phase.is_over else JobPhase.ENDED
-        self._seen(job, replace(status, phase=phase))
+        self._seen(job, status if status.phase.is_over else JobStatus(phase=JobPhase.ENDED))
         try:
             self._engine.forget(job.handle)
         except EngineUnavailable as error:

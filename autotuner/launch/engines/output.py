@@ -81,6 +81,11 @@ class JobOutput:
         return len(self.ends) == len(self._offsets)
 
     @property
+    def silent(self) -> list[int]:
+        """The nodes that have not said how they ended."""
+        return [node_rank for node_rank in self._offsets if node_rank not in self.ends]
+
+    @property
     def text(self) -> str:
         """The last lines that a person would have seen on the nodes."""
         return "\n".join(self._lines)

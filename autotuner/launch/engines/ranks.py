@@ -24,6 +24,9 @@ _LAST_WORDS_S = 5.0
 _LEAVING_S = 10.0
 """What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
 
+_PEERS_S = 10.0
+"""What nodes get to say how they ended once one of them ended badly; trainers on NCCL would wait for minutes."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -53,6 +56,7 @@ class EngineRanks:
         self._read_at = 0.0
         self._looked_at = time.monotonic()
         self._answered_at = time.monotonic()
+        self._peers_leave_by = 0.0
         self.status = status
         self.is_out_of_reach = False
 
@@ -79,7 +83,7 @@ class EngineRanks:
         if now - self._read_at >= _READ_S:
             self._read_at = now
             self._pump()
-        if self._output.has_ended:
+        if self._output.has_ended or self._peers_are_late(now):
             return True
         if now - self._looked_at >= self._poll_s:
             self._looked_at = now
@@ -89,6 +93,12 @@ class EngineRanks:
             return True
         self.is_out_of_reach = now - self._answered_at > self._patience_s
         return self.is_out_of_reach
+
+    def _peers_are_late(self, now: float) -> bool:
+        """Whether a node ended badly, and the others have had their time to end of it."""
+        if not self._peers_leave_by and any(end.exit_code != 0 for end in self._output.ends.values()):
+            self._peers_leave_by = now + _PEERS_S
+        return 0.0 < self._peers_leave_by < now
 
     def deaths(self) -> Sequence[Death]:
         """Ranks that the nodes' agents found dead, without those that were told to leave."""
@@ -100,8 +110,8 @@ class EngineRanks:
         return "\n".join(filter(None, (self._output.text, self.status.detail)))
 
     def end(self, *, grace_s: float) -> tuple[int, ...]:
-        """End the job, unless it ends by itself; engines name no processes that they could not end."""
-        del grace_s  # nodes give their own processes time to leave
+        """End the job, unless its nodes end by themselves; engines name no processes that they could not end."""
+        self._await_ends(grace_s)
         if self._output.has_ended and self._leaves_by_itself():
             return ()
         is_gone = self._cancelled()
@@ -109,6 +119,16 @@ class EngineRanks:
             _log.error("engine.job_left", handle=self._handle)
         self._pump()
         return ()
+
+    def miss(self) -> None:
+        """Take a job that has been ended for lost where a node said how it ended and another never did."""
+        if self.status.phase is JobPhase.LOST or not self._output.ends:
+            return
+        self._await_ends(min(_LAST_WORDS_S, self._patience_s))
+        if silent := self._output.silent:
+            nodes = ", ".join(map(str, silent))
+            detail = f"node {nodes} fell silent" if len(silent) == 1 else f"nodes {nodes} fell silent"
+            self.status = JobStatus(phase=JobPhase.LOST, detail=detail)
 
     def _leaves_by_itself(self) -> bool:
         deadline = time.monotonic() + min(_LEAVING_S, self._patience_s)
@@ -132,8 +152,14 @@ class EngineRanks:
 
     def _hear_last_words(self) -> None:
         """An engine may know that a job is over before the last of its output has arrived."""
-        last_words_s = min(_LAST_WORDS_S, self._patience_s) if self.status.phase is JobPhase.ENDED else 0.0
-        deadline = time.monotonic() + last_words_s
+        if self.status.phase is JobPhase.ENDED:
+            self._await_ends(min(_LAST_WORDS_S, self._patience_s))
+        else:
+            self._pump()
+
+    def _await_ends(self, seconds: float) -> None:
+        """Hear the nodes until each has said how it ended, but no longer than that."""
+        deadline = time.monotonic() + seconds
         self._pump()
         while not self._output.has_ended and time.monotonic() < deadline:
             time.sleep(_READ_S)

@@ -55,7 +55,7 @@ MinJobAge={min_job_age_s}
 MessageTimeout=5
 SlurmctldTimeout=30
 SlurmdTimeout={slurmd_timeout_s}
-KillWait=5
+KillWait=15
 UnkillableStepTimeout=60
 MpiDefault=none
 NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_ports} CPUs={cores} Boards=1 \
@@ -176,6 +176,14 @@ class SlurmCluster:
         """How Slurm sees its nodes, in its words."""
         listed = self.run("sinfo", "--noheader", "--Node", "--partition=short", "--format=%N %T", check=False).stdout
         return dict(line.split() for line in listed.splitlines())
+
+    def jobs(self, state: str = "all") -> list[str]:
+        """The numbers of the jobs in that state, as Slurm knows them."""
+        return sorted(self.run("squeue", "--noheader", f"--states={state}", "--format=%A").stdout.split(), key=int)
+
+    def names(self) -> list[str]:
+        """The names of all jobs that Slurm knows."""
+        return self.run("squeue", "--noheader", "--states=all", "--format=%j").stdout.split()
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """What a command of Slurm prints."""

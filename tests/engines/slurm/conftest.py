@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,18 +38,19 @@ def crowded(slurm: SlurmCluster) -> HeldEngine:
     return HeldEngine(lambda folder: table(slurm), lose_node=_loses(slurm), capacity=4)
 
 
-def table(slurm: SlurmCluster, **settings: object) -> str:
-    """What an operator writes of that Slurm."""
-    said = {
-        "kind": "slurm",
-        "queues": ["short", "closed"],
-        "poll_s": 0.5,
+def own_settings(slurm: SlurmCluster) -> dict[str, Any]:
+    """What an operator writes of that Slurm alone."""
+    return {
         "shared": str(slurm.shared),
         "slurm_conf": str(slurm.conf),
         "python": sys.executable,
         "setup": [f"export PYTHONPATH={os.environ.get('PYTHONPATH', '')}"],
-        **settings,
     }
+
+
+def table(slurm: SlurmCluster, **settings: object) -> str:
+    """The table of that Slurm in an operator's file."""
+    said = {"kind": "slurm", "queues": ["short", "closed"], "poll_s": 0.5, **own_settings(slurm), **settings}
     return "".join(f"{name} = {value!r}\n" for name, value in said.items())  # Python's literals of these are TOML's
 
 

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotuner.domain.jobs.cluster import Cluster
@@ -105,7 +106,7 @@ class SlurmEngine:
         """As its nodes say, else as squeue does, else as sacct remembers."""
         name, folder = self._job(handle)
         ended = folder.nodes_ended()
-        if ended and all(ended):
+        if _all(ended):
             return JobStatus(phase=JobPhase.ENDED)
         number = folder.number() or _number(handle)
         row = self._row(name, number)
@@ -124,13 +125,14 @@ class SlurmEngine:
         name, folder = self._job(handle)
         folder.cancelled()
         deadline = time.monotonic() + self._settings.cancel_s
-        while True:
+        while not _all(folder.nodes_ended()):
             self._scancel(name)
-            if not (rows := self._active(name)):
-                return True
+            if not self._active(name):
+                break
             if time.monotonic() > deadline:
-                return not rows
+                return False
             time.sleep(_POLL_S)
+        return True
 
     def forget(self, handle: str) -> None:
         """Remove the job's folder; Slurm forgets by itself (``MinJobAge``)."""
@@ -183,6 +185,11 @@ class SlurmEngine:
         return [row for row in self._queue.jobs(name, since=time.monotonic()) if not row.phase.is_over]
 
 
+def _all(ended: Sequence[bool]) -> bool:
+    """Whether every node has said how it ended."""
+    return bool(ended) and all(ended)
+
+
 def _handle(number: int, name: str) -> str:
     return f"{number}:{name}"
 
@@ -198,6 +205,8 @@ def _detail(row: JobRow) -> str:
             return row.reason or row.state
         case JobPhase.RUNNING:
             return f"{row.state} on {row.nodes}" if row.nodes else row.state
+        case _ if row.state == "CANCELLED":
+            return row.state  # the reason is still what it waited for
         case _:
             return _joined(row.state, row.reason)
 

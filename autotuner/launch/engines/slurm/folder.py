@@ -99,9 +99,9 @@ class JobFolder:
             return [self._has_ended(node_rank) for node_rank in range(num_nodes)]
 
     def complaint(self) -> str:
-        """The last that the batch script, or a node, wrote to standard error."""
+        """The last that a node, or else the batch script, wrote to standard error."""
         with self._work():
-            for path in (self.path / "batch.log", *sorted(self.path.glob("node-*.err"))):
+            for path in (*sorted(self.path.glob("node-*.err")), self.path / "batch.log"):
                 if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):
                     return " ".join(text.split())
         return ""

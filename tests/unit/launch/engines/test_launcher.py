@@ -15,6 +15,7 @@ from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, Jo
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.fake import plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.reports import RankFailure
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import SHORT, Watcher, spec
@@ -53,6 +54,19 @@ def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
 def test_a_job_that_its_engine_lost_says_nothing_of_the_trial(tmp_path: Path) -> None:
     outcome = launcher(tmp_path, Scripted(RUNNING, LOST)).run(trial(), Watcher())
     assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 7 is down")
+
+
+def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path: Path) -> None:
+    """Engines take minutes to see that a node is gone; one that is there says how it ended."""
+    failure = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
+
+    def first_node_alone(node_rank: int) -> bytes:
+        return b"" if node_rank else told(type="failure", **to_dict(failure)) + told(type="node", exit_code=1)
+
+    watcher = Watcher()
+    outcome = launcher(tmp_path, Scripted(RUNNING, printed=first_node_alone)).run(trial(), watcher)
+    assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 1 fell silent")
+    assert watcher.jobs[-1].phase is JobPhase.LOST
 
 
 def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""What is particular of a Slurm, on a real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.slurm.engine import SlurmEngine
+from autotuner.launch.engines.slurm.settings import SlurmSettings
+from tests.builders import cpu_cluster
+from tests.engines.slurm.cluster import SlurmCluster
+from tests.engines.slurm.conftest import own_settings
+from tests.system.service import until
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
+    slurm.revive()
+    yield made(slurm)
+    slurm.run("scancel", "--user=root", check=False)
+
+
+def made(slurm: SlurmCluster, **settings: Any) -> SlurmEngine:
+    return SlurmEngine("slurm", SlurmSettings(**own_settings(slurm) | settings), fresh_s=0.0)
+
+
+def order(name: str, *command: str, queue: str = "short", num_nodes: int = 2) -> JobOrder:
+    """A command on every node, which needs no torch."""
+    name = f"t-{os.getpid()}-{name}"
+    task = NodeTask(job_name=name, num_nodes=num_nodes, ranks_per_node=1, time_limit_s=60.0, command=command)
+    cluster = cpu_cluster(num_nodes=num_nodes, accelerators_per_node=1, queue=queue)
+    return JobOrder(name=name, cluster=cluster, task=task, time_limit_s=120.0)
+
+
+def is_over(engine: SlurmEngine, handle: str) -> Callable[[], JobStatus | None]:
+    """Asks for the status of a job that is over."""
+
+    def ask() -> JobStatus | None:
+        status = engine.look(handle)
+        return status if status.phase.is_over else None
+
+    return ask
+
+
+def test_it_says_its_version_and_its_partitions(engine: SlurmEngine) -> None:
+    assert "short up, 2 nodes; closed down, 2 nodes" in engine.check()
+
+
+def test_each_node_prints_into_a_file_of_its_own_and_meets_the_others(engine: SlurmEngine) -> None:
+    wanted = order("meet", "echo", "{node_rank} of {num_nodes} at {master_address}")
+    handle = engine.submit(wanted)
+    assert until("the job ends", is_over(engine, handle)).phase is JobPhase.ENDED
+    for node_rank in (0, 1):
+        assert f"{node_rank} of 2 at 127.0.0.1" in engine.read(handle, node_rank, 0).decode()
+    engine.forget(handle)
+    assert engine.find(wanted.name) is None
+
+
+def test_an_unknown_partition_is_refused_in_slurms_words(engine: SlurmEngine) -> None:
+    with pytest.raises(EngineRefused, match="invalid partition specified: nowhere"):
+        engine.submit(order("refused", "true", queue="nowhere"))
+
+
+def test_a_job_of_more_nodes_than_there_are_waits_with_slurms_reason(engine: SlurmEngine) -> None:
+    """Nodes may be added, so Slurm takes it, unless its administrator set ``EnforcePartLimits``."""
+    handle = engine.submit(order("large", "true", num_nodes=3))
+    until("a reason", lambda: engine.look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="PartitionConfig"))
+    assert engine.cancel(handle)
+    engine.forget(handle)
+
+
+def test_a_job_that_waits_says_why_in_slurms_words_and_can_be_cancelled(engine: SlurmEngine) -> None:
+    handle = engine.submit(order("waits", "true", queue="closed"))
+    until("a reason", lambda: engine.look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="PartitionDown"))
+    assert engine.cancel(handle)
+    assert engine.look(handle) == JobStatus(phase=JobPhase.ENDED, detail="CANCELLED")
+    engine.forget(handle)
+
+
+def test_a_job_that_somebody_else_cancels_is_lost(engine: SlurmEngine, slurm: SlurmCluster) -> None:
+    handle = engine.submit(order("evicted", "sleep", "600"))
+    until("it runs", lambda: slurm.processes_of("n1") and slurm.processes_of("n2"))
+    slurm.run("scancel", handle.split(":")[0])
+    status = until("the job ends", is_over(engine, handle))
+    assert status.phase in (JobPhase.LOST, JobPhase.ENDED)  # its nodes may have said before that they were ended
+    engine.forget(handle)
+
+
+def test_of_two_jobs_of_one_name_only_one_runs(engine: SlurmEngine, slurm: SlurmCluster) -> None:
+    """As where sbatch's answer was lost, and the second came before the first was listed."""
+    wanted = order("twice", "sh", "-c", "echo ran; sleep 2")
+    first = engine.submit(wanted)
+    folder = slurm.shared / wanted.name
+    slurm.run("sbatch", f"--job-name={wanted.name}", "--nodes=2", f"--output={folder}/other.log", f"{folder}/job.sh")
+    until("both are over", lambda: not slurm.jobs("PENDING") and not slurm.jobs("RUNNING"))
+    assert until("the job ends", is_over(engine, first)).phase is JobPhase.ENDED
+    assert engine.read(first, 0, 0).decode().count("ran") == 1
+    engine.forget(first)
+
+
+def test_a_job_whose_number_was_never_noted_is_found_by_its_name(engine: SlurmEngine, slurm: SlurmCluster) -> None:
+    wanted = order("unnoted", "sleep", "600", queue="closed")
+    handle = engine.submit(wanted)
+    (slurm.shared / wanted.name / "submitted").unlink()
+    assert made(slurm).find(wanted.name) == handle
+    assert engine.cancel(handle)
+    engine.forget(handle)
+
+
+def test_nodes_without_the_interpreter_are_lost_and_say_what_is_missing(slurm: SlurmCluster) -> None:
+    slurm.revive()
+    engine = made(slurm, python="/nowhere/python")
+    handle = engine.submit(order("bare", "true"))
+    status = until("the job ends", is_over(engine, handle))
+    assert status.phase is JobPhase.LOST
+    assert "/nowhere/python: not found" in status.detail
+    engine.forget(handle)
+
+
+def test_a_job_goes_on_while_the_controller_is_away_and_its_nodes_are_believed(
+    engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    handle = engine.submit(order("alone", "sh", "-c", 'until [ -e "$0" ]; do sleep 0.1; done', str(go_on)))
+    until("it runs on both", lambda: all(engine.read(handle, node_rank, 0) for node_rank in (0, 1)))
+    slurm.kill_controller()
+    with pytest.raises(EngineUnavailable):
+        engine.look(handle)
+    with pytest.raises(EngineUnavailable):
+        engine.submit(order("later", "true"))
+    go_on.touch()
+
+    def has_ended() -> bool:
+        try:
+            return engine.look(handle).phase is JobPhase.ENDED
+        except EngineUnavailable:
+            return False
+
+    until("the nodes say that they ended", has_ended)
+    slurm.revive()
+    engine.forget(handle)

@@ -1,0 +1,141 @@
+"""Sweeps of the real service on a real Slurm, which loses its controller and a node in the middle, or its service."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import h100_cluster, tiny_model
+from tests.engines.slurm.cluster import SlurmCluster
+from tests.engines.slurm.conftest import table
+from tests.system.service import Service, until
+from tests.trials.launching import left_over
+
+pytestmark = pytest.mark.engine
+
+PACED = Path(__file__).with_name("paced.py")
+
+TRAINER = f"""
+[paced]
+format = "arguments"
+command = [
+  "{{python}}", "-S", "{PACED}", "{{node_rank}}", "{{num_nodes}}", "{{master_address}}", "{{master_port}}", "{{steps}}",
+]
+options = ["data_parallel_replicate_degree", "micro_batch_size", "recompute"]
+fixed = {{ precision = "bf16" }}
+"""
+
+LAYOUTS = {
+    "data_parallel_shard_degree": [1],
+    "pipeline_parallel_degree": [1],
+    "tensor_parallel_degree": [1],
+    "micro_batch_size": [1, 2, 4, 8],
+    "recompute": ["none", "full"],
+}
+"""Eight layouts, each of which the trainer makes at least a quarter slower than the next: their order is no matter of
+luck, however busy the machine is, so a sweep that was disturbed has to find it too."""
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """A sweep over all of them on two nodes."""
+    return {
+        "model": to_dict(tiny_model()),
+        "cluster": CLUSTER,
+        "trainer": "paced",
+        "workload": {"seq_len": 64, "global_batch_size": 16},
+        "space": LAYOUTS,
+        "budget": {"num_trials": 8, "prune_below": 0.0, "min_gain": 0.0},
+        "trial": {
+            "warmup_steps": 1,
+            "max_warmup_steps": 1,
+            "measured_steps": 4,
+            "max_measured_steps": 4,
+            "profiled_steps": 0,
+            "max_repeats": 0,
+        },
+        **changes,
+    }
+
+
+# pretended: the trainer computes nothing, and only of data sheets' devices it is known what MFU is a share of
+CLUSTER = to_dict(h100_cluster(num_nodes=2, accelerators_per_node=1, engine="slurm"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a service that knows the Slurm and the trainer."""
+    slurm.revive()
+    said = table(slurm, max_parallel_trials=2, poll_s=0.5)
+    (tmp_path / "engines.toml").write_text(f"[slurm]\n{said}")
+    (tmp_path / "trainers.toml").write_text(TRAINER)
+    monkeypatch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
+    monkeypatch.setenv("AUTOTUNER_TRAINERS", str(tmp_path / "trainers.toml"))
+    return tmp_path
+
+
+def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = service.get(f"/sweeps/{sweep_id}/trials")["items"]
+    return items
+
+
+def num_complete(service: Service, sweep_id: str) -> int:
+    return sum(trial["state"] == "complete" for trial in trials(service, sweep_id))
+
+
+def ranking(service: Service, sweep_id: str) -> list[tuple[int, str]]:
+    """Micro-batch size and recomputation of the trials when the sweep has ended, the best first."""
+    until(
+        "the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running"), DEADLINE_S
+    )
+    ranked = service.get(f"/sweeps/{sweep_id}/ranking")["items"]
+    return [(trial["layout"]["micro_batch_size"], trial["layout"]["recompute"]) for trial in ranked]
+
+
+DEADLINE_S = 300.0
+
+IN_ORDER = [(size, recompute) for size in (8, 4, 2, 1) for recompute in ("none", "full")]
+"""As the trainer's pace has it."""
+
+
+@pytest.mark.timeout(600)
+def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of_an_undisturbed_one(
+    folder: Path, slurm: SlurmCluster
+) -> None:
+    with Service(folder) as service:
+        undisturbed = service.post("/sweeps", body())["id"]
+        assert ranking(service, undisturbed) == IN_ORDER
+        disturbed = service.post("/sweeps", body())["id"]
+        until("two trials are complete", lambda: num_complete(service, disturbed) >= 2, DEADLINE_S)
+        until("a trial trains", lambda: slurm.processes_of("n2"), DEADLINE_S)
+        slurm.kill_controller()
+        slurm.kill_node("n2")
+        time.sleep(3.0)  # nobody answers meanwhile
+        slurm.start_controller()
+        slurm.start_node("n2")
+        assert ranking(service, disturbed) == IN_ORDER
+        ran = trials(service, disturbed)
+    assert [trial["state"] for trial in ran] == ["complete"] * 8
+    assert max(trial["attempts"] for trial in ran) > 1, "the node was lost in the middle of a trial"
+    assert [process for trial in ran for process in left_over(trial["id"])] == []
+    assert list(slurm.shared.iterdir()) == []
+
+
+@pytest.mark.timeout(600)
+def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(folder: Path, slurm: SlurmCluster) -> None:
+    slow = {**body()["trial"], "measured_steps": 10, "max_measured_steps": 10}
+    wanted = body(space={**LAYOUTS, "micro_batch_size": [1]}, trial=slow)
+    with Service(folder) as service:
+        sweep_id = service.post("/sweeps", wanted)["id"]
+        (running, *_) = until("a trial runs", lambda: slurm.jobs("RUNNING"), DEADLINE_S)
+        service.kill()
+        with service:
+            assert ranking(service, sweep_id) == [(1, "none"), (1, "full")]
+            ran = trials(service, sweep_id)
+    assert [trial["state"] for trial in ran] == ["complete", "complete"]
+    names = [name for name in slurm.names() if sweep_id in name]
+    assert len(names) == len(set(names)), "a job was started twice"
+    assert running in slurm.jobs("COMPLETED")
