@@ -18,6 +18,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
@@ -206,6 +207,8 @@ class Figures:
         covered_95: The same for 95 %.
         half_width: Median half-width of the 80 % intervals.
         median_scaled: Median error of the rule of thumb.
+        regret: Mean loss of speed by choosing the layout of shortest estimate, of cases with ``MIN_MEASURED`` runs or
+            more; NaN without one.
     """
 
     num_runs: int
@@ -215,6 +218,7 @@ class Figures:
     covered_95: tuple[float, float]
     half_width: tuple[float, float]
     median_scaled: float
+    regret: tuple[float, float]
 
 
 def figures(cases: Sequence[Case]) -> Figures:
@@ -231,7 +235,17 @@ def figures(cases: Sequence[Case]) -> Figures:
         covered_95=(_covered(measured_s, before, 95), _covered(measured_s, after, 95)),
         half_width=(_half_width(before), _half_width(after)),
         median_scaled=float(np.median(scaled)),
+        regret=(_regret(cases, lambda case: case.before), _regret(cases, lambda case: case.after)),
     )
+
+
+def _regret(cases: Sequence[Case], estimates: Callable[[Case], Sequence[FullSizeEstimate]]) -> float:
+    lost = [
+        1 - case.measured_s.min() / case.measured_s[np.argmin([one.step_time_s for one in estimates(case)])]
+        for case in cases
+        if len(case.layouts) >= MIN_MEASURED
+    ]
+    return float(np.mean(lost)) if lost else np.nan
 
 
 def _covered(measured_s: Floats, estimates: Sequence[FullSizeEstimate], percent: int) -> float:
@@ -244,19 +258,23 @@ def _half_width(estimates: Sequence[FullSizeEstimate]) -> float:
 
 
 def _table(cases: Sequence[Case], by: Callable[[Case], str], *, with_rule: bool) -> Iterator[str]:
-    """Figures by group of runs, as a table of Markdown; the rule of thumb where a case has one trial."""
-    rule = " | by the rule of thumb" if with_rule else ""
-    yield f"| runs | number | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 %{rule} |"
-    yield "| --- " * (7 + with_rule) + "|"
+    """Figures by group of runs, as a table of Markdown: the rule of thumb where a case is a pair, else the regret."""
+    last = "by the rule of thumb" if with_rule else "regret"
+    yield f"| runs | number | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 % | {last} |"
+    yield "| --- " * 8 + "|"
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         groups[by(case)].append(case)
     for name, some in [*sorted(groups.items()), ("all", list(cases))]:
         f = figures(some)
         pairs = [(f.median, 1), (f.p90, 1), (f.covered_80, 0), (f.covered_95, 0), (f.half_width, 0)]
-        cells = [f"{before:.{digits}%} → {after:.{digits}%}" for (before, after), digits in pairs]
-        cells += [f"{f.median_scaled:.1%}"] * with_rule
+        cells = [_pair(values, digits) for values, digits in pairs]
+        cells.append(f"{f.median_scaled:.1%}" if with_rule else _pair(f.regret, 1))
         yield f"| {name} | {f.num_runs} | " + " | ".join(cells) + " |"
+
+
+def _pair(values: tuple[float, float], digits: int) -> str:
+    return "" if np.isnan(values[0]) else f"{values[0]:.{digits}%} → {values[1]:.{digits}%}"
 
 
 def _of_ratio(case: Case) -> str:

@@ -3,8 +3,9 @@
 Each factor, and the residual of a layout, correlates between two jobs by a constant below 1, whatever their sizes, and
 by less for each of hardware and software that differs: a product of kernels, which is a valid one (Rasmussen and
 Williams 2006, section 4.2.4). Equal jobs share everything, so that a trial of the very job is an ordinary observation.
-The constants were learnt from published tables with sheets of one family at several sizes, which show no decay with the
-number of ranks between them (``python -m bench.small_for_large --learn``, docs/small-trials.md).
+The constants were learnt from published tables with sheets of one family at several sizes, which show no decay with
+the ranks, the width, the depth or the length of sequences between them (``python -m bench.small_for_large --learn``,
+docs/small-trials.md).
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Reach:
     elsewhere: float
 
 
-TIME_REACH = Reach(factor=0.9, residual=0.8, elsewhere=0.5)
-"""For step times. The first two make published large runs most likely after small ones, each source weighing as much;
-with any source left out, the others choose 0.9 to 1 and 0.5 to 0.9. The last is an assumption."""
+TIME_REACH = Reach(factor=0.95, residual=0.7, elsewhere=0.5)
+"""For step times. The first two make published large runs likeliest after small ones, each source weighing as much;
+with any source left out, the others choose 0.95, and 0.6 to 0.8. The last is an assumption."""
 
-MEMORY_REACH = Reach(factor=1.0, residual=0.8, elsewhere=0.5)
+MEMORY_REACH = Reach(factor=1.0, residual=0.7, elsewhere=0.5)
 """For peaks. An assumption: what a layer saves does not know how many replicas there are, and the residual is no better
-known than that of times."""
+known than that of times. Replays of the one table that says what ran out of memory do not tell 0 from 1."""
 
 
 def kinship(jobs: Sequence[Job], factors: Iterable[str], reach: Reach) -> Kinship:
