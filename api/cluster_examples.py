@@ -77,6 +77,6 @@ def link_list() -> LinkList:
         efficiency=1.0,
         source="2 nodes, 2025-10-09",
     )
-    inside = LinkStanding(between="accelerators of a node", described=cluster.intra_node_link, measured=None)
+    inside = LinkStanding(between="ranks of a node", described=cluster.intra_node_link, measured=None)
     between = LinkStanding(between="nodes", described=cluster.inter_node_link, measured=network)
     return LinkList(items=(inside, between), measured_at=_AT, num_nodes=2)

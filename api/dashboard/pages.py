@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
+from api.dashboard import cluster_pages
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
 from api.dependencies import AppOf, SweepOf, TrialId
@@ -41,6 +42,7 @@ _Format = Annotated[ExportFormat | None, Query(alias="format")]
 def add_dashboard(api: FastAPI) -> None:
     """Serve the pages at ``/`` and what they load at ``/static``."""
     api.include_router(_router)
+    api.include_router(cluster_pages.router)
     api.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 

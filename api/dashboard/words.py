@@ -23,6 +23,7 @@ from autotuner.units import format_bytes, format_rate, format_seconds
 from autotuner.units import format_duration as duration
 
 __all__ = [
+    "byte_rate",
     "certainty",
     "date",
     "duration",
@@ -100,6 +101,11 @@ def num_bytes(value: float | None) -> str:
 def size(model: ModelSize | TransformerSpec) -> str:
     """``46.7B parameters, 12.9B active``."""
     return size_in_words(model.num_parameters, model.num_active_parameters)
+
+
+def byte_rate(per_s: float | None) -> str:
+    """``450 GB/s``."""
+    return format_rate(per_s, "B/s") if _known(per_s) else _UNKNOWN
 
 
 def token_rate(per_s: float | None) -> str:

@@ -136,7 +136,7 @@ class LinkList:
         cluster, profile = app.store.get_cluster(name), app.cluster_profile(name)
         found = cluster if profile is None else profiled(cluster, profile)
         pairs = (
-            ("accelerators of a node", cluster.intra_node_link, found.intra_node_link),
+            ("ranks of a node", cluster.intra_node_link, found.intra_node_link),
             ("nodes", cluster.inter_node_link, found.inter_node_link),
         )
         return cls(

@@ -81,6 +81,10 @@ class Service:
         """The body of a POST below /api/v1."""
         return httpx.post(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
 
+    def put(self, path: str, body: Any) -> Any:
+        """The body of a PUT below /api/v1."""
+        return httpx.put(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
+
     @property
     def address(self) -> str:
         """Where it listens."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotuner.cli.options import Json
+
+if TYPE_CHECKING:
+    from autotuner.ports import Store
 
 __all__ = ["profile"]
 
@@ -39,6 +42,7 @@ def profile(
     try:
         profiles = list(application.store.list_profiles())
         if not show:
+            _refuse_cluster(application.store, name)
             cluster, host = detect_cluster(), host_hash()
             kept = [one for one in profiles if keep and one.name == name and describes(one, cluster, host=host)]
             profiles = kept or [profile_of(cluster, name=name, measured_at=application.clock.now(), quick=quick)]
@@ -50,3 +54,11 @@ def profile(
         return print_json({"items": to_dict(profiles)})
     console().print(profile_view(profiles, details=not keep))
     return None
+
+
+def _refuse_cluster(store: Store, name: str) -> None:
+    """A stored cluster's name means what a check measured of it."""
+    from autotuner.errors import InvalidInput
+
+    if any(cluster.name == name for cluster in store.list_clusters()):
+        raise InvalidInput("--name", name, f"is a stored cluster, which `autotuner cluster check {name}` measures")

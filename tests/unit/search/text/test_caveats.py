@@ -36,3 +36,12 @@ def test_mfu_is_said_to_count_keys_outside_of_windows_where_there_are_any() -> N
 def test_an_answer_says_what_its_model_says_of_itself() -> None:
     job = replace(big_job(), model=llama_70b(approximations=("its tower is not counted",)))
     assert "its tower is not counted" in caveats(job, LayoutColumns.from_layouts([Layout()]))
+
+
+def test_links_that_a_profile_measured_are_named_with_where_and_when() -> None:
+    job = big_job()
+    measured = replace(job.cluster.inter_node_link, source="2 nodes, 2026-11-22")
+    x = LayoutColumns.from_layouts([Layout()])
+    said = "links between nodes (2 nodes, 2026-11-22) are as measured on h100:64"
+    assert said in caveats(replace(job, cluster=replace(job.cluster, inter_node_link=measured)), x)
+    assert not any("as measured on" in sentence for sentence in caveats(job, x))

@@ -1,0 +1,52 @@
+"""The pages of clusters: all that are stored, and one with its links and its checks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.dashboard.render import page
+from api.dependencies import AppOf, Name
+from api.schemas import CheckPage, CheckView, LinkList
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
+from autotuner.ports import Page
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_CHECKS_SHOWN = 10
+
+_Part = Annotated[Literal["live"] | None, Query()]
+
+
+@router.get("/clusters")
+def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """All stored clusters by name, where their trials run, and how they were last checked."""
+    clusters = app.store.list_clusters()
+    last = {one.name: app.store.list_checks(one.name, page=Page(limit=1))[0] for one in clusters}
+    return page(
+        request,
+        "_clusters.html" if part else "clusters.html",
+        clusters=clusters,
+        checks={name: CheckView.of(found[0]) for name, found in last.items() if found},
+        profiled={one.name for one in clusters if app.cluster_profile(one.name)},
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+@router.get("/clusters/{name}")
+def cluster_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
+    """One stored cluster: where its trials run, its links described and measured, and its checks."""
+    cluster = app.store.get_cluster(name)
+    return page(
+        request,
+        "_cluster.html" if part else "cluster.html",
+        cluster=cluster,
+        used=app.cluster(name).accelerator,
+        links=LinkList.of(app, name),
+        checks=CheckPage.of(app, name, Page(limit=_CHECKS_SHOWN)).items,
+        can_be_checked=cluster.engine not in (LOCAL, SIMULATED),
+        service=str(request.base_url).rstrip("/"),
+    )

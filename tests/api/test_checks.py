@@ -1,0 +1,230 @@
+"""Engines, checks of clusters and their links over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from autotuner.bootstrap import App, build
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckState
+from autotuner.domain.wire import to_dict
+from autotuner.launch.fake import FakeLauncher
+from autotuner.ports import Store
+from autotuner.settings import Settings
+from tests.api.service import NOW, FixedClock, serve
+from tests.builders import cpu_cluster, engine_job, measurement, pair_measurements, profile
+
+REGISTERED = """
+[two]
+kind = "emulated"
+folder = "{folder}"
+queues = ["short", "long"]
+max_parallel_trials = 3
+environment = {{ SECRET_TOKEN = "told-to-nobody" }}
+"""
+
+PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two")
+
+
+@pytest.fixture
+def app(store: Store, tmp_path: Path) -> App:
+    path = tmp_path / "engines.toml"
+    path.write_text(REGISTERED.format(folder=tmp_path / "secret-folder"))
+    return build(Settings(num_workers=0, engines=path), store=store, launcher=FakeLauncher(), clock=FixedClock())
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[httpx.Client]:
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+        yield client
+
+
+def stored(client: httpx.Client, **changes: object) -> httpx.Response:
+    return client.put("/clusters/pair", json=to_dict(PAIR) | changes)
+
+
+def test_engines_are_listed_with_their_queues_and_their_answers(client: httpx.Client) -> None:
+    local, simulated, two = client.get("/engines").json()["items"]
+    assert [local["name"], simulated["name"]] == ["local", "simulated"]
+    assert two == {
+        "name": "two",
+        "kind": "emulated",
+        "answers": True,
+        "answer": "2 emulated nodes on this machine",
+        "queues": ["short", "long"],
+        "max_parallel_trials": 3,
+    }
+
+
+def test_nothing_of_how_an_engine_is_reached_leaves_the_service(client: httpx.Client) -> None:
+    stored(client)
+    check = client.post("/clusters/pair/checks", json={})
+    answers = [client.get("/engines"), check, client.get(f"/checks/{check.json()['id']}"), client.get("/openapi.json")]
+    assert [answer for answer in answers if "secret" in answer.text.lower() or "told-to-nobody" in answer.text] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "nearest"),
+    [({"engine": "tow"}, "engine", "two"), ({"queue": "shrt"}, "queue", "short"), ({"engine": "Two"}, "engine", "two")],
+)
+def test_an_engine_or_a_queue_that_is_not_registered_is_refused_with_the_names_that_are(
+    client: httpx.Client, changes: dict[str, str], field: str, nearest: str
+) -> None:
+    problem = stored(client, **changes)
+    assert (problem.status_code, problem.json()["field"], problem.json()["nearest"]) == (422, field, nearest)
+    assert nearest in problem.json()["rule"]
+    assert client.get("/clusters").json()["items"] == []
+
+
+def test_a_queue_of_an_engine_without_queues_is_to_be_left_out(client: httpx.Client) -> None:
+    problem = stored(client, engine="local", queue="gpu")
+    assert (problem.status_code, problem.json()["field"]) == (422, "queue")
+    assert "must be left out" in problem.json()["rule"]
+
+
+def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Store) -> None:
+    elsewhere = build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=FixedClock())
+    with serve(elsewhere) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+        assert stored(client, engine="only-there", queue="gpu").status_code == 200
+        assert client.post("/clusters/pair/checks", json={}).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["local", "profile:mine"])
+def test_a_name_that_means_this_machine_is_not_given_to_a_cluster(client: httpx.Client, name: str) -> None:
+    problem = client.put(f"/clusters/{name}", json=to_dict(replace(PAIR, name=name)))
+    assert (problem.status_code, problem.json()["field"]) == (422, "name")
+
+
+def test_a_check_is_queued_and_read_and_listed(client: httpx.Client) -> None:
+    stored(client, queue="long")
+    created = client.post("/clusters/pair/checks", json={"num_nodes": 1, "max_queued_s": 60.0})
+    assert created.status_code == 201
+    assert created.headers["location"] == f"/api/v1/checks/{created.json()['id']}"
+    check = client.get(f"/checks/{created.json()['id']}").json()
+    assert check == created.json()
+    assert (check["cluster"], check["engine"], check["queue"], check["state"]) == ("pair", "two", "long", "queued")
+    assert check["request"] == {"num_nodes": 1, "max_queued_s": 60.0, "quick": False}
+    assert client.get("/clusters/pair/checks").json() == {"items": [check], "total": 1, "limit": 50, "offset": 0}
+
+
+def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    check_id = client.post("/clusters/pair/checks", json={}).json()["id"]
+    store.claim_check(owner="a", now=NOW, lease_s=60.0)
+    found = CheckFindings(engine="emulated", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
+    store.save_findings(check_id, found, owner="a", now=NOW, lease_s=60.0)
+    check = client.get(f"/checks/{check_id}").json()
+    assert (check["state"], check["answer"], check["jobs"][0]["handle"]) == ("running", "emulated", "17")
+    assert check["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
+    assert check["measured"]["step_time_s"] == 0.5
+
+
+def test_a_second_check_while_one_runs_is_a_conflict(client: httpx.Client) -> None:
+    stored(client)
+    first = client.post("/clusters/pair/checks", json={}).json()
+    again = client.post("/clusters/pair/checks", json={})
+    assert again.status_code == 409
+    assert first["id"] in again.json()["detail"]
+
+
+def test_a_check_is_cancelled_and_a_finished_one_stays(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    waiting = client.post("/clusters/pair/checks", json={}).json()["id"]
+    assert client.post(f"/checks/{waiting}/cancel").json()["state"] == "cancelled"
+    running = client.post("/clusters/pair/checks", json={}).json()["id"]
+    store.claim_check(owner="a", now=NOW, lease_s=60.0)
+    asked = client.post(f"/checks/{running}/cancel").json()
+    assert (asked["state"], asked["cancel_requested"]) == ("running", True)
+    store.finish_check(running, CheckState.COMPLETE, CheckFindings(), owner="a", now=NOW)
+    assert client.post(f"/checks/{running}/cancel").json()["state"] == "complete"
+
+
+@pytest.mark.parametrize("engine", ["local", "simulated"])
+def test_what_has_no_nodes_of_its_own_is_not_checked(client: httpx.Client, engine: str) -> None:
+    stored(client, engine=engine)
+    problem = client.post("/clusters/pair/checks", json={})
+    assert (problem.status_code, problem.json()["field"], problem.json()["value"]) == (422, "engine", engine)
+
+
+def test_a_check_of_nothing_is_not_found(client: httpx.Client) -> None:
+    stored(client)
+    missing = client.post("/clusters/pai/checks", json={})
+    assert (missing.status_code, missing.json()["nearest"]) == (404, "pair")
+    for path in ("/checks/ck-missing", "/clusters/h100:8/checks", "/clusters/h100:8/links"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{"num_nodes": 0}, {"max_queued_s": 0.0}, {"command": ["rm"]}, {"queue": "gpu"}])
+def test_a_check_is_asked_for_by_what_it_knows_alone(client: httpx.Client, body: dict[str, object]) -> None:
+    stored(client)
+    assert client.post("/clusters/pair/checks", json=body).status_code == 422
+
+
+def measured(store: Store) -> None:
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
+    store.save_profile(replace(taken, cluster="pair"))
+
+
+def test_links_are_those_that_were_described_until_a_check_measured_them(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    before = client.get("/clusters/pair/links").json()
+    assert (before["measured_at"], before["num_nodes"]) == (None, 0)
+    assert [link["measured"] for link in before["items"]] == [None, None]
+    measured(store)
+    after = client.get("/clusters/pair/links").json()
+    assert (after["measured_at"], after["num_nodes"]) == (NOW, 2)
+    assert [link["described"]["bandwidth_bytes_per_s"] for link in after["items"]] == [1e9, 1e9]
+    assert [link["measured"]["bandwidth_bytes_per_s"] for link in after["items"]] == pytest.approx([1e9, 0.5e9])
+
+
+def test_predictions_for_a_checked_cluster_use_what_was_measured_and_say_so(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    body = {
+        "model": "llama-demo",
+        "cluster": "pair",
+        "workload": {"seq_len": 64, "global_batch_size": 8},
+        "layout": {"data_parallel_replicate_degree": 4, "precision": "fp32", "attention_kernel": "math"},
+    }
+    before = client.post("/predictions", json=body).json()
+    measured(store)
+    after = client.post("/predictions", json=body).json()
+    assert after["items"][0]["predicted"]["step_time_s"] != before["items"][0]["predicted"]["step_time_s"]
+    said = "links within a node (2 nodes, 2025-10-09) and between nodes (2 nodes, 2025-10-09) are as measured on pair"
+    assert (said in after["caveats"], said in before["caveats"]) == (True, False)
+    assert client.get("/clusters/pair").json()["inter_node_link"]["source"] == "2 nodes, 2025-10-09"
+    assert client.get("/clusters").json()["items"][0]["inter_node_link"]["source"] == ""  # as it was stored
+
+
+def test_a_machines_profile_of_the_clusters_name_says_nothing_of_the_cluster(
+    client: httpx.Client, store: Store
+) -> None:
+    stored(client)
+    store.save_profile(profile("pair"))
+    assert client.get("/clusters/pair").json() == to_dict(PAIR)
+
+
+def test_a_clusters_profile_describes_no_machine(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    measured(store)
+    problem = client.get("/clusters/profile:pair")
+    assert (problem.status_code, problem.json()["nearest"]) == (422, "pair")
+
+
+def test_a_removed_cluster_is_gone_with_what_was_measured(client: httpx.Client, store: Store) -> None:
+    stored(client)
+    measured(store)
+    assert client.delete("/clusters/pair").json() == to_dict(PAIR)
+    assert client.get("/clusters/pair").status_code == 404
+    assert client.delete("/clusters/pair").status_code == 404
+    assert store.list_profiles() == []
+
+
+def test_a_cluster_that_is_being_checked_is_not_removed(client: httpx.Client) -> None:
+    stored(client)
+    client.post("/clusters/pair/checks", json={})
+    assert client.delete("/clusters/pair").status_code == 409

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from playwright.sync_api import Page, expect
+
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from tests.api.service import NOW, StoreDriver
+from tests.builders import cpu_cluster, engine_job, h100_cluster, pair_measurements
+
+PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two", queue="long")
+
+
+def test_without_a_cluster_the_page_says_how_to_store_and_check_one(page: Page, address: str) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Clusters").click()
+    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()
+    expect(page.locator("pre")).to_contain_text(f"autotuner cluster check ours --server {address}")
+
+
+def test_clusters_are_listed_with_where_trials_run_and_how_they_were_checked(page: Page, driver: StoreDriver) -> None:
+    driver.store.save_cluster(PAIR)
+    driver.store.save_cluster(h100_cluster())
+    driver.store.create_check("pair", CheckRequest(), now=NOW)
+    page.goto("/clusters")
+    pair = page.get_by_role("row").filter(has_text="pair")
+    expect(pair).to_contain_text("2 × 2 cpu")
+    expect(pair).to_contain_text("two queue long")
+    expect(pair).to_contain_text("queued")
+    expect(page.get_by_role("row").filter(has_text="h100:64")).to_contain_text("never")
+    page.get_by_role("link", name="h100:64").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("h100:64")
+    expect(page.locator("#checks + p")).to_contain_text("Only clusters behind a registered engine are checked")
+
+
+def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Page, driver: StoreDriver) -> None:
+    store = driver.store
+    store.save_cluster(PAIR)
+    check = store.create_check("pair", CheckRequest(), now=NOW)
+    store.claim_check(owner="a", now=NOW + 1, lease_s=60.0)
+    found = CheckFindings(engine="emulated", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
+    store.save_findings(check.id, found, owner="a", now=NOW + 6, lease_s=60.0)
+    page.goto("/clusters/pair")
+    expect(page.locator(f"#{check.id} li")).to_have_text(["+5 s trial: job 17 waits"])
+    expect(page.locator(f"#{check.id}")).to_contain_text("two: emulated · job 17 queued")
+    expect(page.locator("#links + div caption")).to_contain_text("Nobody measured them")
+
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
+    store.save_profile(replace(taken, cluster="pair"))
+    store.finish_check(check.id, CheckState.COMPLETE, found.said("done", NOW + 9), owner="a", now=NOW + 9)
+    cells = page.locator("#links + div tbody tr").nth(1).locator("td")
+    expect(cells).to_have_text(["500 MB/s", "800 MB/s", "200 µs", "100 µs", "loopback"])
+    expect(page.locator("#links + div caption")).to_contain_text("Measured on 2 nodes")
+    expect(page.locator(f"#{check.id} summary")).to_contain_text("complete")
+
+
+def test_a_cluster_that_was_never_checked_says_how_to_check_it(page: Page, driver: StoreDriver) -> None:
+    driver.store.save_cluster(PAIR)
+    page.goto("/clusters/pair")
+    expect(page.locator("#checks ~ pre")).to_contain_text("autotuner cluster check pair")
+    check = driver.store.create_check("pair", CheckRequest(), now=NOW)
+    page.reload()
+    expect(page.locator(f"#{check.id}")).to_contain_text("No worker has begun with it")
+
+
+def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> None:
+    driver.store.save_cluster(PAIR)
+    check = driver.store.create_check("pair", CheckRequest(), now=NOW)
+    driver.store.claim_check(owner="a", now=NOW, lease_s=60.0)
+    found = CheckFindings().said("x" * 500, NOW)
+    driver.store.save_findings(check.id, found, owner="a", now=NOW, lease_s=60.0)
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in ("/clusters", "/clusters/pair"):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_cluster_that_is_not_stored_has_no_page(page: Page, complaints: list[str]) -> None:
+    page.goto("/clusters/nowhere")
+    expect(page.locator("main")).to_contain_text("nowhere")
+    complaints.clear()

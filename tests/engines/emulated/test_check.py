@@ -1,0 +1,76 @@
+"""Checks of a cluster of two emulated nodes over REST, while the service comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.domain.wire import to_dict
+from tests.builders import cpu_cluster
+from tests.system.service import Service, until
+from tests.trials.launching import left_over
+
+pytestmark = pytest.mark.engine
+
+PAIR = to_dict(replace(cpu_cluster(1), name="pair", num_nodes=2, engine="pair"))
+ENDS_S = 400.0
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service that may be stopped and entered again, on two emulated nodes."""
+    (tmp_path / "engines.toml").write_text(f'[pair]\nkind = "emulated"\nfolder = "{tmp_path}/jobs"\npoll_s = 0.2\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
+        yield Service(tmp_path)
+
+
+def begun(service: Service, **request: Any) -> str:
+    """A check whose trial has its nodes."""
+    service.put("/clusters/pair", PAIR)
+    check_id: str = service.post("/clusters/pair/checks", {"quick": True, **request})["id"]
+    until("the trial runs", lambda: "runs on 2 nodes of 1" in said(service, check_id))
+    return check_id
+
+
+def said(service: Service, check_id: str) -> str:
+    return "\n".join(line["text"] for line in service.get(f"/checks/{check_id}")["lines"])
+
+
+def ended(service: Service, check_id: str) -> dict[str, Any]:
+    def is_over() -> bool:
+        return service.get(f"/checks/{check_id}")["state"] not in ("queued", "running")
+
+    until("the check ends", is_over, ENDS_S)
+    check: dict[str, Any] = service.get(f"/checks/{check_id}")
+    return check
+
+
+@pytest.mark.timeout(600)
+def test_a_check_measures_the_links_and_goes_on_where_its_service_is_killed(service: Service) -> None:
+    with service:
+        check_id = begun(service)
+        service.kill()
+        with service:
+            check = ended(service, check_id)
+            assert check["state"] == "complete", said(service, check_id)
+            assert len(check["jobs"]) == 2, "the trial's job was found again"
+            assert {job["phase"] for job in check["jobs"]} == {"ended"}
+            assert check["measured"]["num_steps"] == 3
+            links = service.get("/clusters/pair/links")
+            assert [bool(link["measured"]) for link in links["items"]] == [False, True]  # a node of one rank has none
+            assert service.get("/clusters/pair")["inter_node_link"]["source"].startswith("2 nodes")
+    assert not left_over(f"t-{check_id}")
+
+
+@pytest.mark.timeout(600)
+def test_a_check_that_is_cancelled_leaves_no_job(service: Service) -> None:
+    with service:
+        check_id = begun(service)
+        service.post(f"/checks/{check_id}/cancel", {})
+        assert ended(service, check_id)["state"] == "cancelled"
+        assert not left_over(f"t-{check_id}")

@@ -1,0 +1,155 @@
+"""``autotuner cluster`` and ``autotuner engines``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from autotuner.bootstrap import build
+from autotuner.domain.jobs.profile_fit import fit_profile
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.settings import Settings
+from tests.builders import pair_measurements
+from tests.unit.cli.command_line import CommandLine
+
+REGISTERED = """
+[two]
+kind = "emulated"
+folder = "{folder}"
+queues = ["short", "long"]
+python = "{python}"
+"""
+
+ADD = ("cluster", "add", "pair", "--accelerator", "cpu", "--nodes", "2", "--per-node", "2", "--engine", "two")
+
+
+def register(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, python: str = sys.executable) -> CommandLine:
+    path = cli.directory / "engines.toml"
+    path.write_text(REGISTERED.format(folder=cli.directory / "nodes", python=python))
+    monkeypatch.setenv("AUTOTUNER_ENGINES", str(path))
+    monkeypatch.setenv("AUTOTUNER_POLL_S", "0.1")
+    return cli
+
+
+@pytest.fixture
+def registered(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return register(cli, monkeypatch)
+
+
+def test_engines_lists_what_clusters_may_name_and_whether_it_answers(registered: CommandLine) -> None:
+    text = registered.run("engines")
+    assert "2 emulated nodes on this machine" in text
+    assert "short, long" in text
+    assert [each["name"] for each in registered.run_json("engines")["items"]] == ["local", "simulated", "two"]
+
+
+def test_a_cluster_is_added_by_options_listed_shown_and_removed(registered: CommandLine) -> None:
+    assert "pair is stored: 2 nodes of 2 cpu, engine two, queue long" in registered.run(*ADD, "--queue", "long")
+    assert "two, queue long" in registered.run("cluster", "list")
+    shown = registered.run("cluster", "show", "pair")
+    assert "pair: 2 nodes of 2 cpu, runs on two, queue long" in shown
+    assert "last check: never" in shown
+    assert "pair is forgotten" in registered.run("cluster", "remove", "pair")
+    assert "no cluster is stored" in registered.run("cluster", "list")
+
+
+def test_what_is_not_said_is_what_is_usual_around_the_accelerator(registered: CommandLine) -> None:
+    saved = registered.run_json(
+        "cluster", "add", "ours", "--accelerator", "h100", "--nodes", "16", "--network", "ndr200", "--price", "2"
+    )
+    assert (saved["num_nodes"], saved["accelerators_per_node"], saved["engine"]) == (16, 8, "local")
+    assert saved["inter_node_link"]["name"] == "ndr200"
+    assert saved["price_per_accelerator_hour"] == 2.0
+
+
+def test_a_cluster_is_added_from_a_file_whose_fields_options_change(registered: CommandLine) -> None:
+    path = registered.directory / "ours.json"
+    path.write_text(json.dumps({"accelerator": "cpu", "num_nodes": 2, "oversubscription": 2.0, "engine": "two"}))
+    saved = registered.run_json("cluster", "add", "ours", "--from", str(path), "--nodes", "1", "--queue", "short")
+    assert (saved["name"], saved["num_nodes"], saved["oversubscription"], saved["queue"]) == ("ours", 1, 2.0, "short")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((*ADD[:-1], "tow"), 2, "must be one of local, simulated, two; nearest legal value: two"),
+        ((*ADD, "--queue", "shrt"), 2, "must be one of short, long; nearest legal value: short"),
+        (("cluster", "add", "x"), 2, "--accelerator"),
+        (("cluster", "add", "x", "--accelerator", "h1000"), 3, "did you mean 'h100"),
+        (("cluster", "add", "x", "--from", "missing.json"), 2, "cannot be read"),
+        (("cluster", "show", "pair"), 3, "pair"),
+        (("cluster", "remove", "pair"), 3, "pair"),
+        (("cluster", "check", "pair"), 3, "pair"),
+    ],
+)
+def test_wrong_input_ends_with_its_exit_code_and_says_what_is_right(
+    registered: CommandLine, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    registered.run(*arguments, code=code)
+    assert said in " ".join(registered.error.split())
+
+
+def test_another_cluster_under_a_stored_name_is_a_conflict(registered: CommandLine) -> None:
+    registered.run(*ADD)
+    registered.run(*ADD)  # the same again
+    registered.run(*ADD, "--oversubscription", "2", code=4)
+
+
+def test_this_machine_is_not_checked(registered: CommandLine) -> None:
+    registered.run("cluster", "add", "here", "--accelerator", "cpu")
+    registered.run("cluster", "check", "here", code=2)
+    assert "autotuner profile" in registered.error
+
+
+def test_a_prediction_names_a_stored_cluster(registered: CommandLine) -> None:
+    registered.run(*ADD)
+    job = ("--model", "llama-demo", "--cluster", "pair", "--global-batch", "8", "--seq-len", "64", "--limit", "1")
+    assert "on pair, 8 sequences" in registered.run("predict", *job)
+
+
+@pytest.mark.oracle  # nodes that end without a word are listened to for five seconds
+def test_a_check_of_an_engine_whose_nodes_lack_torch_says_so_and_ends_with_6(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = cli.directory / "python"
+    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\"\nexit 1\n")
+    python.chmod(0o755)
+    register(cli, monkeypatch, str(python)).run(*ADD)
+    cli.run("cluster", "check", "pair", "--quick", code=6)
+    assert "the engine two answers: 2 emulated nodes on this machine" in cli.error
+    assert "a node of two has no torch, or not our package trials" in cli.error
+    assert "last check: failed" in cli.run("cluster", "show", "pair")
+
+
+def test_a_check_that_nobody_runs_waits_and_is_cancelled(registered: CommandLine) -> None:
+    registered.run(*ADD)
+    asked = registered.run_json("cluster", "check", "pair", "--no-wait")
+    assert asked["state"] == "queued"
+    assert "never" not in registered.run("cluster", "list")
+    registered.run("cluster", "remove", "pair", code=4)
+    application = build(Settings(num_workers=0))
+    application.store.request_check_cancel(asked["id"], now=1.0)
+    application.close()
+    assert "no check of pair is running" in registered.run("cluster", "check", "pair", "--cancel")
+
+
+def test_a_checked_cluster_shows_its_links_measured_beside_described(registered: CommandLine) -> None:
+    registered.run(*ADD)
+    application = build(Settings(num_workers=0))
+    store = application.store
+    check = store.create_check("pair", CheckRequest(), now=1.0)
+    store.claim_check(owner="a", now=2.0, lease_s=10.0)
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
+    store.save_profile(replace(taken, cluster="pair"))
+    found = CheckFindings().said("the profile of pair is stored", 3.0)
+    store.finish_check(check.id, CheckState.COMPLETE, found, owner="a", now=3.0)
+    application.close()
+    shown = registered.run("cluster", "show", "pair")
+    assert "500 MB/s" in shown
+    assert "last check: complete, 1970-01-01" in shown
+    assert "the profile of pair is stored" in shown
+    registered.run("profile", "--name", "pair", code=2)
+    assert "cluster check pair" in registered.error
