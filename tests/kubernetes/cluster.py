@@ -71,11 +71,19 @@ class FakeCluster:
         grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
         self.objects.delete("pods", pod["metadata"]["name"], grace_s=grace_s)
 
-    def lose_node(self, pod: Document, *, is_noticed: bool = True) -> None:
-        """Cut the power of the machine that the pod runs on; its pod is evicted once the cluster notices, and stays."""
+    def lose_node(self, pod: Document, *, is_noticed: bool = True, is_removed: bool = False) -> None:
+        """Cut the power of the machine that the pod runs on.
+
+        Args:
+            pod: On it.
+            is_noticed: The cluster evicts the pod, which stays, as nobody can say that it has left.
+            is_removed: The machine is taken out of the cluster, and its pods with it, as clouds do.
+        """
         self.kubelet.lose(pod["spec"]["nodeName"])
         if is_noticed:
             self.evict(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+        if is_removed:
+            self.objects.remove("pods", pod["metadata"]["name"])
 
     def mend_nodes(self) -> None:
         """Have lost machines come back, empty: pods that were told to leave are gone."""

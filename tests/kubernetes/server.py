@@ -198,6 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
         path = self._url.path.rstrip("/")
         if path == "/version":
             return {"major": "1", "minor": "34", "gitVersion": "v1.34.0-fake"}
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        if path == "/apis":
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": self._groups()}
         if path in _APIS:
             return self._resources(path)
         place = self._place()
@@ -219,8 +223,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _resources(self, path: str) -> Document:
         if "jobset" in path and not self.api.has_job_sets:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        resources = [{"name": plural, "namespaced": True, "kind": kind} for plural, kind in _APIS[path].items()]
+        verbs = ["create", "delete", "get", "list", "watch"]
+        resources = [
+            {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
+            for plural, kind in _APIS[path].items()
+        ]
         return {"kind": "APIResourceList", "groupVersion": path.split("/", 2)[-1], "resources": resources}
+
+    def _groups(self) -> list[Document]:
+        found = []
+        for path in _APIS:
+            group, _, version = path.removeprefix("/apis/").rpartition("/")
+            if path.startswith("/apis/") and (self.api.has_job_sets or "jobset" not in group):
+                told = {"groupVersion": f"{group}/{version}", "version": version}
+                found.append({"name": group, "versions": [told], "preferredVersion": told})
+        return found
 
     def _watch(self, plural: str, keep: Callable[[Document], bool]) -> None:
         version = int(self._query["resourceVersion"])

@@ -117,6 +117,7 @@ class EngineRanks:
         is_gone = self._cancelled()
         if not is_gone:
             _log.error("engine.job_left", handle=self._handle)
+            self._look()  # an engine that cannot end a job may know by now that its nodes are out of reach
         self._pump()
         return ()
 

@@ -36,8 +36,8 @@ __all__ = ["JOBSET_RIGHTS", "RIGHTS", "KubernetesEngine"]
 _LISTED_S = 10.0
 """What the first list may take."""
 
-_LEAVING_S = 15.0
-"""What a job that was cancelled gets to be gone beyond what its pods get to leave."""
+_LEAVING_S = 20.0
+"""What a job that was cancelled gets to be gone beyond what its pods get to leave: then they count as out of reach."""
 
 _LAST_WORDS_S = 5.0
 """What the logs of pods that are gone get to arrive."""

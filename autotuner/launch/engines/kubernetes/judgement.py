@@ -10,7 +10,7 @@ from autotuner.launch.engines.kubernetes.states import JobState, PodState
 
 __all__ = ["ABSENT_S", "judged", "loss"]
 
-ABSENT_S = 30.0
+ABSENT_S = 15.0
 """How long after a pod should be gone its machine counts as out of reach."""
 
 _TAKEN_AWAY = (

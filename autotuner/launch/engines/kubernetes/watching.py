@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Stream
 
 __all__ = ["Copy", "Watching"]
@@ -84,7 +84,7 @@ class Watching:
             except Gone:
                 self._version = ""
             except Exception as error:  # the thread must go on, and those who ask hear of it
-                if not isinstance(error, EngineUnavailable):
+                if not isinstance(error, (EngineUnavailable, EngineRefused)):
                     self._version = ""
                     _log.exception("kubernetes.watch_failed", kind=self._kind)
                 self.failure = f"{error}" or repr(error)

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from kubernetes.client import models
 
 from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
@@ -296,6 +297,16 @@ def test_pods_that_find_no_machine_keep_the_job_waiting_with_the_scheduler_s_wor
     held.cluster.until(lambda: "Insufficient nvidia.com/gpu" in engine.look(waits).detail)
     assert engine.cancel(busy)
     assert held.until(engine, waits, JobPhase.RUNNING)
+
+
+def test_what_the_cluster_of_these_tests_serves_is_what_kubernetes_would(held: Held) -> None:
+    """By the client's models, which refuse fields that they do not know."""
+    engine = held.engine()
+    handle = engine.submit(order("import sys; sys.exit(3)", num_nodes=2))
+    assert "exit code 1" in held.until(engine, handle, JobPhase.ENDED).detail
+    for plural, model in (("jobs", models.V1Job), ("pods", models.V1Pod), ("services", models.V1Service)):
+        for served in held.cluster.objects.all(plural):
+            assert model.model_validate(served)
 
 
 def test_a_slow_cluster_is_waited_for(held: Held, cluster: FakeCluster) -> None:
