@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,3 +37,9 @@ def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: st
 def test_the_nearest_option_is_named() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: --exclusive"):
         SlurmSettings(shared="/shared", sbatch_lines=("#SBATCH --exclusive",))
+
+
+def test_every_setting_is_on_the_page_of_slurm() -> None:
+    page = (Path(__file__).parents[5] / "docs/engines-slurm.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {one.name for one in fields(SlurmSettings)} <= set(re.findall(r"`(\w+)`", " ".join(rows)))
