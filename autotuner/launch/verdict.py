@@ -16,6 +16,8 @@ __all__ = ["is_complete", "verdict"]
 
 _TAIL_LINES = 40
 
+_CPP_FRAME = re.compile(r"frame #\d+: ")
+
 _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
 """What faulthandler writes when a rank is asked for its stack."""
 
@@ -111,4 +113,8 @@ def _innermost_frames(stack: str) -> str:
 
 
 def _tail(text: str) -> str:
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    """The last lines; of a text that is longer without torch's C++ stacks, which are, and stand behind their error."""
+    lines = text.splitlines()
+    if len(lines) > _TAIL_LINES:
+        lines = [line for line in lines if not _CPP_FRAME.match(line)]
+    return "\n".join(lines[-_TAIL_LINES:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from autotuner.domain.jobs.cluster import Cluster, Link
 from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, profiled
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
@@ -9,6 +11,8 @@ from autotuner.domain.runs.trial import Measurement, TrialFailure
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["collective_said", "failure_said", "job_said", "links_said", "queue_said", "trial_said"]
+
+_ERROR = re.compile(r"[\w.]*(Error|Exception|error)\b.*: ")
 
 _NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No module named trials")
 
@@ -51,9 +55,16 @@ def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
             "registration must name an interpreter on the nodes that has both"
         )
     where = "" if failure.rank is None else f" (rank {failure.rank})"
-    last = failure.log_tail.strip().splitlines()[-1:] if failure.rank is None else []
-    about = f"; the last that was printed: {last[0].strip()}" if last else ""
+    last = _last_error(failure.log_tail) if failure.rank is None else ""
+    about = f"; the last that was printed: {last}" if last else ""
     return f"{what}: {failure.kind}{where}: {failure.message}{about}"
+
+
+def _last_error(text: str) -> str:
+    """The last line that names an error, or else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR.match(line)]
+    return next(iter((errors or lines)[-1:]), "")
 
 
 def collective_said(point: CollectivePoint) -> str:

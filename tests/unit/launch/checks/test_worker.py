@@ -214,6 +214,17 @@ def test_a_rank_that_dies_fails_the_check_with_its_last_words(store: SqlStore, t
     assert lines(check)[-1] == "trial: oom (rank 3): OutOfMemoryError: 2 GB"
 
 
+def test_ranks_that_never_met_fail_the_check_with_the_error_and_not_with_the_stack_behind_it(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    error = "torch.distributed.DistNetworkError: the server socket has failed to listen: EADDRINUSE"
+    stack = [f"frame #{number}: c10d::TCPStore + 0x21 (0x55ca)" for number in range(50)]
+    asked(store)
+    printed = broken("Traceback (most recent call last):", error, "Exception raised from listen at socket.cpp", *stack)
+    check = checked(store, {"scripted": launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: printed))})
+    assert lines(check)[-1].endswith(f"the last that was printed: {error}")
+
+
 # ---------------------------------------------------------------------- interruptions
 def test_a_check_that_is_cancelled_ends_its_job(store: SqlStore, tmp_path: Path) -> None:
     check = asked(store)
