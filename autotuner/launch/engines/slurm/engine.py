@@ -21,7 +21,9 @@ from autotuner.launch.engines.slurm.states import JobRow
 
 __all__ = ["SlurmEngine"]
 
-_POLL_S = 0.5
+_FIRST_POLL_S = 0.25
+_LAST_POLL_S = 4.0
+"""How soon after scancel the job is asked after, and how seldom at last: twice as seldom each time."""
 
 _GONE_NODE = re.compile(r"down|fail|\*")
 """In the state of a node that is gone, or has not answered the controller for a while."""
@@ -124,14 +126,15 @@ class SlurmEngine:
         """By scancel, of every job of that name; then wait until Slurm has ended it, as long as the settings say."""
         name, folder = self._job(handle)
         folder.cancelled()
-        deadline = time.monotonic() + self._settings.cancel_s
+        deadline, wait_s = time.monotonic() + self._settings.cancel_s, _FIRST_POLL_S
         while not _all(folder.nodes_ended()):
             self._scancel(name)
             if not self._active(name):
                 break
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_POLL_S)
+            time.sleep(wait_s)
+            wait_s = min(2.0 * wait_s, _LAST_POLL_S)
         return True
 
     def forget(self, handle: str) -> None:

@@ -237,6 +237,17 @@ def test_many_who_ask_at_once_are_answered_by_one_squeue(tmp_path: Path, slurm: 
     assert len(slurm.asked_of("squeue")) == 1
 
 
+def test_a_controller_that_is_away_is_not_asked_again_at_once(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    """To find out takes seconds, in which no step of any trial would be read."""
+    made = engine(tmp_path, slurm, fresh_s=60.0)
+    handle = made.submit(order())
+    slurm.goes_away()
+    for _ in range(3):
+        with pytest.raises(EngineUnavailable, match="Unable to contact"):
+            made.look(handle)
+    assert len(slurm.asked_of("squeue")) == 1
+
+
 # ------------------------------------------------------------------ read, cancel, forget, check
 def test_what_a_node_printed_is_read_from_a_byte_on(tmp_path: Path, slurm: ScriptedSlurm) -> None:
     made = engine(tmp_path, slurm)
