@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,8 +70,10 @@ def ranks_of(trial_id: str) -> dict[int, psutil.Process]:
     """The trial's ranks by rank, wherever on this machine they run."""
     ranks = {}
     for process in left_over(trial_id):
-        if "--reports" in process.cmdline() and "trials.process.torchrun_agent" not in process.cmdline():
-            ranks[int(process.environ()["RANK"])] = process
+        with suppress(psutil.Error):  # it has just ended
+            words = process.cmdline()
+            if "--reports" in words and "trials.process.torchrun_agent" not in words:
+                ranks[int(process.environ()["RANK"])] = process
     return ranks
 
 

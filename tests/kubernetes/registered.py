@@ -12,12 +12,13 @@ from tests.kubernetes.cluster import FakeCluster
 __all__ = ["table"]
 
 
-def table(cluster: FakeCluster, more: str = "") -> str:
+def table(cluster: FakeCluster, more: str = "", grace_s: int = 10) -> str:
     """Kind, kubeconfig and an image that is this machine's own Python.
 
     Args:
         cluster: That it is about.
         more: Lines of the table itself.
+        grace_s: What pods get to leave; a node needs some seconds to end its ranks.
     """
     project = Path(autotuner.__file__).parents[1] if cluster.has_packages else ""
     python = sys.executable if cluster.has_packages else f"{sys.base_prefix}/bin/python3"
@@ -28,7 +29,7 @@ def table(cluster: FakeCluster, more: str = "") -> str:
             f'kubeconfig = "{cluster.kubeconfig}"',
             f'python = "{python}"',
             "poll_s = 0.1",
-            "grace_s = 10",
+            f"grace_s = {grace_s}",
             f'workload = "{cluster.workload}"',
             more,
             "container.env = [",

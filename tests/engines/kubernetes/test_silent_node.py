@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 def test_ranks_that_fail_because_a_silent_machine_is_gone_are_no_failure_of_the_trial(tmp_path: Path) -> None:
     """They report a broken connection; the pod on that machine cannot be ended, and so it is found out."""
     with FakeCluster(tmp_path) as cluster:
-        held = HeldEngine(lambda folder: table(cluster), lose_node=lambda engine, handle, node_rank: None)
+        held = HeldEngine(lambda folder: table(cluster, grace_s=3), lose_node=lambda engine, handle, node_rank: None)
         subject = EngineSubject(held, tmp_path)
         launcher = subject.launcher()
 
