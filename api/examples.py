@@ -411,6 +411,8 @@ def _sweep() -> dict[str, Any]:
         "best_measured_mfu": 0.43,
         "trial_cluster": None,
         "best_estimated_mfu": None,
+        "engine": "local",
+        "best_simulated_mfu": None,
     }
 
 

@@ -10,6 +10,7 @@ from fastapi.staticfiles import StaticFiles
 from api.dashboard import cluster_pages
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
+from api.dashboard.words import engine
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
@@ -21,7 +22,6 @@ from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, export
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.jobs import engine_in_words
 from autotuner.search.text.sentences import EMULATED
 
 __all__ = ["add_dashboard"]
@@ -83,7 +83,7 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
         source=_source(sweep),
-        engine=engine_in_words(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
+        engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
 
@@ -103,7 +103,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
         source=_source(sweep),
-        engine=engine_in_words(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
+        engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
 

@@ -12,8 +12,8 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
-from autotuner.search.text.jobs import latest
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, size_in_words
@@ -27,6 +27,7 @@ __all__ = [
     "certainty",
     "date",
     "duration",
+    "engine",
     "estimated_fit",
     "estimated_mfu",
     "facts",
@@ -166,6 +167,11 @@ def standing(trial: RankedTrial) -> str:
 def part_name(part: str) -> str:
     """A part of ``StepTime`` or ``Memory`` as people say it."""
     return PART_WORDS[part]
+
+
+def engine(name: str, queue: str = "") -> str:
+    """Who runs the trials: ``by slurm, queue batch``; nothing on the service's own machine."""
+    return engine_in_words(name, queue)
 
 
 def hours(value: float) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
@@ -85,10 +86,12 @@ class SweepSummary:
         stop_detail: The reason with its numbers, as a sentence.
         trials: How many there are in each state.
         best_value: What the trial ranked first reached of ``objective``; null until there is one.
-        best_measured_mfu: MFU of the trial ranked first; null until there is one, and where it is estimated.
+        best_measured_mfu: MFU of the trial ranked first; null until there is one, and where nothing measured it.
         trial_cluster: Name of the smaller cluster that trials run on; null where they run on ``cluster``. With one,
             the best value is an estimate.
         best_estimated_mfu: MFU that is estimated of the trial ranked first; null where trials measure their layouts.
+        engine: Name of the engine that runs the trials; ``local``: the machine that runs the sweep.
+        best_simulated_mfu: MFU of the trial ranked first where the engine is ``simulated``; null where something ran.
     """
 
     id: str
@@ -110,10 +113,13 @@ class SweepSummary:
     best_measured_mfu: float | None
     trial_cluster: str | None
     best_estimated_mfu: float | None
+    engine: str
+    best_simulated_mfu: float | None
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
         """The sweep with how far it has come."""
+        kind = _kind_of_best(overview)
         counts = TrialCounts(**{state.value: number for state, number in overview.num_trials.items()})
         return SweepSummary(
             id=overview.id,
@@ -132,10 +138,19 @@ class SweepSummary:
             progress=Progress.of(overview, counts.ran, now),
             trials=counts,
             best_value=overview.best_value,
-            best_measured_mfu=overview.best_mfu if overview.trial_cluster is None else None,
+            best_measured_mfu=overview.best_mfu if kind == "measured" else None,
             trial_cluster=overview.trial_cluster,
-            best_estimated_mfu=overview.best_mfu if overview.trial_cluster is not None else None,
+            best_estimated_mfu=overview.best_mfu if kind == "estimated" else None,
+            engine=overview.engine,
+            best_simulated_mfu=overview.best_mfu if kind == "simulated" else None,
         )
+
+
+def _kind_of_best(overview: SweepOverview) -> Literal["measured", "estimated", "simulated"]:
+    """What the figures of the trial ranked first are."""
+    if overview.trial_cluster is not None:
+        return "estimated"
+    return "simulated" if overview.engine == SIMULATED else "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

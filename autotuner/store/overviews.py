@@ -36,6 +36,7 @@ _SAID_ONCE = (
     "stop_reason",
     "stop_detail",
     "budget",
+    "engine",
 )
 
 OVERVIEWS: AnySelect = select(

@@ -70,6 +70,7 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:
         name=request.name,
         model_name=request.job.model.name,
         cluster_name=request.job.cluster.name,
+        engine=request.runs_on.engine,
         trial_cluster_name=request.trial_cluster.name if request.trial_cluster else None,
         metric=request.objective.metric,
         budget=request.budget,

@@ -150,6 +150,7 @@ class _Sweeps(TypedColumns):
     name: Named[str] = Column(Plain, server_default=text("''"))
     model_name: Named[str] = Column(Plain, server_default=text("''"))
     cluster_name: Named[str] = Column(Plain, server_default=text("''"))
+    engine: Named[str] = Column(Plain, server_default=text("'local'"))
     trial_cluster_name: Named[str | None] = Column(Plain)
     metric: Named[Metric] = Column(_word(Metric), server_default=Metric.MFU.value)
     budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")

@@ -25,6 +25,7 @@ _failures = sa.table(
 
 
 def upgrade() -> None:
+    op.add_column("sweeps", sa.Column("engine", sa.String(), server_default=sa.text("'local'"), nullable=False))
     op.add_column("trials", sa.Column("jobs", sa.Text(), server_default=sa.text("'[]'"), nullable=False))
     op.add_column("trials", sa.Column("busy_s", sa.Double(), nullable=True))
     op.add_column("trials", sa.Column("num_busy", sa.Integer(), server_default=sa.text("'0'"), nullable=False))
@@ -43,6 +44,7 @@ def downgrade() -> None:
     op.create_index("ix_trials_overview", "trials", _HOURS)
     for name in ("num_busy", "busy_s", "jobs"):
         op.drop_column("trials", name)
+    op.drop_column("sweeps", "engine")
 
 
 def _rewrite(

@@ -341,3 +341,11 @@ def test_a_small_trial_is_never_shown_as_a_measurement_of_its_layout(client: htt
     assert (detail["best_measured_mfu"], detail["best_estimated_mfu"]) == (None, 0.1875)
     (ranked,) = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
     assert (ranked["measured"], ranked["estimated"]["step_time_s"]) == (None, 0.625)
+
+
+def test_the_best_of_a_simulated_sweep_is_never_called_measured(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated"))))
+    driver.ended(sweep, 0, measurement(mfu=0.25, is_simulated=True))
+    for found in (client.get(f"/sweeps/{sweep.id}").json(), client.get("/sweeps").json()["items"][0]):
+        assert (found["engine"], found["best_simulated_mfu"]) == ("simulated", 0.25)
+        assert (found["best_measured_mfu"], found["best_estimated_mfu"]) == (None, None)

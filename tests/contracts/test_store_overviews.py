@@ -15,7 +15,7 @@ from autotuner.errors import NotFound
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore
-from tests.builders import cpu_layout, failure, measurement
+from tests.builders import cpu_cluster, cpu_layout, failure, measurement, tiny_job
 from tests.contracts.acts import OWNER, add, claim, create, end, finish, gate_result, held_sweep, measure, start
 
 TOKENS_PER_S = Objective(metric=Metric.TOKENS_PER_S)
@@ -127,3 +127,9 @@ def test_as_many_queries_list_many_sweeps_as_one(counted: tuple[Store, list[str]
     sent.clear()
     assert store.list_overviews(now=20.0)[1] == 4
     assert len(sent) == for_one
+
+
+def test_an_overview_names_the_engine_that_runs_the_trials(store: Store) -> None:
+    elsewhere = create(store, job=tiny_job(cluster=cpu_cluster(engine="slurm")))
+    assert store.overview(elsewhere.id, now=20.0).engine == "slurm"
+    assert store.overview(create(store).id, now=20.0).engine == "local"

@@ -3,7 +3,8 @@
 
 const KINDS = [
   "sweep.created", "sweep.started", "sweep.resumed", "sweep.finished",
-  "trial.started", "trial.step", "trial.finished", "trial.interrupted", "sweep.estimated",
+  "trial.started", "trial.step", "trial.finished", "trial.interrupted", "trial.job", "trial.gated",
+  "sweep.estimated",
 ];
 const CALM_MS = 250; // events come in bursts; one redraw serves them all
 
@@ -65,7 +66,7 @@ function follow(url) {
 
 function poll(seconds) {
   setInterval(async () => {
-    if (document.visibilityState !== "visible") return;
+    if (document.visibilityState !== "visible" || connection.textContent === "Finished") return;
     try {
       await refresh();
       connection.textContent = "Live";
@@ -76,4 +77,4 @@ function poll(seconds) {
 }
 
 if (live?.dataset.events) follow(live.dataset.events);
-else if (live?.dataset.everyS) poll(Number(live.dataset.everyS));
+if (live?.dataset.everyS) poll(Number(live.dataset.everyS));

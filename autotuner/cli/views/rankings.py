@@ -147,7 +147,7 @@ def _estimate(item: dict[str, Any]) -> list[str]:
 def _remarks(item: dict[str, Any]) -> Iterator[str]:
     """What a reader should know of a row beside its figures."""
     yield from _estimate(item)
-    if item["measured"] and item["measured"]["is_simulated"]:
+    if _ran(item)["is_simulated"]:
         yield SIMULATED
     yield from _gate(item)
 
@@ -178,7 +178,7 @@ def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str
     What nobody measured is called simulated, or estimated.
     """
     predicted, estimated = trial["predicted"], trial["estimated"]
-    how = estimated["said"] if estimated else _source(trial)
+    how = f"{estimated['said']}{', simulated' if _ran(trial)['is_simulated'] else ''}" if estimated else _source(trial)
     match objective.metric:
         case Metric.MFU:
             expected = predicted_mfu(predicted)
@@ -272,7 +272,7 @@ def _interval(measured: dict[str, Any]) -> str:
 
 def _caveats(items: Sequence[dict[str, Any]]) -> str:
     """What a reader of measured numbers should know about how they came about."""
-    measured = [item["measured"] or item["small"]["measured"] for item in items]
+    measured = [_ran(item) for item in items]
     floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
     num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
     num_disturbed = sum(m["num_disturbed"] for m in measured)
@@ -288,7 +288,13 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
 
 
 def _any_simulated(items: Sequence[dict[str, Any]]) -> bool:
-    return any((item["measured"] or item["small"]["measured"])["is_simulated"] for item in items)
+    return any(_ran(item)["is_simulated"] for item in items)
+
+
+def _ran(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was measured of the trial, or of the small one that stands for it."""
+    ran: Mapping[str, Any] = item["measured"] or item["small"]["measured"]
+    return ran
 
 
 def in_sentences(caveats: Sequence[str]) -> str:

@@ -185,6 +185,7 @@ class SweepOverview:
         num_trials: Trials by state; states without any are left out.
         trial_cluster: Name of the smaller cluster that trials run on; None where that is the job's own. With one, the
             best value and MFU are estimates.
+        engine: Name of the engine that runs its trials.
         accelerator_hours: Of all trials and loss gates until now.
         best_value: What the objective says of the trial ranked first; None until there is one.
         best_mfu: MFU of that trial.
@@ -195,6 +196,7 @@ class SweepOverview:
     model: str
     cluster: str
     trial_cluster: str | None
+    engine: str
     state: SweepState
     created_at: float
     started_at: float | None
