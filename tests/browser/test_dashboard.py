@@ -45,6 +45,26 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(table.locator("tbody th a")).to_have_text("tensor 2 · micro-batch 1 · fp32 · math attention")
 
 
+def test_a_layout_that_a_small_trial_stands_for_is_estimated_and_never_called_measured(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
+    trial = driver.estimated(sweep, 0)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".lead")).to_contain_text("tried on cpu:2 (2 of these)")
+    expect(page.get_by_role("heading", name="Ranking by estimated MFU")).to_be_visible()
+    expect(page.locator("tbody th")).to_contain_text("estimated from a trial on 2 of 8 ranks, which ran 4 layers")
+    expect(page.locator(".measured, .measured-tag")).to_have_count(0)
+    cells = page.get_by_role("table").locator("tbody tr").first.locator("td.estimated")
+    expect(cells).to_have_text(["18.8 ± 2.3 %", "625 ms ± 12 %", "12 MBfits, 88 % sure", "819 token/s"])
+    page.goto(f"/trials/{trial.id}")
+    expect(page.locator("#live")).to_contain_text("never measured at this size")
+    small = page.locator("section").filter(has=page.get_by_role("heading", name="The small trial that stands for it"))
+    expect(small).to_contain_text("2 of 8")
+    expect(small.get_by_role("row").filter(has_text="matrix products")).to_contain_text("the small trial")
+    expect(small.get_by_role("row").filter(has_text="data communication")).to_contain_text("the model")
+
+
 def test_figures_that_are_simulated_are_never_called_measured(page: Page, driver: StoreDriver) -> None:
     job = tiny_job(cluster=cpu_cluster(engine="simulated", queue="flaky"))
     sweep = driver.sweep(sweep_request(job=job))

@@ -26,6 +26,8 @@ class FullSizeEstimate:
         measured_parts: Parts of ``StepTime`` that a small trial of this very layout ran just as they are here.
         modelled_parts: The other parts that the step has: the model's word, corrected by what all trials teach.
         measured_share: Share of the step in measured parts, by the model's breakdown, 0..1.
+        own_error: Half-width as ``relative_error``, of what is uncertain beside layouts that were estimated with it:
+            errors that all share do not change their order. None where it was not told.
     """
 
     step_time_s: float
@@ -36,11 +38,19 @@ class FullSizeEstimate:
     measured_parts: tuple[str, ...] = ()
     modelled_parts: tuple[str, ...] = ()
     measured_share: float = 0.0
+    own_error: float | None = None
 
     def __post_init__(self) -> None:
         check.positive(self, "step_time_s", "peak_bytes")
         check.non_negative(self, "relative_error", "num_small_trials")
         check.fraction(self, "fit_probability", "measured_share")
+
+    @property
+    def order_error_s(self) -> float:
+        """Half the 95 % interval of the step time beside those of the layouts that were estimated with it."""
+        own = self.relative_error if self.own_error is None else self.own_error
+        reach = float((1 + own) ** _95_OF_80)
+        return self.step_time_s * (reach - 1 / reach) / 2
 
     @property
     def interval_80_s(self) -> tuple[float, float]:

@@ -80,23 +80,30 @@ class FullSize:
             return []
         columns = LayoutColumns.from_layouts(layouts)
         predictions = predict(columns, self._job)
-        times, peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
+        (times, own), peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
         log_limit = math.log(self._job.cluster.accelerator.memory_bytes)
         fits = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance)))
         if not any(trial.fits is not None for trial in told):
             fits = predictions.fit_probability
-        return [
+        found = [
             self._estimate(layout, number, predictions, times, np.exp(peaks.mean), fits, told)
             for number, layout in enumerate(layouts)
         ]
+        errors = np.expm1(Z80 * np.sqrt(own)).tolist()
+        return [replace(estimate, own_error=error) for estimate, error in zip(found, errors, strict=True)]
 
-    def _seconds(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
+    def _seconds(
+        self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]
+    ) -> tuple[Estimate, Floats]:
+        """Log step times, and of their variances what the layouts do not share."""
         timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
         points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
         prior = times_in_intervals(columns, predictions, self._job)
         belief = learn_times(prior, {}, related=points, related_step_time_s=[seconds for _, seconds in timed])
-        estimate = belief.at(np.arange(len(columns)))
-        return replace(estimate, variance=scale_inflation(belief) ** 2 * estimate.variance)
+        rows, widened = np.arange(len(columns)), scale_inflation(belief) ** 2
+        estimate = belief.at(rows)
+        estimate = replace(estimate, variance=widened * estimate.variance)
+        return estimate, np.maximum(estimate.variance - widened * max(0.0, belief.shared_variance(rows)), 0.0)
 
     def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
         prior = memory_prior(columns, predictions.memory)

@@ -200,6 +200,15 @@ class Posterior:
         mean = points.log_predicted + explained @ self.whitened
         return Estimate(mean=mean, variance=np.maximum(variance, 0.0))  # rounding may leave an observed row below 0
 
+    def shared_variance(self, rows: Integers) -> float:
+        """Mean covariance of two different rows, which says nothing of their order; 0 of one row alone."""
+        if len(rows) < 2:
+            return 0.0
+        points = self.prior.points(rows)
+        explained = self.prior.covariance_of(points, self.seen, self.kinship) @ self.root.T
+        covariance = self.prior.covariance_of(points, points, self.kinship) - explained @ explained.T
+        return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
+
     def approximately(self) -> Estimate:
         """What is believed of every row if no two rows shared a residual: cheap for a million rows."""
         prior = self.prior
