@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout, or no row of a table can be judged; 7 no layout fits in memory; 130 interrupted.
+layout, no row of a table can be judged, or a cluster's check failed; 7 no layout fits in memory; 130 interrupted.
 """
 
 from __future__ import annotations

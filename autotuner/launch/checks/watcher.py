@@ -35,6 +35,7 @@ class CheckWatcher:
         self._job: EngineJob | None = None
         self._num_groups_told = 0
         self._has_met = False
+        self._is_stopped = False
 
     def on_step(self, step: StepReport) -> None:
         """The first says that all ranks have met."""
@@ -52,13 +53,19 @@ class CheckWatcher:
         known = next((one for one in self._hold.check.findings.jobs if one.name == job.name), None)
         self._job = job
         self._hold.placed(job)
-        if known is None or (known.phase, known.detail) != (job.phase, job.detail):
+        is_news = known is None or (known.phase, known.detail) != (job.phase, job.detail)
+        if is_news and not self._is_stopped:  # of a job that is ended from here the check's last line tells
             self._hold.say(job_said(self._what, job, self._hold.check.nodes))
 
     def stop_requested(self) -> Stopped | None:
         """What users, the worker, the store or a full queue want."""
         self._hold.refresh()
         self.tell_collectives()
+        stopped = self._reason_to_stop()
+        self._is_stopped = stopped is not None
+        return stopped
+
+    def _reason_to_stop(self) -> Stopped | None:
         if self._hold.is_lost:
             return Stopped(reason="lease_lost")
         if self._shutdown.is_set():

@@ -86,6 +86,11 @@ class EngineLauncher:
         self._engine = engine or registration.engine()
 
     @property
+    def registration(self) -> EngineRegistration:
+        """The engine as its operator registered it."""
+        return self._registration
+
+    @property
     def engine(self) -> Engine:
         """What runs the jobs."""
         return self._engine
