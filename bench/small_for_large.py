@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -366,7 +366,28 @@ def tables(by: str) -> dict[str, Sequence[Sheet]]:
     if by == "catalog":
         return {table: sheets_of(table) for one in FITS for table in one.tables}
     found = (held_out(one, "source" if by == "source" else "model", PROCESSES) for one in FITS)
-    return {table: sheets for tables in found for table, sheets in tables.items()}
+    sheets: dict[str, Sequence[Sheet]] = {table: some for tables in found for table, some in tables.items()}
+    return unfamiliar(sheets) if by == "source" else sheets
+
+
+def unfamiliar(sheets: Mapping[str, Sequence[Sheet]]) -> dict[str, Sequence[Sheet]]:
+    """The sheets with software that intervals take for unknown, where no other source has it on that accelerator."""
+    sources: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for sheet in (sheet for some in sheets.values() for sheet in some):
+        sources[_software(sheet)].add(source_name(sheet))
+    return {
+        table: [sheet if len(sources[_software(sheet)]) > 1 else _of_unknown_software(sheet) for sheet in some]
+        for table, some in sheets.items()
+    }
+
+
+def _software(sheet: Sheet) -> tuple[str, str]:
+    return sheet.job.stack.name, sheet.job.cluster.accelerator.name
+
+
+def _of_unknown_software(sheet: Sheet) -> Sheet:
+    stack = replace(sheet.job.stack, name=f"{sheet.job.stack.name}, never compared")
+    return replace(sheet, job=replace(sheet.job, stack=stack))
 
 
 def lines(sheets: Sequence[Sheet]) -> Iterator[str]:

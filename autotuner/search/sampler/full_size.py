@@ -59,7 +59,7 @@ def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSiz
 
 
 class FullSize:
-    """Estimates of layouts of one job; predicts each small trial once, however often it is asked.
+    """Estimates of layouts of one job; predicts each small trial once, however often it is asked about it.
 
     The belief is that behind the intervals of predictions, so that small trials narrow what predictions say, unless
     they surprise more than these allow: then intervals widen (``scale_inflation``). That of the sampler, which has
@@ -72,14 +72,14 @@ class FullSize:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._stand_ins = StandIns(job, times=times_in_intervals)
+        self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[SmallTrial]) -> list[FullSizeEstimate]:
         """Of each layout, after all of these trials; every layout must be legal for the job."""
         told = list(trials)
         if not layouts:
             return []
-        columns = LayoutColumns.from_layouts(layouts)
-        predictions = predict(columns, self._job)
+        columns, predictions = self._predicted(tuple(layouts))
         (times, own), peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
         log_limit = math.log(self._job.cluster.accelerator.memory_bytes)
         fits = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance)))
@@ -91,6 +91,13 @@ class FullSize:
         ]
         errors = np.expm1(Z80 * np.sqrt(own)).tolist()
         return [replace(estimate, own_error=error) for estimate, error in zip(found, errors, strict=True)]
+
+    def _predicted(self, layouts: tuple[Layout, ...]) -> tuple[LayoutColumns, PredictionColumns]:
+        """The layouts as columns, predicted once for as long as the same are asked about."""
+        if self._last is None or self._last[0] != layouts:
+            columns = LayoutColumns.from_layouts(layouts)
+            self._last = layouts, columns, predict(columns, self._job)
+        return self._last[1:]
 
     def _seconds(
         self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]
