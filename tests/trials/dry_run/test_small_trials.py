@@ -23,7 +23,8 @@ from trials.dry_run.dry_run import dry_run
 pytestmark = pytest.mark.oracle
 
 DENSE = tiny_model(num_kv_heads=4)
-SPARSE = replace(DENSE, experts=MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64))
+SPARSE = replace(DENSE, experts=MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64))
+"""As many experts as ranks: FSDP pads a router with fewer rows than it has shards, and gathers the padding, too."""
 FOUR_STAGES: dict[str, Any] = {**PIPELINE, "pipeline_parallel_degree": 4}
 
 WHOLE = (
