@@ -39,6 +39,8 @@ _FRESH_S = 0.25
 _KEEPERS_S = 8.0
 """How long nodes may outlast a driver that was killed: Ray has to kill its actors, and their keepers what they keep."""
 
+_DELETE_AGAIN_S = 60.0
+
 _POLL_S = 0.2
 
 
@@ -122,16 +124,23 @@ class RayEngine:
         return followed.log.printed(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Have Ray tell the driver to end, which ends the nodes first; wait until it says so, or is gone for long."""
-        if self._job(handle) is None:
-            return True
-        self._api.stop(_name(handle))
+        """Have Ray tell the driver to end, which ends the nodes first; wait until it says so, or is gone for long.
+
+        Told again and again: Ray tells nothing to a driver that it is only about to start.
+        """
         deadline = time.monotonic() + self._settings.cancel_s
-        while not self.look(handle).phase.is_over:
-            if time.monotonic() > deadline:
+        while True:
+            is_late = time.monotonic() > deadline
+            try:
+                if self._job(handle) is None or self.look(handle).phase.is_over:
+                    return True
+                self._api.stop(_name(handle))
+            except EngineUnavailable:
+                if is_late:
+                    raise
+            if is_late:
                 return False
             time.sleep(_POLL_S)
-        return True
 
     def forget(self, handle: str) -> None:
         """Have Ray forget the job, as soon as it will not remember it for all that."""
@@ -141,12 +150,9 @@ class RayEngine:
 
     def close(self) -> None:
         """Let go of what was forgotten, and drop the connections."""
-        try:
-            for handle, due in list(self._forgotten.items()):
-                time.sleep(max(0.0, due - time.monotonic()))
-                self._delete(handle)
-        except EngineUnavailable:
-            pass  # a few names stay in Ray's list of jobs
+        last = max(self._forgotten.values(), default=0.0)
+        time.sleep(min(max(0.0, last - time.monotonic()), self._monitor_s))
+        self._tidy()
         self._api.close()
 
     # ------------------------------------------------------------------ submitting
@@ -198,10 +204,13 @@ class RayEngine:
         return self._logs.setdefault(handle, _Followed(handle))
 
     def _tidy(self) -> None:
-        """Delete what was forgotten long enough ago."""
+        """Delete what was forgotten long enough ago; what cannot be deleted now may be later, and disturbs nobody."""
         for handle, due in list(self._forgotten.items()):
             if due <= time.monotonic():
-                self._delete(handle)
+                try:
+                    self._delete(handle)
+                except EngineUnavailable:
+                    self._forgotten[handle] = time.monotonic() + _DELETE_AGAIN_S
 
     def _delete(self, handle: str) -> None:
         job = self._job(handle)

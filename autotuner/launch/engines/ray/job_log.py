@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 from autotuner.domain.runs.engine_job import JobPhase
@@ -37,7 +38,8 @@ class JobLog:
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
             if found:
-                self._understand(json.loads(rest))
+                with suppress(ValueError, KeyError):  # cut off by a full disk, say
+                    self._understand(json.loads(rest))
         self._taken = max(self._taken, end)
 
     def printed(self, node_rank: int, offset: int) -> bytes:

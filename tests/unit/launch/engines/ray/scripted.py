@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,7 @@ class ScriptedRay:
         failing: What is answered instead, by method and path: a response, or an exception to raise.
         tokens: What requests named as their token.
         stopped: What was to be stopped, in order.
+        at_stop: Called when something was to be stopped.
         num_logs_read: How often a log was asked for.
     """
 
@@ -61,6 +63,7 @@ class ScriptedRay:
         self.failing: dict[str, httpx.Response | Exception] = {}
         self.tokens: list[str | None] = []
         self.stopped: list[str] = []
+        self.at_stop: Callable[[], None] = lambda: None
         self.num_logs_read = 0
 
     @property
@@ -86,6 +89,7 @@ class ScriptedRay:
                 return self._submitted(json.loads(request.content))
             case ["POST ", "api"], [name, "stop"]:
                 self.stopped.append(name)
+                self.at_stop()
                 return httpx.Response(200, json={"stopped": True})
             case ["GET ", "api"], [name, "logs"] if name in self.jobs:
                 self.num_logs_read += 1

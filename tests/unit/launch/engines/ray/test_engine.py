@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -184,7 +185,33 @@ def test_a_cancelled_job_is_gone_when_its_driver_says_so(ray: ScriptedRay) -> No
     assert not engine.cancel(handle), "nobody has said that its nodes are gone"
     ray.job.says(phase="ended", detail="")
     assert ray.engine().cancel(handle)
-    assert ray.stopped == [NAME, NAME]
+    assert set(ray.stopped) == {NAME}
+
+
+def test_a_job_is_told_to_end_until_it_does(ray: ScriptedRay) -> None:
+    """Ray tells nothing to a driver that it is only about to start."""
+    handle = ray.engine().submit(order())
+    ray.at_stop = lambda: setattr(ray.job, "status", "STOPPED" if len(ray.stopped) == 3 else "RUNNING")
+    assert ray.engine().cancel(handle)
+    assert ray.stopped == [NAME] * 3
+
+
+def test_a_ray_that_does_not_answer_is_asked_again_while_a_job_is_cancelled(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.failing[f"POST /api/jobs/{NAME}/stop"] = httpx.ConnectError("refused")
+    with pytest.raises(EngineUnavailable, match="refused"):
+        ray.engine(cancel_s=0.1).cancel(handle)
+
+
+def test_a_forgotten_job_that_cannot_be_deleted_disturbs_no_other(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    forgotten, other = engine.submit(order()), engine.submit(order("t-18-0-0"))
+    ray.job.status = "SUCCEEDED"
+    ray.failing[f"DELETE /api/jobs/{NAME}"] = httpx.Response(500, text="RuntimeError")
+    engine.forget(forgotten)
+    time.sleep(0.3)
+    assert engine.look(other).phase is JobPhase.QUEUED
+    engine.close()
 
 
 def test_a_job_that_nobody_knows_is_cancelled_already(ray: ScriptedRay) -> None:

@@ -43,3 +43,9 @@ def test_lines_of_an_older_job_of_that_name_and_of_ray_say_nothing() -> None:
     log.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
     assert log.status == JobStatus(phase=JobPhase.RUNNING)
     assert log.has_begun
+
+
+def test_a_line_that_was_cut_off_says_nothing_and_does_no_harm() -> None:
+    log = JobLog("5f3c")
+    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + line(phase="ended", detail=""))
+    assert log.status == JobStatus(phase=JobPhase.ENDED)
