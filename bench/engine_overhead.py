@@ -41,7 +41,7 @@ __all__ = ["Launched", "launched", "main", "ways"]
 
 _REPETITIONS = 5
 
-_WIDTH = 160
+_WIDTH = 190
 """Of the table, wherever it is printed: a line of a report."""
 
 _EMULATED = """
