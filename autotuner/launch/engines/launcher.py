@@ -99,7 +99,7 @@ class EngineLauncher:
         """A queue that the operator does not let clusters name, what the engine cannot give, an unknown trainer."""
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
-        return self._registration.refuses(cluster) or self._engine.refuses(cluster)
+        return self._registration.refuses(cluster) or self._engine.refuses(self._registration.placed(cluster))
 
     def capacity(self, cluster: Cluster) -> int:
         """As many as the operator lets wait or run at once; the engine gives each job nodes of its own."""
@@ -162,8 +162,7 @@ class _Run(Generic[Result]):
         self._spec = spec
         self._files = files
         self._watcher = watcher
-        queues = self._settings.queues
-        self._cluster = replace(spec.cluster, queue=spec.cluster.queue or (queues[0] if queues else ""))
+        self._cluster = registration.placed(spec.cluster)
 
     def outcome(self) -> Result | TrialFailure | Stopped:
         """All of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ class EngineRegistration:
     def engine(self) -> Engine:
         """The engine itself."""
         return self.make.make(self.name, self.own)
+
+    def placed(self, cluster: Cluster) -> Cluster:
+        """The cluster with the queue that its jobs wait in: its own, or else the engine's first."""
+        queues = self.settings.queues
+        return replace(cluster, queue=cluster.queue or (queues[0] if queues else ""))
 
     def refuses(self, cluster: Cluster) -> str | None:
         """Why a cluster cannot name this engine as it does, as a sentence."""

@@ -57,3 +57,10 @@ def test_a_cluster_may_name_the_queues_that_its_operator_lists_and_no_others(tmp
     assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
     assert registration.refuses(cpu_cluster()) is None
     assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
+
+
+def test_jobs_of_a_cluster_that_names_no_queue_wait_in_the_first(tmp_path: Path) -> None:
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.placed(cpu_cluster()).queue == "short"
+    assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
+    assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""

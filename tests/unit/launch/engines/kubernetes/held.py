@@ -13,7 +13,7 @@ from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.kubernetes.engine import KubernetesEngine
-from autotuner.launch.engines.registration import read_engines
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from tests.builders import cpu_cluster
 from tests.kubernetes.cluster import FakeCluster
 from tests.kubernetes.registered import table
@@ -31,12 +31,16 @@ class Held:
 
     def engine(self, more: str = "") -> KubernetesEngine:
         """A new one, with more lines in its table."""
-        path = self._folder / "engines.toml"
-        path.write_text(f"[held]\n{table(self.cluster, more)}")
-        engine = read_engines(path)["held"].engine()
+        engine = self.registration(more).engine()
         assert isinstance(engine, KubernetesEngine)
         self._made.append(engine)
         return engine
+
+    def registration(self, more: str = "") -> EngineRegistration:
+        """Read from a file, as an operator's is."""
+        path = self._folder / "engines.toml"
+        path.write_text(f"[held]\n{table(self.cluster, more)}")
+        return read_engines(path)["held"]
 
     def close(self) -> None:
         """Close all that were made."""

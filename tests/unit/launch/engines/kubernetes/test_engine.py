@@ -3,12 +3,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kubernetes.client import models
 
 from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.launch.engines.launcher import EngineLauncher
 from tests.builders import cpu_cluster
 from tests.kubernetes.cluster import FakeCluster
 from tests.unit.launch.engines.kubernetes.held import SLEEPS, Held, looked, order
@@ -315,3 +317,10 @@ def test_a_slow_cluster_is_waited_for(held: Held, cluster: FakeCluster) -> None:
     handle = engine.submit(order("print('slowly')"))
     assert held.printed(engine, handle)("slowly")
     assert held.until(engine, handle, JobPhase.ENDED)
+
+
+def test_the_first_of_its_queues_is_enough_for_kueue(held: Held, tmp_path: Path) -> None:
+    registration = held.registration('kueue = true\nqueues = ["research"]')
+    launcher = EngineLauncher(registration, tmp_path)
+    assert launcher.refuses(cpu_cluster()) is None
+    launcher.close()
