@@ -166,6 +166,16 @@ class SlurmCluster:
                 self.start_node(node)
         self.wait_for(lambda: set(self.node_states().values()) <= _WELL, "both nodes are there")
 
+    def resume(self) -> None:
+        """Have drained nodes take jobs again, as their operator does.
+
+        A controller that lost power has forgotten its last seconds, hands out numbers of jobs again that still run, and
+        drains the nodes on which it meets them (``Duplicate jobid``).
+        """
+        for node, state in self.node_states().items():
+            if state.startswith("drain"):
+                self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+
     def processes_of(self, node: str) -> list[psutil.Process]:
         """What jobs run on that node, and Slurm's managers of their steps."""
         spool = str(self.folder / f"slurmd-{node}")

@@ -48,6 +48,7 @@ def body(**changes: Any) -> dict[str, Any]:
         "trainer": "paced",
         "workload": {"seq_len": 64, "global_batch_size": 16},
         "space": LAYOUTS,
+        "max_parallel_trials": 4,
         "budget": {"num_trials": 8, "prune_below": 0.0, "min_gain": 0.0},
         "trial": {
             "warmup_steps": 1,
@@ -69,7 +70,7 @@ CLUSTER = to_dict(h100_cluster(num_nodes=2, accelerators_per_node=1, engine="slu
 def folder(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a service that knows the Slurm and the trainer."""
     slurm.revive()
-    said = table(slurm, max_parallel_trials=2, poll_s=0.5)
+    said = table(slurm, max_parallel_trials=4)
     (tmp_path / "engines.toml").write_text(f"[slurm]\n{said}")
     (tmp_path / "trainers.toml").write_text(TRAINER)
     monkeypatch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
@@ -86,11 +87,14 @@ def num_complete(service: Service, sweep_id: str) -> int:
     return sum(trial["state"] == "complete" for trial in trials(service, sweep_id))
 
 
-def ranking(service: Service, sweep_id: str) -> list[tuple[int, str]]:
+def ranking(service: Service, sweep_id: str, slurm: SlurmCluster) -> list[tuple[int, str]]:
     """Micro-batch size and recomputation of the trials when the sweep has ended, the best first."""
-    until(
-        "the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running"), DEADLINE_S
-    )
+
+    def has_ended() -> bool:
+        slurm.resume()
+        return service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running")
+
+    until("the sweep ends", has_ended, DEADLINE_S)
     ranked = service.get(f"/sweeps/{sweep_id}/ranking")["items"]
     return [(trial["layout"]["micro_batch_size"], trial["layout"]["recompute"]) for trial in ranked]
 
@@ -107,7 +111,8 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
 ) -> None:
     with Service(folder) as service:
         undisturbed = service.post("/sweeps", body())["id"]
-        assert ranking(service, undisturbed) == IN_ORDER
+        until("four trials run at once", lambda: len(slurm.jobs("RUNNING")) == 4, DEADLINE_S)
+        assert ranking(service, undisturbed, slurm) == IN_ORDER
         disturbed = service.post("/sweeps", body())["id"]
         until("two trials are complete", lambda: num_complete(service, disturbed) >= 2, DEADLINE_S)
         until("a trial trains", lambda: slurm.processes_of("n2"), DEADLINE_S)
@@ -116,7 +121,7 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
         time.sleep(3.0)  # nobody answers meanwhile
         slurm.start_controller()
         slurm.start_node("n2")
-        assert ranking(service, disturbed) == IN_ORDER
+        assert ranking(service, disturbed, slurm) == IN_ORDER
         ran = trials(service, disturbed)
     assert [trial["state"] for trial in ran] == ["complete"] * 8
     assert max(trial["attempts"] for trial in ran) > 1, "the node was lost in the middle of a trial"
@@ -133,7 +138,7 @@ def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(fol
         (running, *_) = until("a trial runs", lambda: slurm.jobs("RUNNING"), DEADLINE_S)
         service.kill()
         with service:
-            assert ranking(service, sweep_id) == [(1, "none"), (1, "full")]
+            assert ranking(service, sweep_id, slurm) == [(1, "none"), (1, "full")]
             ran = trials(service, sweep_id)
     assert [trial["state"] for trial in ran] == ["complete", "complete"]
     names = [name for name in slurm.names() if sweep_id in name]

@@ -111,6 +111,8 @@ class SlurmEngine:
         if _all(ended):
             return JobStatus(phase=JobPhase.ENDED)
         number = folder.number() or _number(handle)
+        if folder.was_restarted:
+            return JobStatus(phase=JobPhase.LOST, detail=f"Slurm forgot that job {number} ran, and started it again")
         row = self._row(name, number)
         if row is None:
             return JobStatus(phase=JobPhase.LOST, detail=f"Slurm has forgotten job {number}")

@@ -74,6 +74,12 @@ class JobFolder:
         with self._work():
             return (self.path / "cancelled").exists()
 
+    @property
+    def was_restarted(self) -> bool:
+        """Whether Slurm started the job a second time, which then left at once."""
+        with self._work():
+            return (self.path / "restarted").exists()
+
     def read(self, node_rank: int, offset: int) -> bytes:
         """What the node printed from that byte on; opened anew each time, since only then NFS asks its server."""
         with self._work():

@@ -18,9 +18,10 @@ __all__ = ["batch_script", "sbatch_options"]
 
 _ON_THE_FIRST_NODE = r"""
 # Two jobs of this name are submitted where the answer of the first sbatch was lost: whichever starts first claims the
-# folder, the other leaves at once.
+# folder, the other leaves at once. So does a job that Slurm starts again because its controller forgot that it ran.
 if ! (set -o noclobber; echo "$SLURM_JOB_ID" > "$folder/claim") 2>/dev/null; then
-  [ "$(cat "$folder/claim")" = "$SLURM_JOB_ID" ] || exit 0
+  [ "$(cat "$folder/claim")" != "$SLURM_JOB_ID" ] || touch "$folder/restarted"
+  exit 0
 fi
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol show node "$first" --oneliner | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')

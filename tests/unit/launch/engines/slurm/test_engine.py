@@ -174,6 +174,17 @@ def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_said_that_they_
     assert made.look(handle).phase is JobPhase.ENDED
 
 
+def test_a_job_that_slurm_started_again_is_lost(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    end(tmp_path, 0)
+    slurm.list_as(41, "COMPLETED")
+    (tmp_path / NAME / "restarted").touch()
+    assert made.look(handle) == JobStatus(
+        phase=JobPhase.LOST, detail="Slurm forgot that job 41 ran, and started it again"
+    )
+
+
 def test_accounting_remembers_what_the_controller_has_forgotten(tmp_path: Path, slurm: ScriptedSlurm) -> None:
     made = engine(tmp_path, slurm)
     handle = made.submit(order())

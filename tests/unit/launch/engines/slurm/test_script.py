@@ -141,11 +141,17 @@ def test_jobs_that_share_a_machine_begin_at_ports_of_their_own(tmp_path: Path, p
     assert all(20000 <= port < 32768 for port in ports)  # the kernel hands out ports from there
 
 
-def test_a_second_job_of_the_same_name_leaves_at_once_and_a_job_meets_its_own_claim(
-    tmp_path: Path, programs: Path
-) -> None:
+def test_a_second_job_of_the_same_name_leaves_at_once(tmp_path: Path, programs: Path) -> None:
     script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
     assert run(script, programs, 17)
     assert run(script, programs, 18) == ""
-    assert run(script, programs, 17)
     assert (tmp_path / "claim").read_text().strip() == "17"
+    assert not (tmp_path / "restarted").exists()
+
+
+def test_a_job_that_slurm_starts_again_leaves_at_once_and_says_so(tmp_path: Path, programs: Path) -> None:
+    """A controller that loses power forgets the jobs that it started in its last seconds."""
+    script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
+    assert run(script, programs, 17)
+    assert run(script, programs, 17) == ""
+    assert (tmp_path / "restarted").exists()
