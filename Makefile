@@ -43,11 +43,11 @@ oracle: setup  ## Train every option and every pair of options beside one proces
 	$(PYTEST) -m "oracle and not alone" --timeout 600
 	$(BIN)/pytest -m "oracle and alone" --timeout 600 tests/trials
 
-# One engine after the other: each starts daemons of its own, and ranks that wait for cores tell nothing of an engine.
+# Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
-	$(BIN)/pytest -m engine --timeout 600 --durations 10 tests/engines
+	$(BIN)/pytest -n 2 --dist loadgroup -m engine --timeout 600 --durations 10 tests/engines
 
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.

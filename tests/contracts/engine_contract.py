@@ -1,6 +1,7 @@
 """What every engine promises beyond what any launcher does: jobs that die, hang, lose nodes, wait, and are found again.
 
-The tests run in every module that imports them and has a fixture ``engine``.
+The tests run in every module that imports them and has the fixtures ``engine`` and, for those of the launcher contract,
+``subject``. Of that contract one is left out: here trials are stopped while they wait, and while they run.
 """
 
 from __future__ import annotations
@@ -20,19 +21,35 @@ from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopp
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.ports import TrialWatcher
 from tests.contracts.held import HeldEngine
+from tests.contracts.launcher_contract import (
+    test_a_cluster_that_it_has_is_not_refused,
+    test_a_trial_past_its_time_limit_comes_back_as_a_timeout,
+    test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing,
+    test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps,
+    test_it_says_how_many_trials_it_has_room_for,
+    test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps,
+    test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial,
+)
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
 
 __all__ = [
     "EngineSubject",
+    "test_a_cluster_that_it_has_is_not_refused",
     "test_a_hang_comes_back_as_a_timeout_that_names_the_rank",
     "test_a_job_is_found_again_by_its_stored_handle_and_not_started_twice",
     "test_a_job_whose_handle_was_never_stored_is_found_by_its_name",
     "test_a_node_that_is_lost_says_nothing_of_the_trial",
     "test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it",
     "test_a_trial_cancelled_while_it_waits_never_runs",
+    "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
+    "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
+    "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
+    "test_it_says_how_many_trials_it_has_room_for",
     "test_steps_arrive_while_the_trial_runs",
     "test_the_engine_says_who_it_is",
+    "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
     "test_waiting_for_nodes_is_no_trial_time",
+    "test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial",
 ]
 
 _LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=120.0)

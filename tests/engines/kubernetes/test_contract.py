@@ -12,7 +12,6 @@ import pytest
 
 from tests.contracts.engine_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.held import HeldEngine, held_launcher
-from tests.contracts.launcher_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.launcher_contract import Subject, held_to_contract
 
 pytestmark = pytest.mark.engine

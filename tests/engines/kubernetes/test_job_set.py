@@ -6,14 +6,10 @@ import pytest
 
 from tests.contracts.engine_contract import (
     test_a_node_that_is_lost_says_nothing_of_the_trial,
-    test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it,
-    test_steps_arrive_while_the_trial_runs,
 )
 
 __all__ = [
     "test_a_node_that_is_lost_says_nothing_of_the_trial",
-    "test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it",
-    "test_steps_arrive_while_the_trial_runs",
 ]
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,6 @@ import pytest
 from tests.contracts.engine_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.engine_contract import EngineSubject
 from tests.contracts.held import held_launcher
-from tests.contracts.launcher_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.launcher_contract import Subject, held_to_contract
 from tests.engines.ray.cluster import RayCluster
 from tests.engines.ray.held import held_ray
