@@ -18,8 +18,10 @@ from tests.contracts.launcher_contract import Subject, held_to_contract
 from tests.contracts.launchers import LAUNCHERS
 from tests.trials.launching import SHORT, Watcher, spec
 
-# a torchrun takes ten seconds of a core to start: `make oracle` has the time, and forked ranks keep the contract here
-SUBJECTS = [pytest.param(name, marks=pytest.mark.oracle) if name == "torchrun" else name for name in LAUNCHERS]
+# a torchrun takes ten seconds of a core to start, and a trainer's log is read as its reports are but for the reader:
+# `make oracle` has the time, and forked ranks and a trainer that reports keep the contract here
+_SLOW = ("torchrun", "trainer-by-its-log")
+SUBJECTS = [pytest.param(name, marks=pytest.mark.oracle) if name in _SLOW else name for name in LAUNCHERS]
 
 
 @pytest.fixture(scope="module", params=SUBJECTS)

@@ -21,17 +21,37 @@ from autotuner.ports import Store
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import head_revision, migrate
 from autotuner.store.sql import open_store
+from tests.databases import postgres_database
 from tests.migrations.saved import REVISIONS, load
 
 SAVED = sorted(REVISIONS.glob("*.sql"))
 
 
-@pytest.fixture(params=SAVED, ids=lambda path: path.stem)
-def store(request: pytest.FixtureRequest, empty_url: str) -> Iterator[Store]:
-    """The saved database, migrated."""
+@pytest.fixture(scope="module", params=SAVED, ids=lambda path: path.stem)
+def revision(request: pytest.FixtureRequest) -> str:
+    """That of a saved database."""
+    path: Path = request.param
+    return path.stem
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def empty_url(
+    request: pytest.FixtureRequest, revision: str, tmp_path_factory: pytest.TempPathFactory, postgres: str
+) -> Iterator[str]:
+    """A database of its own."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp(revision)}/store.db"
+        return
+    with postgres_database(postgres) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def store(revision: str, empty_url: str) -> Iterator[Store]:
+    """The saved database, migrated; all tests read it, and one worker goes on with it."""
     engine = make_engine(empty_url)
     with writing(engine) as connection:
-        load(connection, request.param.stem)
+        load(connection, revision)
     engine.dispose()
     migrate(empty_url)
     migrated = open_store(empty_url)
@@ -92,10 +112,8 @@ def test_saved_sweeps_are_listed_with_their_columns(store: Store) -> None:
     assert running.num_trials == {TrialState.RUNNING: 1}
 
 
-def test_loss_gates_and_stopped_trials_are_read_where_the_revision_had_them(
-    store: Store, request: pytest.FixtureRequest
-) -> None:
-    if request.node.callspec.id < "0004":
+def test_loss_gates_and_stopped_trials_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0004":
         assert not any(trial.gate or trial.stopped for trial in store.list_trials("sw-finished00")[0])
         return
     plain, gated, stopped = store.list_trials("sw-gated00000")[0]
@@ -106,10 +124,8 @@ def test_loss_gates_and_stopped_trials_are_read_where_the_revision_had_them(
     assert store.ranking("sw-gated00000") == ([gated, plain], 2)
 
 
-def test_what_a_saved_stack_keeps_and_hides_is_read_in_todays_words(
-    store: Store, request: pytest.FixtureRequest
-) -> None:
-    if request.node.callspec.id < "0004":
+def test_what_a_saved_stack_keeps_and_hides_is_read_in_todays_words(store: Store, revision: str) -> None:
+    if revision < "0004":
         return  # no saved request of that time names a stack
     stack = store.get_sweep("sw-gated00000").request.job.stack
     assert stack.selective_recompute == (RecomputePolicy.ALL_BUT_PRODUCTS,)
@@ -122,8 +138,8 @@ def test_a_saved_key_still_finds_its_sweep(store: Store) -> None:
     assert (sweep.id, created) == ("sw-finished00", False)
 
 
-def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
-    if request.node.callspec.id < "0006":
+def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0006":
         assert not any(trial.jobs for trial in store.list_trials("sw-finished00")[0])
         return
     _, moved, _ = store.list_trials("sw-gated00000")[0]
@@ -133,10 +149,8 @@ def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, requ
     assert (cluster.engine, cluster.queue) == ("slurm", "batch")
 
 
-def test_small_trials_and_their_estimates_are_read_where_the_revision_had_them(
-    store: Store, request: pytest.FixtureRequest
-) -> None:
-    if request.node.callspec.id < "0008":
+def test_small_trials_and_their_estimates_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0008":
         assert not any(trial.scaled or trial.estimate for trial in store.list_trials("sw-finished00")[0])
         return
     (trial,), _ = store.ranking("sw-small00000")
@@ -148,21 +162,13 @@ def test_small_trials_and_their_estimates_are_read_where_the_revision_had_them(
     assert (overview.trial_cluster, overview.best_mfu) == ("cpu:4", 0.1875)
 
 
-def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
-    sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0)
-    assert sweep is not None
-    assert sweep.id == "sw-running000"
-    trial = store.start_trial("sw-running000-0000", owner="worker-c", now=301.0)
-    assert trial.attempts == (1 if trial.jobs else 2)  # a job that still runs is not started again
-
-
-def test_profiles_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
+def test_profiles_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
     names = [profile.name for profile in store.list_profiles()]
-    assert names == (["local"] if request.node.callspec.id >= "0003" else [])
+    assert names == (["local"] if revision >= "0003" else [])
 
 
-def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, request: pytest.FixtureRequest) -> None:
-    if request.node.callspec.id < "0007":
+def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0007":
         assert [cluster.name for cluster in store.list_clusters()] == ["cpu:2"]
         return
     (running, complete), _ = store.list_checks("pair")
@@ -175,3 +181,11 @@ def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, r
     taken_over = store.claim_check(owner="worker-c", now=300.0, lease_s=30.0)
     assert taken_over is not None
     assert (taken_over.id, taken_over.started_at) == ("ck-running000", 130.5)
+
+
+def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
+    sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0)
+    assert sweep is not None
+    assert sweep.id == "sw-running000"
+    trial = store.start_trial("sw-running000-0000", owner="worker-c", now=301.0)
+    assert trial.attempts == (1 if trial.jobs else 2)  # a job that still runs is not started again

@@ -20,7 +20,7 @@ from tests.system.service import until
 from tests.trials.launching import left_over
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.oracle)])
 def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_network_interface_that_is_not_there_is_a_failure_of_communication(
     assert "nonexistent0" in failure.message + failure.log_tail
 
 
+@pytest.mark.oracle  # two torchruns
 def test_a_port_that_is_in_use_is_a_failure_of_communication(tmp_path: Path) -> None:
     """Forked ranks meet in a file and a single torchrun takes any free port; ranks of several hosts are given one."""
     (tmp_path / "spec.json").write_text(dumps(spec("port")))
@@ -247,6 +248,7 @@ class ClumsyLauncher(LocalLauncher):
         return super().run(spec, Watcher(at_first_step=disturb(spec.trial_id, 1, mishap.signal)))
 
 
+@pytest.mark.oracle  # a sweep of many trials
 def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, forks: Forks) -> None:
     mishaps = {
         FailureKind.OOM: Mishap(

@@ -30,6 +30,7 @@ def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(tmp_
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.oracle  # starts torchrun
 def test_forked_ranks_compute_what_those_of_torchrun_compute(tmp_path: Path, forks: Forks) -> None:
     outcomes = [LocalLauncher(tmp_path, starter).run(spec("same"), Watcher()) for starter in (forks, Torchrun())]
     forked, fresh = (outcome.losses for outcome in outcomes if isinstance(outcome, Measurement))

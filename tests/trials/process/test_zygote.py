@@ -174,6 +174,7 @@ def test_ranks_die_with_their_zygote(doomed: Nursery) -> None:
     wait(lambda: not left_over(folder.name))
 
 
+@pytest.mark.oracle  # a zygote of its own, and its patience
 def test_a_zygote_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
     wait(both_run(folder))

@@ -141,6 +141,7 @@ def answers() -> list[list[str]]:
     return list(json.loads(done.stdout[done.stdout.index("[[") :]))
 
 
+@pytest.mark.oracle  # imports megatron-core
 def test_every_layout_that_is_written_is_taken(answers: list[list[str]]) -> None:
     launches = list(_launches())
     assert len(answers) == len(launches)

@@ -63,6 +63,7 @@ def test_what_torchtitan_can_say_is_read_back_as_it_was(layout: Layout) -> None:
     assert back.model == replace(JOB.model, name="llama-3.1-70b")
 
 
+@pytest.mark.oracle  # imports torchtitan
 def test_torchtitan_s_own_parser_reads_what_is_written_and_torch_knows_the_schedules(tmp_path: Path) -> None:
     written = [HSDP, PIPELINE, *drawn(20)]
     commands: list[tuple[str, ...]] = []
