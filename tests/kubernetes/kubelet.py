@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from autotuner.launch.free_port import free_port
 from tests.kubernetes.objects import Document, Objects, Refused, condition, holds, now_text
 from tests.kubernetes.processes import Container, own_variables
 
@@ -200,13 +200,8 @@ class Kubelet:
             if word == "--master-port":
                 key = (job, words[at + 1])
                 with self._objects.lock:
-                    words[at + 1] = str(self._ports.setdefault(key, _free_port()))
+                    words[at + 1] = str(self._ports.setdefault(key, free_port()))
         return words
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class _Left(Exception):

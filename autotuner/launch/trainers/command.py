@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from string import Formatter
 
 from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from autotuner.errors import InvalidInput
+from autotuner.launch.free_port import free_port
 
 __all__ = [
     "ARGUMENTS",
@@ -99,14 +99,11 @@ class Places:
 
 def on_this_machine(world_size: int) -> Places:
     """One node that runs all ranks, here; torchrun finds a port by itself, another launcher is told a free one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     return Places(
         python=sys.executable,
         nodes={
             "master_address": "127.0.0.1",
-            "master_port": str(port),
+            "master_port": str(free_port()),
             "node_rank": "0",
             "num_nodes": "1",
             "ranks_per_node": str(world_size),

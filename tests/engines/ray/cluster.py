@@ -52,7 +52,8 @@ class RayCluster:
 @contextmanager
 def running_cluster(variables: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
     """A cluster whose processes have these variables too, and which is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+    # a socket's path has 107 characters at most, and Ray puts seventy below this folder
+    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         own = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", **(variables or {})}
         command = [sys.executable, "-m", "tests.engines.ray.cluster"]
         with subprocess.Popen(

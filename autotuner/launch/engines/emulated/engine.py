@@ -21,8 +21,8 @@ from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.domain.wire import dumps
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import JobOrder, JobStatus
+from autotuner.launch.free_port import free_port
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
-from autotuner.launch.trainers.command import on_this_machine
 
 __all__ = ["EmulatedEngine", "EmulatedSettings"]
 
@@ -151,7 +151,7 @@ class EmulatedEngine:
             if num_busy + num_nodes > self._settings.num_nodes:
                 detail = f"{num_busy} of {self._settings.num_nodes} nodes are busy"
                 return JobStatus(phase=JobPhase.QUEUED, detail=detail)
-            port = on_this_machine(1).nodes["master_port"]
+            port = str(free_port())
             nodes = [self._start_node(job, node_rank, port) for node_rank in range(num_nodes)]
             (job / "pids").write_text(json.dumps(nodes))
         return JobStatus(phase=JobPhase.RUNNING)
