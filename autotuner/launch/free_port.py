@@ -8,7 +8,7 @@ import socket
 __all__ = ["free_port"]
 
 _PORTS = range(10_000, 20_000)
-"""Below those that the kernel gives to connections (ip_local_port_range, from 32768), so that none takes it meanwhile."""
+"""Below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes it meanwhile."""
 
 _CHOICE = random.SystemRandom()
 

@@ -50,6 +50,9 @@ _OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.C
 _LEFT_ALONE = ("shutdown", "lease_lost")
 """Reasons to stop that say nothing of the job: whoever runs the trial next finds it."""
 
+_PORT_TAKEN = "address already in use"
+"""Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
+
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 _MOST_OF_AN_ID = 40
@@ -312,6 +315,8 @@ class _Run(Generic[Result]):
             return Stopped(reason="infrastructure", detail=f"{self._name} lost the job: {ranks.status.detail}")
         if ranks.is_out_of_reach:
             return Stopped(reason="infrastructure", detail=f"{self._name} no longer answers")
+        if _PORT_TAKEN in outcome.log_tail.lower():
+            return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
         return outcome
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:

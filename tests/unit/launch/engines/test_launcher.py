@@ -116,6 +116,13 @@ def test_a_job_that_ended_without_a_word_fails_with_what_its_nodes_printed(tmp_p
     assert "node 1: No module named torch" in outcome.log_tail
 
 
+def test_a_port_that_somebody_else_has_says_nothing_of_the_trial(tmp_path: Path) -> None:
+    taken = told(type="printed", at=0.0, text="EADDRINUSE, Address already in use") + told(type="node", exit_code=1)
+    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: taken)).run(trial(), Watcher())
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+
+
 @pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
 def test_a_service_that_leaves_leaves_the_job_alone(tmp_path: Path, reason: Any) -> None:
     class Leaving(Watcher):
