@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,23 @@ def num_complete(service: Service, sweep_id: str) -> int:
     return sum(trial["state"] == "complete" for trial in trials(service, sweep_id))
 
 
+def operated(slurm: SlurmCluster, what: str, ask: Callable[[], Any]) -> Any:
+    """The first answer that is not false, while an operator looks after the nodes: those may be drained at any time."""
+
+    def looked_after() -> Any:
+        slurm.resume()
+        return ask()
+
+    return until(what, looked_after, DEADLINE_S)
+
+
 def ranking(service: Service, sweep_id: str, slurm: SlurmCluster) -> list[tuple[int, str]]:
     """Micro-batch size and recomputation of the trials when the sweep has ended, the best first."""
 
     def has_ended() -> bool:
-        slurm.resume()
         return service.get(f"/sweeps/{sweep_id}")["state"] not in ("queued", "running")
 
-    until("the sweep ends", has_ended, DEADLINE_S)
+    operated(slurm, "the sweep ends", has_ended)
     ranked = service.get(f"/sweeps/{sweep_id}/ranking")["items"]
     return [(trial["layout"]["micro_batch_size"], trial["layout"]["recompute"]) for trial in ranked]
 
@@ -111,11 +121,11 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
 ) -> None:
     with Service(folder) as service:
         undisturbed = service.post("/sweeps", body())["id"]
-        until("four trials run at once", lambda: len(slurm.jobs("RUNNING")) == 4, DEADLINE_S)
+        operated(slurm, "four trials run at once", lambda: len(slurm.jobs("RUNNING")) == 4)
         assert ranking(service, undisturbed, slurm) == IN_ORDER
         disturbed = service.post("/sweeps", body())["id"]
-        until("two trials are complete", lambda: num_complete(service, disturbed) >= 2, DEADLINE_S)
-        until("a trial trains", lambda: slurm.processes_of("n2"), DEADLINE_S)
+        operated(slurm, "two trials are complete", lambda: num_complete(service, disturbed) >= 2)
+        operated(slurm, "a trial trains", lambda: slurm.processes_of("n2"))
         slurm.kill_controller()
         slurm.kill_node("n2")
         time.sleep(3.0)  # nobody answers meanwhile
@@ -135,7 +145,7 @@ def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(fol
     wanted = body(space={**LAYOUTS, "micro_batch_size": [1]}, trial=slow)
     with Service(folder) as service:
         sweep_id = service.post("/sweeps", wanted)["id"]
-        (running, *_) = until("a trial runs", lambda: slurm.jobs("RUNNING"), DEADLINE_S)
+        (running, *_) = operated(slurm, "a trial runs", lambda: slurm.jobs("RUNNING"))
         service.kill()
         with service:
             assert ranking(service, sweep_id, slurm) == [(1, "none"), (1, "full")]
