@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-__all__ = ["CANNOT_START", "descendants", "kernel_oom_kills", "main"]
+__all__ = ["CANNOT_START", "descendants", "kernel_oom_kills", "main", "send"]
 
 CANNOT_START = 127
 """Exit code where the program could not be started, as a shell has it; what was wrong stands in the log."""
@@ -85,7 +85,7 @@ def end_descendants() -> None:
     while left := descendants(os.getpid()):
         is_late = time.monotonic() >= deadline
         for pid in left if is_late or not asked else ():
-            _signal(pid, signal.SIGKILL if is_late else signal.SIGTERM)
+            send(pid, signal.SIGKILL if is_late else signal.SIGTERM)
         asked = True
         _reap()
         time.sleep(_POLL_S)
@@ -133,7 +133,8 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _signal(pid: int, number: int) -> None:
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that may be gone."""
     try:
         os.kill(pid, number)
     except OSError:

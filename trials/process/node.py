@@ -201,7 +201,7 @@ class _Node:
             return
         for rank in keeper.descendants(pid):
             if _module_of(rank) == self._task.module:
-                _signal(rank, signal.SIGUSR1)
+                keeper.send(rank, signal.SIGUSR1)
         time.sleep(_STACKS_S)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
@@ -212,7 +212,7 @@ class _Node:
             process.wait(2 * _GRACE_S)
         except subprocess.TimeoutExpired:
             for pid in keeper.descendants(process.pid):
-                _signal(pid, signal.SIGKILL)
+                keeper.send(pid, signal.SIGKILL)
             process.kill()
             process.wait()
 
@@ -230,13 +230,6 @@ def _module_of(pid: int) -> str:
     except OSError:
         return ""
     return words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return  # gone
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from autotuner.launch.engines.kubernetes.pod_log import PodLog
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.kubernetes.states import job_state
 from autotuner.launch.engines.kubernetes.watching import Watching
+from autotuner.launch.engines.output import PREFIX
 
 __all__ = ["JOBSET_RIGHTS", "RIGHTS", "KubernetesEngine"]
 
@@ -45,7 +46,6 @@ _LAST_WORDS_S = 5.0
 _FIRST_LOOK_S = 0.1
 _LAST_LOOK_S = 1.0
 
-_PREFIX = b"#autotuner "
 _NODE_ENDED = b'\n#autotuner {"type":"node",'
 
 RIGHTS = {
@@ -233,7 +233,7 @@ class KubernetesEngine:
         if pod is None or pod.main.reason != "OOMKilled" or _NODE_ENDED in printed:
             return b""
         end = {"type": "node", "node": node_rank, "exit_code": -9, "deaths": [], "timed_out": False, "oom_killed": True}
-        return b"\n%s%s\n" % (_PREFIX, json.dumps(end).encode())
+        return b"\n%s%s\n" % (PREFIX, json.dumps(end).encode())
 
     def _is_gone(self, kind: Kind, name: str) -> bool:
         with suppress(EngineUnavailable):

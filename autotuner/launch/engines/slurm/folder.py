@@ -11,10 +11,10 @@ from pathlib import Path
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import dumps
 from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.launch.engines.output import PREFIX
 
 __all__ = ["JobFolder"]
 
-_PREFIX = b"#autotuner "
 _TAIL_BYTES = 1 << 16
 """Where the last line of a node is looked for; it names the ranks that died, and no more."""
 
@@ -144,10 +144,10 @@ class JobFolder:
 
 def _is_end(line: bytes) -> bool:
     """Whether a node says with this line how it ended."""
-    if not line.startswith(_PREFIX) or not line.endswith(b"\n"):
+    if not line.startswith(PREFIX) or not line.endswith(b"\n"):
         return False
     try:
-        document = json.loads(line.removeprefix(_PREFIX))
+        document = json.loads(line.removeprefix(PREFIX))
     except ValueError:
         return False
     return isinstance(document, dict) and document.get("type") == "node"
