@@ -6,6 +6,7 @@ strict: an unknown or missing field, or a value of another type, is refused with
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import types
@@ -19,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from autotuner.domain.layouts.choice import Choice
 from autotuner.errors import InvalidInput
 
-__all__ = ["SCHEMA_VERSION", "dumps", "from_dict", "loads", "to_dict"]
+__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "loads", "to_dict"]
 
 SCHEMA_VERSION = 1
 """Grows when an old reader would misread a new document."""
@@ -65,6 +66,12 @@ def to_dict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def content_key(*values: Any) -> str:
+    """SHA-256 of the values as JSON, in hexadecimal digits: equal values have equal keys, in whatever process."""
+    text = json.dumps([to_dict(value) for value in values], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def from_dict(cls: type[T], document: Any, path: str = "") -> T:

@@ -11,6 +11,7 @@ from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -91,6 +92,8 @@ class SweepRequest:
         trainer: What runs as a trial; None: our own decoder.
         trial_cluster: Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job;
             None: on the job's own cluster.
+        challenge: What is measured again and again beside the search, to be compared; None: nothing is.
+        uses_history: Whether trials that were stored before, of this job and of others on such hardware, teach it.
     """
 
     job: Job
@@ -104,6 +107,8 @@ class SweepRequest:
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: Trainer | None = None
     trial_cluster: Cluster | None = None
+    challenge: Challenge | None = None
+    uses_history: bool = True
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")

@@ -374,6 +374,8 @@ class Trial:
         scaled: What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement
             and failure are of that. None: the layout itself runs.
         estimate: What the layout would reach at full size, of a trial that stands for it and was measured.
+        repeats: Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is
+            the first of its layout.
     """
 
     id: str
@@ -393,6 +395,7 @@ class Trial:
     jobs: tuple[EngineJob, ...] = ()
     scaled: ScaledTrial | None = None
     estimate: TrialEstimate | None = None
+    repeats: int | None = None
 
     @property
     def ran(self) -> Layout:
@@ -408,11 +411,11 @@ class Trial:
     def is_ranked(self) -> bool:
         """Whether it has a rank: measured in a format that its hardware has, and not known to train worse.
 
-        One that ran on fewer ranks than its job has needs an estimate, too.
+        One that ran on fewer ranks than its job has needs an estimate, too; one that repeats another has none.
         """
         failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
         is_known = self.measurement is not None and self.reached is not None
-        return is_known and not self.layout.is_emulated and not failed_gate
+        return is_known and self.repeats is None and not self.layout.is_emulated and not failed_gate
 
     @property
     def job_goes_on(self) -> bool:

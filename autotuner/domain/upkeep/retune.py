@@ -1,0 +1,131 @@
+"""Retune: a sweep that comes back by the clock, and challenges the layout in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.comparison import RunGroup, SequentialTest
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.upkeep.environment import EnvironmentChange
+
+__all__ = ["Retune", "RetuneOutcome", "RetuneRequest", "RetuneRun", "RunState", "Trigger", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneRequest:
+    """What a caller asks for, with every name resolved.
+
+    Attributes:
+        name: Of the retune, unique.
+        cron: Five fields: minute, hour, day of month, month, day of week.
+        time_zone: Of the expression, as the IANA database names it.
+        template: The sweep that every run starts, budget included; its challenge is filled in by each run.
+        incumbent: The layout in use; None: the best that was measured of the job until the first run.
+        test: How strictly nights are compared.
+        on_new_environment: Also run when torch, a driver or another part of the software has changed.
+        adopts: Take a better layout for the incumbent without asking.
+    """
+
+    name: str
+    cron: str
+    time_zone: str = "UTC"
+    template: SweepRequest
+    incumbent: Layout | None = None
+    test: SequentialTest = field(default_factory=SequentialTest)
+    on_new_environment: bool = False
+    adopts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retune:
+    """A retune as it is stored.
+
+    Attributes:
+        incumbent: The layout in use now; None before the first run.
+        baseline: What the incumbent reached in the runs since it was adopted, of which none was a regression.
+        next_due_at: Epoch seconds; None while it is paused.
+    """
+
+    request: RetuneRequest
+    created_at: float
+    is_paused: bool = False
+    incumbent: Layout | None = None
+    baseline: tuple[RunGroup, ...] = ()
+    next_due_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        return self.request.name
+
+
+class Trigger(StrEnum):
+    """Why a run began."""
+
+    CRON = "cron"
+    CAUGHT_UP = "caught_up"  # due while nobody was there to start it
+    MANUAL = "manual"
+    ENVIRONMENT = "environment"
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    SKIPPED = "skipped"  # due while the run before it was not finished
+
+
+class Verdict(StrEnum):
+    """What a run found."""
+
+    UNCHANGED = "unchanged"
+    BETTER_FOUND = "better_found"
+    REGRESSION = "regression"
+    COULD_NOT_RUN = "could_not_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneOutcome:
+    """How a run ended.
+
+    Attributes:
+        detail: The verdict with its numbers, as a sentence without a full stop.
+        findings: What was measured; None where nothing was.
+        since: When the incumbent last ran as it should, epoch seconds; of a regression.
+        changes: How the environment differs from that of the last run that was as it should.
+        explanation: What the better layout does otherwise and what it gains by it, a sentence for each.
+    """
+
+    verdict: Verdict
+    detail: str
+    findings: ChallengeFindings | None = None
+    since: float | None = None
+    changes: tuple[EnvironmentChange, ...] = ()
+    explanation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneRun:
+    """One run of a retune: of its due times each has one row at most.
+
+    Attributes:
+        retune: Name of the retune.
+        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
+        sweep_id: The sweep that it started; None of one that was skipped or could not start.
+        num_missed: Due times before this one that nobody was there for; this run stands for them all.
+    """
+
+    id: str
+    retune: str
+    due_at: float
+    trigger: Trigger
+    state: RunState
+    started_at: float
+    finished_at: float | None = None
+    sweep_id: str | None = None
+    num_missed: int = 0
+    outcome: RetuneOutcome | None = None
