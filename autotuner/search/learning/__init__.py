@@ -1,0 +1,1 @@
+"""What stored trials teach about later predictions and searches."""
