@@ -408,14 +408,19 @@ class Trial:
         return self.measurement if self.scaled is None else self.estimate
 
     @property
-    def is_ranked(self) -> bool:
-        """Whether it has a rank: measured in a format that its hardware has, and not known to train worse.
+    def is_valid(self) -> bool:
+        """Whether its layout may be ranked by it: measured in a format that its hardware has, not known to train worse.
 
-        One that ran on fewer ranks than its job has needs an estimate, too; one that repeats another has none.
+        One that ran on fewer ranks than its job has needs an estimate, too.
         """
         failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
         is_known = self.measurement is not None and self.reached is not None
-        return is_known and self.repeats is None and not self.layout.is_emulated and not failed_gate
+        return is_known and not self.layout.is_emulated and not failed_gate
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rank: it is valid, and the first of its layout."""
+        return self.is_valid and self.repeats is None
 
     @property
     def job_goes_on(self) -> bool:

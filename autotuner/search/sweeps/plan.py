@@ -1,72 +1,29 @@
 """One sweep as a state machine without I/O: finished trials go in, instructions come out.
 
-The Optuna study lives in memory only. It is rebuilt from the trials whenever a worker picks the sweep up, and when a
-loss gate takes a trial's rank away: finished trials are added as they ended, an interrupted one is enqueued again under
-its old number.
+What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a worker picks the sweep up.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import optuna
-from optuna.trial import TrialState as OptunaState
 
-from autotuner.costmodel.predict import predict, predict_one
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, Trial, TrialState
-from autotuner.domain.wire import from_dict
-from autotuner.search.expressible import trial_rules
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
-from autotuner.search.space import legal_layouts
-from autotuner.search.sweeps.gate_cost import GateCost
-from autotuner.search.sweeps.pruner import LosingPruner
-from autotuner.search.sweeps.small_scale import SmallScale
-from autotuner.search.sweeps.stopping import Finish, finish, no_improvement, nothing_runs, percent, spent
+from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
+from autotuner.search.sweeps.candidates import Candidates
+from autotuner.search.sweeps.instructions import Finish, Instruction, RunTrial, Wait
+from autotuner.search.sweeps.loss_gates import LossGates
+from autotuner.search.sweeps.stopping import finish, no_improvement, nothing_runs, percent, spent
+from autotuner.search.sweeps.study import SweepStudy
 from autotuner.units import format_bytes
 
-__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "SweepPlan", "Wait"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTrial:
-    """Try this layout.
-
-    Attributes:
-        stored: The interrupted trial to try again, or None for a new one.
-        scaled: What runs in its place, where trials have fewer ranks than their job.
-    """
-
-    number: int
-    layout: Layout
-    prediction: Prediction
-    stored: Trial | None
-    scaled: ScaledTrial | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunGate:
-    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
-
-    trial: Trial
-    reference: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing new may begin until something that runs has ended."""
-
-
-Instruction = RunTrial | RunGate | Wait | Finish
+__all__ = ["SweepPlan"]
 
 
 class SweepPlan:
@@ -83,42 +40,30 @@ class SweepPlan:
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
         self._job = request.trial_job
-        layouts = legal_layouts(self._job, request.space, trial_rules(request.trainer))
-        self._small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
-        layouts = self._small.trials.layouts if self._small else layouts
-        self._num_layouts = len(layouts)
-        predictions = predict(layouts, self._job)
-        self._least_bytes = float(predictions.memory.total_bytes.min(initial=math.inf))
-        self._sampler = LayoutSampler(
-            layouts,
-            predictions,
-            job=self._job,
-            objective=request.objective,
-            seed=request.seed,
-            scale_down=self._small.stand_in if self._small else None,
-            same_trial=self._small.trials.which if self._small else None,
-        )
-        self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
-        self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
-        self._gates: dict[int, GateCost] = {}  # of those that run, by their trial's number
-        self._study = self._rebuilt()
+        self._candidates = Candidates.of(request)
+        self._gates = LossGates(request)
+        self._study = SweepStudy(request, self._candidates, self._trials)
 
     # ------------------------------------------------------------------ instructions
     def next(self, now: float) -> Instruction:
         """What to begin now beside what runs already."""
-        is_spent = self._spent(now) is not None
-        if not is_spent and (gate := self._due_gate()):
+        if self._spent(now) is None and (gate := self._gates.due(self._leaders())):
             return gate
-        if not self._interrupted and (end := self._reason_to_stop(now)):
-            return Wait() if self._asked or self._gates else end
-        asked = self._interrupted.pop(min(self._interrupted, default=-1), None)
-        asked = asked or self._study.ask(self._sampler.distributions)
-        self._asked[asked.number] = asked
-        layout = _layout_of(asked)
-        stored = self._trials.get(asked.number)
+        if self._study.has_interrupted:
+            return self._order(*self._study.again())
+        if end := self._reason_to_stop(now):
+            return Wait() if self._study.running or self._gates else end
+        return self._order(*self._study.ask())
+
+    def _order(self, number: int, layout: Layout) -> RunTrial:
+        stored, small = self._trials.get(number), self._candidates.small
         prediction = stored.prediction if stored else predict_one(layout, self._job)
-        scaled = self._small.scaled(layout) if self._small else None
-        return RunTrial(number=asked.number, layout=layout, prediction=prediction, stored=stored, scaled=scaled)
+        scaled = small.scaled(layout) if small else None
+        return RunTrial(number=number, layout=layout, prediction=prediction, stored=stored, scaled=scaled)
+
+    def _leaders(self) -> Sequence[Trial]:
+        """What must not be first without a loss gate."""
+        return self._request.objective.ranked(self._trials.values())[:1]
 
     @property
     def reference_flop_per_s(self) -> float | None:
@@ -134,12 +79,14 @@ class SweepPlan:
 
     def tells_noise(self, number: int) -> bool:
         """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
-        return number == min(self._asked, default=None) and not any(t.measurement for t in self._trials.values())
+        return number == min(self._study.running, default=None) and not any(
+            t.measurement for t in self._trials.values()
+        )
 
     @property
     def has_jobs_left(self) -> bool:
         """Whether engines may still run jobs of trials that were interrupted."""
-        left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._asked)
+        left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._study.running)
         return any(not job.phase.is_over for trial in left for job in trial.jobs)
 
     # ------------------------------------------------------------------ events
@@ -153,14 +100,10 @@ class SweepPlan:
 
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
-        asked = self._asked[number]
-        if step.is_warmup or _layout_of(asked).is_emulated:
+        layout = self._study.layout(number)
+        if step.is_warmup or layout.is_emulated or not self._study.loses(number, step):
             return None
-        value = self._value_of(_layout_of(asked), step)
-        asked.report(value, step.step)
-        if not asked.should_prune():
-            return None
-        return Stopped(reason="pruned", detail=self._losing(value))
+        return Stopped(reason="pruned", detail=self._losing(self._study.value_of(layout, step)))
 
     def overspent(self, now: float) -> Stopped | None:
         """Whether the time or the accelerator-hours ran out while something runs."""
@@ -170,10 +113,7 @@ class SweepPlan:
     def finished(self, trial: Trial) -> None:
         """Learn how a trial that ``next`` ordered ended."""
         self._trials[trial.number] = trial
-        asked = self._asked.pop(trial.number)
-        for key, attribute in self._attributes(trial).items():
-            asked.set_user_attr(key, attribute)
-        self._study.tell(trial.number, self._value(trial), state=_optuna_state(trial))
+        self._study.tell(trial)
 
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
         """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
@@ -182,19 +122,19 @@ class SweepPlan:
             ended: Trials that ended just now.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
-        if self._small is None or not any(trial.measurement for trial in trials.values()):
+        if self._candidates.small is None or not any(trial.measurement for trial in trials.values()):
             return {}
         self._trials = trials  # the first to be measured may tell what MFU is a share of
         reference = self.reference_flop_per_s
         assert reference is not None, "a measured trial tells it, if nothing else does"
-        return self._small.estimates(trials.values(), reference)
+        return self._candidates.small.estimates(trials.values(), reference)
 
     def estimated(self, trials: Sequence[Trial]) -> None:
         """Learn which estimates were stored."""
         had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
         self._trials.update({trial.number: trial for trial in trials})
-        if not set(had_none) <= self._asked.keys():
-            self._study = self._rebuilt()
+        if not set(had_none) <= set(self._study.running):
+            self._study.rebuild(self._trials)
 
     @property
     def lacks_estimates(self) -> bool:
@@ -204,107 +144,36 @@ class SweepPlan:
     def given_back(self, trial: Trial) -> None:
         """A trial that ``next`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
         self._trials[trial.number] = trial
-        self._asked.pop(trial.number)
-        self._study = self._rebuilt()
+        self._study.drop(trial.number)
+        self._study.rebuild(self._trials)
 
     def gate_started(self, trial: Trial, now: float) -> None:
         """The loss gate that ``next`` ordered runs; from now on it costs."""
-        self._gates[trial.number] = GateCost(began_at=now)
+        self._gates.started(trial, now)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running loss gate stands elsewhere now, which says what it costs."""
-        self._gates[trial.number] = self._gates[trial.number].placed(job)
+        self._gates.placed(trial, job)
 
     def gate_jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
         """What engines were given for the trial's running loss gate."""
-        return tuple(self._gates[trial.number].jobs.values())
+        return self._gates.jobs(trial)
 
     def gate_hours(self, trial: Trial, now: float) -> float:
         """Accelerator-hours of the trial's running loss gate."""
-        return self._gates[trial.number].seconds(now) * trial.ran.world_size / 3600
+        return self._gates.hours(trial, now)
 
     def gate_ended(self, trial: Trial) -> None:
         """Learn what a loss gate found; one that was stopped left the trial as it was."""
-        self._gates.pop(trial.number)
+        self._gates.ended(trial)
         self._trials[trial.number] = trial
         if trial.gate is not None and trial.gate.outcome is GateOutcome.FAILED:
-            self._study = self._rebuilt()
+            self._study.rebuild(self._trials)
 
     @property
     def study(self) -> optuna.Study:
         """For plots and tests; its trials are copies of ours."""
-        return self._study
-
-    # ------------------------------------------------------------------ rebuilding
-    def _rebuilt(self) -> optuna.Study:
-        study = optuna.create_study(
-            direction="maximize", sampler=self._sampler, pruner=LosingPruner(self._request.budget.prune_below)
-        )
-        layouts = {number: trial.layout for number, trial in self._trials.items()}
-        layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
-        for number, layout in sorted(layouts.items()):
-            if self._is_finished(number):
-                study.add_trial(self._frozen(self._trials[number]))
-            else:
-                study.enqueue_trial(params_of(layout))
-        unfinished = [number for number in sorted(layouts) if not self._is_finished(number)]
-        open_trials = {number: study.ask(self._sampler.distributions) for number in unfinished}  # in their order
-        self._interrupted = {number: one for number, one in open_trials.items() if number not in self._asked}
-        self._asked = {number: open_trials[number] for number in self._asked}
-        return study
-
-    def _is_finished(self, number: int) -> bool:
-        """Whether it is stored as a trial that has ended."""
-        trial = self._trials.get(number)
-        return trial is not None and trial.state.finished
-
-    def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
-        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if not step.is_warmup]
-        return optuna.trial.create_trial(
-            state=_optuna_state(trial),
-            value=self._value(trial),
-            params=params_of(trial.layout),
-            distributions=self._sampler.distributions,
-            user_attrs=self._attributes(trial),
-            intermediate_values={step.step: self._value_of(trial.layout, step) for step in measured},
-        )
-
-    def _value(self, trial: Trial) -> float | None:
-        """What the study is told of a trial; from its step time, so that all are told by one measure."""
-        if trial.reached is None or not trial.is_ranked:
-            return None
-        return self._request.objective.per_step(self._job) / trial.reached.step_time_s
-
-    def _value_of(self, layout: Layout, step: StepReport) -> float:
-        """The same of one step; of a small trial, of what it would be at full size as predictions go."""
-        growth = self._small.growth(layout) if self._small else 1.0
-        return self._request.objective.per_step(self._job) / (growth * step.step_time_s)
-
-    def _attributes(self, trial: Trial) -> dict[str, bool | float]:
-        """What the sampler learns beside the value."""
-        if trial.failure:
-            return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
-        if trial.measurement:
-            return {STEP_TIME_S: trial.measurement.step_time_s, **self._memory(trial.measurement)}
-        measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
-        return {STEP_TIME_S: statistics.median(measured)} if measured else {}
-
-    def _memory(self, measured: Measurement) -> dict[str, float]:
-        """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
-        is_of_process = self._request.trainer is not None and self._job.cluster.accelerator.kind == "cpu"
-        return {PEAK_BYTES: max(measured.peak_bytes)} if measured.peak_bytes and not is_of_process else {}
-
-    # ------------------------------------------------------------------ loss gates
-    def _due_gate(self) -> RunGate | None:
-        """The gate that the first of the ranking needs: it changes the mathematics, and nobody looked yet."""
-        ranked = self._request.objective.ranked(self._trials.values())
-        if not ranked or not self._request.loss_gate.enabled:
-            return None
-        first = ranked[0]
-        if first.gate is not None or first.number in self._gates or not first.layout.changes_mathematics:
-            return None
-        reference = first.ran.mathematics_reference(self._job.cluster.accelerator.precisions)
-        return RunGate(trial=first, reference=reference)
+        return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop
     def _reason_to_stop(self, now: float) -> Finish | None:
@@ -320,16 +189,17 @@ class SweepPlan:
 
     def _trials_ran(self, num_ended: int) -> tuple[StopReason, str] | None:
         num_trials = self._request.budget.num_trials
-        if num_ended + len(self._asked) < num_trials:
+        if num_ended + len(self._study.running) < num_trials:
             return None
         return StopReason.TRIAL_BUDGET, f"{num_ended} of {num_trials} trials ran"
 
     def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
         """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
-        left_out, min_gain = self._small.left_out if self._small else "", self._request.budget.min_gain
-        tried = f"{num_ended} of {self._num_layouts} legal layouts were tried{left_out}"
-        rest = "" if num_ended >= self._num_layouts else f"; {self._does_not_fit(num_ended)}"
-        proposal = self._sampler.propose(self._study.get_trials(deepcopy=False))
+        small, min_gain = self._candidates.small, self._request.budget.min_gain
+        left_out = small.left_out if small else ""
+        tried = f"{num_ended} of {len(self._candidates)} legal layouts were tried{left_out}"
+        rest = "" if num_ended >= len(self._candidates) else f"; {self._does_not_fit(num_ended)}"
+        proposal = self._study.propose()
         if proposal is None:
             return StopReason.SPACE_EXHAUSTED, f"{tried}{rest}"
         if proposal.expected_gain >= min_gain:
@@ -340,38 +210,19 @@ class SweepPlan:
 
     def _does_not_fit(self, num_ended: int) -> str:
         """Why nothing more is proposed, with what is missing where nothing at all was tried."""
-        missing_bytes = self._least_bytes - self._job.cluster.accelerator.memory_bytes
+        missing_bytes = self._candidates.least_bytes - self._job.cluster.accelerator.memory_bytes
         if num_ended or missing_bytes <= 0:
             return "no other is likely to fit in memory"
         return f"none is likely to fit in memory, and the nearest lacks {format_bytes(missing_bytes)}"
 
     def _spent(self, now: float) -> tuple[StopReason, str] | None:
         hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())
-        hours += sum(self.gate_hours(self._trials[number], now) for number in self._gates)
+        hours += self._gates.all_hours(self._trials, now)
         return spent(self._request, elapsed_s=now - self._started_at, accelerator_hours=hours)
 
     def _losing(self, value: float) -> str:
         objective, fraction = self._request.objective, self._request.budget.prune_below
-        best = max(filter(None, map(self._value, self._trials.values())))
-        at_full_size = " at full size by prediction" if self._small else ""
+        best = max(filter(None, map(self._study.value, self._trials.values())))
+        at_full_size = " at full size by prediction" if self._candidates.small else ""
         below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
         return f"{objective.in_words(value)}{at_full_size}, {below}"
-
-
-_OPTUNA_STATE = {
-    TrialState.COMPLETE: OptunaState.COMPLETE,
-    TrialState.PRUNED: OptunaState.PRUNED,
-    TrialState.FAILED: OptunaState.FAIL,
-    TrialState.CANCELLED: OptunaState.FAIL,
-}
-
-
-def _layout_of(asked: optuna.Trial) -> Layout:
-    return from_dict(Layout, {name: asked.params[name] for name in LAYOUT_FIELDS})
-
-
-def _optuna_state(trial: Trial) -> OptunaState:
-    """One that was measured and has no rank counts as no result: it is no best, and nothing is pruned beside it."""
-    if trial.layout.is_emulated or (trial.measurement and not trial.is_ranked):
-        return OptunaState.FAIL
-    return _OPTUNA_STATE[trial.state]

@@ -15,7 +15,8 @@ from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
-from autotuner.search.sweeps.plan import Finish, RunGate, RunTrial, SweepPlan, Wait
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
+from autotuner.search.sweeps.plan import SweepPlan
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(

@@ -22,7 +22,8 @@ from autotuner.domain.runs.trial import (
 from autotuner.errors import StoreUnavailable
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
-from autotuner.search.sweeps.plan import RunTrial, SweepPlan
+from autotuner.search.sweeps.instructions import RunTrial
+from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore, memory_store

@@ -1,0 +1,87 @@
+"""Candidates: every layout that a sweep may try, with its prediction and what runs in its place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from autotuner.costmodel.columns import LayoutColumns, joined
+from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.rules.legality import Reason, reasons
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.search.expressible import trial_rules
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.space import legal_layouts
+from autotuner.search.sweeps.small_scale import SmallScale
+
+__all__ = ["Candidates", "incumbent_problems"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Candidates:
+    """What a sweep may try.
+
+    Attributes:
+        layouts: The legal ones of its space, and its incumbent where that is none of them.
+        predictions: Of these.
+        small: What runs in their place, where trials have fewer ranks than the job.
+    """
+
+    layouts: LayoutColumns
+    predictions: PredictionColumns
+    small: SmallScale | None
+
+    @classmethod
+    def of(cls, request: SweepRequest) -> Candidates:
+        """Those of a request."""
+        layouts = _layouts(request)
+        small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
+        layouts = small.trials.layouts if small else layouts
+        return cls(layouts=layouts, predictions=predict(layouts, request.trial_job), small=small)
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+    @property
+    def least_bytes(self) -> float:
+        """The smallest predicted peak; infinite where there is no candidate."""
+        return float(self.predictions.memory.total_bytes.min(initial=math.inf))
+
+    def sampler(self, request: SweepRequest) -> LayoutSampler:
+        """Proposes one after the other."""
+        return LayoutSampler(
+            self.layouts,
+            self.predictions,
+            job=request.trial_job,
+            objective=request.objective,
+            seed=request.seed,
+            scale_down=self.small.stand_in if self.small else None,
+            same_trial=self.small.trials.which if self.small else None,
+        )
+
+
+def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
+    """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
+    if request.challenge is None or request.challenge.incumbent is None:
+        return ()
+    return reasons(request.challenge.incumbent, request.trial_job, trial_rules(request.trainer))
+
+
+def _layouts(request: SweepRequest) -> LayoutColumns:
+    challenge = request.challenge
+    if challenge is None or challenge.incumbent is None:
+        return legal_layouts(request.trial_job, request.space, trial_rules(request.trainer))
+    own = LayoutColumns.from_layouts([] if incumbent_problems(request) else [challenge.incumbent])
+    if not challenge.searches:
+        return own
+    searched = legal_layouts(request.trial_job, request.space, trial_rules(request.trainer))
+    return searched if _holds(searched, challenge.incumbent) else joined((searched, own))
+
+
+def _holds(layouts: LayoutColumns, layout: Layout) -> bool:
+    """Whether one of the rows is the layout."""
+    rows = layouts
+    for name in LAYOUT_FIELDS:
+        rows = rows.take(getattr(rows, name) == int(getattr(layout, name)))
+    return len(rows) > 0

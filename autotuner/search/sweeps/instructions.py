@@ -1,0 +1,47 @@
+"""What a plan has its sweep do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.trial import Trial
+from autotuner.search.sweeps.stopping import Finish
+
+__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "Wait"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrial:
+    """Try this layout.
+
+    Attributes:
+        stored: The interrupted trial to try again, or None for a new one.
+        scaled: What runs in its place, where trials have fewer ranks than their job.
+        repeats: Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout.
+    """
+
+    number: int
+    layout: Layout
+    prediction: Prediction
+    stored: Trial | None
+    scaled: ScaledTrial | None = None
+    repeats: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGate:
+    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
+
+    trial: Trial
+    reference: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing new may begin until something that runs has ended."""
+
+
+Instruction = RunTrial | RunGate | Wait | Finish

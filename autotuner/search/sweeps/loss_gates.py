@@ -1,0 +1,61 @@
+"""LossGates: which trial of a sweep a loss gate should look at next, and what the running ones cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Trial
+from autotuner.search.sweeps.gate_cost import GateCost
+from autotuner.search.sweeps.instructions import RunGate
+
+__all__ = ["LossGates"]
+
+
+class LossGates:
+    """The loss gates of one sweep, of which those that run are known by their trial's number."""
+
+    def __init__(self, request: SweepRequest) -> None:
+        self._is_enabled = request.loss_gate.enabled
+        self._precisions = request.job.cluster.accelerator.precisions
+        self._in_use = request.challenge.incumbent if request.challenge else None
+        self._running: dict[int, GateCost] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def due(self, leaders: Iterable[Trial]) -> RunGate | None:
+        """The gate that one of the leaders needs: it changes the mathematics, and nobody looked yet.
+
+        The layout in use is not gated: it trains already.
+        """
+        for trial in leaders:
+            is_open = trial.gate is None and trial.number not in self._running
+            if self._is_enabled and is_open and trial.layout.changes_mathematics and trial.layout != self._in_use:
+                return RunGate(trial=trial, reference=trial.ran.mathematics_reference(self._precisions))
+        return None
+
+    def started(self, trial: Trial, now: float) -> None:
+        """The gate runs; from now on it costs."""
+        self._running[trial.number] = GateCost(began_at=now)
+
+    def placed(self, trial: Trial, job: EngineJob) -> None:
+        """A job of a running gate stands elsewhere now, which says what it costs."""
+        self._running[trial.number] = self._running[trial.number].placed(job)
+
+    def ended(self, trial: Trial) -> None:
+        """The gate runs no longer; what it cost stands in its result."""
+        self._running.pop(trial.number)
+
+    def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
+        """What engines were given for the trial's running gate."""
+        return tuple(self._running[trial.number].jobs.values())
+
+    def hours(self, trial: Trial, now: float) -> float:
+        """Accelerator-hours of the trial's running gate."""
+        return self._running[trial.number].seconds(now) * trial.ran.world_size / 3600
+
+    def all_hours(self, trials: Mapping[int, Trial], now: float) -> float:
+        """Accelerator-hours of all that run."""
+        return sum(self.hours(trials[number], now) for number in self._running)

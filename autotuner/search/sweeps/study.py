@@ -1,0 +1,174 @@
+"""SweepStudy: the Optuna study of a sweep, in memory, which says what to try next and holds what came of it.
+
+It is rebuilt from the trials whenever a worker picks the sweep up, when a trial is interrupted, and when a loss gate
+takes a trial's rank away: finished trials are added as they ended, others are enqueued again under their old numbers.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping
+
+import optuna
+from optuna.trial import TrialState as OptunaState
+
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Trial, TrialState
+from autotuner.domain.wire import from_dict
+from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
+from autotuner.search.sampler.propose import Proposal
+from autotuner.search.sweeps.candidates import Candidates
+from autotuner.search.sweeps.pruner import LosingPruner
+
+__all__ = ["SweepStudy"]
+
+
+class SweepStudy:
+    """What was ordered of a sweep's candidates and what came of it, under the numbers of its trials.
+
+    Args:
+        request: What was asked for.
+        candidates: What may be tried.
+        trials: Every trial stored so far, by number.
+    """
+
+    def __init__(self, request: SweepRequest, candidates: Candidates, trials: Mapping[int, Trial]) -> None:
+        self._request = request
+        self._small = candidates.small
+        self._sampler = candidates.sampler(request)
+        self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
+        self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
+        self._study = self._empty()
+        self.rebuild(trials)
+
+    @property
+    def study(self) -> optuna.Study:
+        """For plots and tests; its trials are copies of ours."""
+        return self._study
+
+    @property
+    def running(self) -> Collection[int]:
+        """Numbers of the trials that were ordered and have not ended."""
+        return self._asked.keys()
+
+    @property
+    def has_interrupted(self) -> bool:
+        """Whether a trial is to be ordered again."""
+        return bool(self._interrupted)
+
+    # ------------------------------------------------------------------ ordering
+    def again(self) -> tuple[int, Layout]:
+        """The first of the interrupted trials, ordered again."""
+        return self._order(self._interrupted.pop(min(self._interrupted)))
+
+    def ask(self, layout: Layout | None = None) -> tuple[int, Layout]:
+        """A new trial, of that layout or of the one to try next."""
+        if layout is not None:
+            self._study.enqueue_trial(params_of(layout))
+        return self._order(self._study.ask(self._sampler.distributions))
+
+    def propose(self) -> Proposal | None:
+        """What ``ask`` would try next, which the sampler remembers; None where nothing is left."""
+        return self._sampler.propose(self._study.get_trials(deepcopy=False))
+
+    def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
+        self._asked[asked.number] = asked
+        return asked.number, _layout_of(asked)
+
+    # ------------------------------------------------------------------ learning
+    def layout(self, number: int) -> Layout:
+        """What a running trial runs."""
+        return _layout_of(self._asked[number])
+
+    def loses(self, number: int, step: StepReport) -> bool:
+        """Whether a running trial should end after this step because others were much better."""
+        self._asked[number].report(self.value_of(self.layout(number), step), step.step)
+        return self._asked[number].should_prune()
+
+    def tell(self, trial: Trial) -> None:
+        """Learn how a running trial ended."""
+        asked = self._asked.pop(trial.number)
+        for key, attribute in self._attributes(trial).items():
+            asked.set_user_attr(key, attribute)
+        self._study.tell(trial.number, self.value(trial), state=_optuna_state(trial))
+
+    def drop(self, number: int) -> None:
+        """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
+        self._asked.pop(number)
+
+    # ------------------------------------------------------------------ rebuilding
+    def rebuild(self, trials: Mapping[int, Trial]) -> None:
+        """Take these trials for what is known; those that run go on."""
+        self._study = study = self._empty()
+        layouts = {number: trial.layout for number, trial in trials.items()}
+        layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
+        finished = {number for number, trial in trials.items() if trial.state.finished}
+        for number, layout in sorted(layouts.items()):
+            if number in finished:
+                study.add_trial(self._frozen(trials[number]))
+            else:
+                study.enqueue_trial(params_of(layout))
+        open_trials = {n: study.ask(self._sampler.distributions) for n in sorted(layouts.keys() - finished)}
+        self._interrupted = {number: one for number, one in open_trials.items() if number not in self._asked}
+        self._asked = {number: open_trials[number] for number in self._asked}
+
+    def _empty(self) -> optuna.Study:
+        pruner = LosingPruner(self._request.budget.prune_below)
+        return optuna.create_study(direction="maximize", sampler=self._sampler, pruner=pruner)
+
+    def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
+        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if not step.is_warmup]
+        return optuna.trial.create_trial(
+            state=_optuna_state(trial),
+            value=self.value(trial),
+            params=params_of(trial.layout),
+            distributions=self._sampler.distributions,
+            user_attrs=self._attributes(trial),
+            intermediate_values={step.step: self.value_of(trial.layout, step) for step in measured},
+        )
+
+    # ------------------------------------------------------------------ values
+    def value(self, trial: Trial) -> float | None:
+        """What the study is told of a trial; from its step time, so that all are told by one measure."""
+        if trial.reached is None or not trial.is_valid:
+            return None
+        return self._request.objective.per_step(self._request.trial_job) / trial.reached.step_time_s
+
+    def value_of(self, layout: Layout, step: StepReport) -> float:
+        """The same of one step; of a small trial, of what it would be at full size as predictions go."""
+        growth = self._small.growth(layout) if self._small else 1.0
+        return self._request.objective.per_step(self._request.trial_job) / (growth * step.step_time_s)
+
+    def _attributes(self, trial: Trial) -> dict[str, bool | float]:
+        """What the sampler learns beside the value."""
+        if trial.failure:
+            return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
+        if trial.measurement:
+            return {STEP_TIME_S: trial.measurement.step_time_s, **self._memory(trial.measurement)}
+        measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
+        return {STEP_TIME_S: statistics.median(measured)} if measured else {}
+
+    def _memory(self, measured: Measurement) -> dict[str, float]:
+        """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+        is_of_process = self._request.trainer is not None and self._request.job.cluster.accelerator.kind == "cpu"
+        return {PEAK_BYTES: max(measured.peak_bytes)} if measured.peak_bytes and not is_of_process else {}
+
+
+_OPTUNA_STATE = {
+    TrialState.COMPLETE: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+def _layout_of(asked: optuna.Trial) -> Layout:
+    return from_dict(Layout, {name: asked.params[name] for name in LAYOUT_FIELDS})
+
+
+def _optuna_state(trial: Trial) -> OptunaState:
+    """One that was measured and may not rank counts as no result: it is no best, and nothing is pruned beside it."""
+    if trial.layout.is_emulated or (trial.measurement and not trial.is_valid):
+        return OptunaState.FAIL
+    return _OPTUNA_STATE[trial.state]
