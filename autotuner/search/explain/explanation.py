@@ -17,7 +17,7 @@ from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
 
-__all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain"]
+__all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain", "moved_in_words"]
 
 _NUM_CHANGES = 5
 """Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
@@ -200,13 +200,13 @@ def _refusals(layout: Layout, broken: Iterable[tuple[Layout, tuple[Reason, ...]]
 
 def _sentence(change: str, own: Prediction, then: Prediction, excess_bytes: float) -> str:
     after = expected_seconds(then.step_time.total_s, then.relative_error)
-    effect = f"{_moved(own.step_time, then.step_time)}step {format_seconds(own.step_time.total_s)} → {after}"
+    effect = f"{moved_in_words(own.step_time, then.step_time)}: step {format_seconds(own.step_time.total_s)} → {after}"
     if excess_bytes:
         return f"{change} would not fit by {format_bytes(excess_bytes)}; otherwise {effect}"
     return f"{change} {effect}; {fit_in_words(then.fits, then.fit_probability)}"
 
 
-def _moved(before: StepTime, after: StepTime) -> str:
+def moved_in_words(before: StepTime, after: StepTime) -> str:
     """The part that shrinks most and the part that grows most, in shares of the present step; the others move less."""
     shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
     least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
@@ -215,4 +215,4 @@ def _moved(before: StepTime, after: StepTime) -> str:
         texts.append(f"removes {percent(-shifts[least])} {PART_WORDS[least]}")
     if shifts[most] >= _WORTHWHILE:
         texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
-    return f"{' and '.join(texts) or 'changes little'}: "
+    return " and ".join(texts) or "changes little"

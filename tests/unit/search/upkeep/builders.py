@@ -1,0 +1,64 @@
+"""Retunes, and what their runs measured, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.upkeep.retune import Retune, RetuneRequest
+from tests.builders import cpu_layout, sweep_request
+
+__all__ = ["INCUMBENT", "NIGHT", "comparison", "ended", "findings", "retune", "runs"]
+
+INCUMBENT = cpu_layout(data_parallel_replicate_degree=2)
+
+NIGHT = datetime(2026, 3, 2, 2, tzinfo=UTC).timestamp()
+"""A Monday, two o'clock."""
+
+
+def retune(**changes: Any) -> Retune:
+    """Every night at two, with one run behind it; changes are of the retune, or of its request."""
+    asked = {name: changes.pop(name) for name in ("cron", "time_zone", "adopts", "test") if name in changes}
+    request = replace(RetuneRequest(name="nightly", cron="0 2 * * *", template=sweep_request()), **asked)
+    value = Retune(request=request, created_at=0.0, incumbent=INCUMBENT, baseline=(runs(),), next_due_at=NIGHT)
+    return replace(value, **changes)
+
+
+def runs(rate: float = 1000.0, *, at: float = NIGHT - 86400, **changes: Any) -> RunGroup:
+    return replace(RunGroup(rates=(rate, rate), mfu=0.25, at=at, environment={"torch": "2.12", "host": "a"}), **changes)
+
+
+def comparison(decision: Decision = Decision.NOT_SLOWER, change: float = 0.001, **changes: Any) -> Comparison:
+    value = Comparison(
+        decision=decision,
+        change=change,
+        low=change - 0.01,
+        high=change + 0.01,
+        noise=0.004,
+        num_reference=4,
+        num_candidate=3,
+        detail="",
+    )
+    return replace(value, **changes)
+
+
+def findings(**changes: Any) -> ChallengeFindings:
+    """The incumbent ran as it did."""
+    value = ChallengeFindings(measured=INCUMBENT, runs=runs(at=NIGHT), against_baseline=comparison())
+    return replace(value, **changes)
+
+
+def ended(state: SweepState = SweepState.COMPLETE, detail: str = "tried all") -> Sweep:
+    return Sweep(
+        id="sw-1",
+        request=sweep_request(),
+        state=state,
+        created_at=NIGHT,
+        finished_at=NIGHT + 60,
+        stop_reason=StopReason.SPACE_EXHAUSTED,
+        stop_detail=detail,
+    )
