@@ -1,0 +1,102 @@
+"""What is posted: an announcement as JSON for programs, or as a message for Slack."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from autotuner.domain.upkeep.announcement import Announcement, PayloadFormat
+from autotuner.domain.wire import to_dict
+
+__all__ = ["iso_time", "link", "payload"]
+
+_MOST_TEXT = 3000
+_MOST_FIELDS = 10
+_MOST_FIELD = 2000
+"""What Slack takes of a section's text, of its fields, and of each.
+
+Source: docs.slack.dev/reference/block-kit/blocks/section-block.
+"""
+
+
+def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
+    """The body in that format, byte by byte as it is signed and posted.
+
+    Args:
+        announcement: What is told.
+        form: For whom.
+        public_url: Where people reach the service; None: nothing is linked.
+    """
+    match form:
+        case PayloadFormat.JSON:
+            document = _document(announcement, public_url)
+        case PayloadFormat.SLACK:
+            document = _slack(announcement, public_url)
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def link(announcement: Announcement, public_url: str | None) -> str | None:
+    """Where a browser finds it."""
+    return f"{public_url.rstrip('/')}{announcement.path}" if public_url else None
+
+
+def iso_time(epoch_s: float) -> str:
+    """``2026-11-20T15:51:07Z``, as RFC 3339 has it."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _document(announcement: Announcement, public_url: str | None) -> dict[str, Any]:
+    """Type, time and data, as the Standard Webhooks specification recommends."""
+    return {
+        "type": announcement.kind.value,
+        "timestamp": iso_time(announcement.at),
+        "data": {
+            "id": announcement.id,
+            "title": announcement.title,
+            "text": announcement.text,
+            "url": link(announcement, public_url),
+            "path": announcement.path,
+            "subject_id": announcement.subject_id,
+            "facts": to_dict(announcement.facts),
+        },
+    }
+
+
+def _slack(announcement: Announcement, public_url: str | None) -> dict[str, Any]:
+    """An incoming webhook's message: title and text, then the facts side by side."""
+    title, url = _escaped(announcement.title), link(announcement, public_url)
+    head = f"*<{url}|{title}>*" if url else f"*{title}*"
+    blocks: list[dict[str, Any]] = [_section(text=_mrkdwn(f"{head}\n{_escaped(announcement.text)}", _MOST_TEXT))]
+    facts = [f"*{_escaped(name.replace('_', ' '))}*\n{_escaped(_said(value))}" for name, value in _shown(announcement)]
+    if facts:
+        blocks.append(_section(fields=[_mrkdwn(fact, _MOST_FIELD) for fact in facts[:_MOST_FIELDS]]))
+    return {"text": _cut(f"{title}: {_escaped(announcement.text)}", _MOST_TEXT), "blocks": blocks}
+
+
+def _shown(announcement: Announcement) -> list[tuple[str, object]]:
+    return [(name, value) for name, value in announcement.facts.items() if value not in (None, "", [], {}, ())]
+
+
+def _section(**content: Any) -> dict[str, Any]:
+    return {"type": "section", **content}
+
+
+def _mrkdwn(text: str, most: int) -> dict[str, str]:
+    return {"type": "mrkdwn", "text": _cut(text, most)}
+
+
+def _said(value: object) -> str:
+    plain = to_dict(value)
+    if isinstance(plain, float):
+        return f"{plain:.4g}"
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _escaped(text: str) -> str:
+    """Slack's three control characters as text."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
