@@ -1,0 +1,143 @@
+"""Belief: how likely the runs are under each change of the rate, over all that is unknown of the noise.
+
+The logarithm of a rate is normal around the rate of its sitting, and that around the rate of its layout. How far runs
+scatter in a sitting is unknown, and so is how far sittings lie apart: both are summed over, the first with no opinion
+(its logarithm is uniform), the second with the opinion of ``_BETWEEN``, which several sittings of the reference
+overrule and without which one sitting could never be compared with another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats
+from autotuner.search.comparing.sitting import Sitting
+
+__all__ = ["Belief", "believe", "believe_pairs"]
+
+_WITHIN: Floats = np.geomspace(0.0005, 0.5, 48)
+"""Standard deviations from run to run in a sitting that are considered. No machine repeats a run closer than the first
+(docs/comparisons.md), and runs that are all equal, as a fake's are, count as apart so far."""
+
+_BETWEEN, _WORTH = 0.005, 6.0
+"""Standard deviation from sitting to sitting that is assumed, and how many sittings that opinion is worth: the usual
+prior of a variance, scaled inverse chi-squared. Measured: docs/comparisons.md."""
+
+_BETWEENS: Floats = np.geomspace(0.001, 0.1, 24)
+"""Those that are considered."""
+
+_POINTS = 401
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """A mixture of normal likelihoods of the change (of the logarithm), one for each pair of deviations.
+
+    Attributes:
+        log_weights: How likely each pair is, given the runs, whatever the change; not normalised.
+        centres: Where each has its greatest likelihood.
+        deviations: How wide each is.
+        within: Deviation from run to run of each.
+    """
+
+    log_weights: Floats
+    centres: Floats
+    deviations: Floats
+    within: Floats
+
+    def log_likelihood(self, change: float) -> float:
+        """How likely the runs are if the logarithm of the rate changes by ``change``, up to a constant."""
+        z = (change - self.centres) / self.deviations
+        return _log_sum(self.log_weights - np.log(self.deviations) - z**2 / 2)
+
+    def noise(self) -> float:
+        """The likely deviation from run to run."""
+        return math.exp(float(self._weights() @ np.log(self.within)))
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Changes below which the truth lies with these probabilities, if before the runs all were equally likely."""
+        weights = self._weights()
+        middle = float(weights @ self.centres)
+        variance = float(weights @ (self.deviations**2 + (self.centres - middle) ** 2))
+        grid = middle + math.sqrt(variance) * np.linspace(-8, 8, _POINTS)
+        z = (grid[:, None] - self.centres) / self.deviations
+        below = np.cumsum(np.exp(-(z**2) / 2) @ (weights / self.deviations))
+        return [float(value) for value in np.interp(shares, below / below[-1], grid)]
+
+    def _weights(self) -> Floats:
+        weights: Floats = np.exp(self.log_weights - self.log_weights.max())
+        weights /= weights.sum()
+        return weights
+
+
+def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
+    """What sittings of two layouts say of the change from the first to the second."""
+    within, between = (grid.ravel() for grid in np.meshgrid(_WITHIN, _BETWEENS))
+    of_reference, of_candidate = _level(reference, within, between), _level(candidate, within, between)
+    both = (*reference, *candidate)
+    return Belief(
+        log_weights=_log_within(both, within) + _log_prior(between) + of_reference.log_fit + of_candidate.log_fit,
+        centres=of_candidate.mean - of_reference.mean,
+        deviations=np.sqrt(of_candidate.variance + of_reference.variance),
+        within=within,
+    )
+
+
+def believe_pairs(differences: Sitting) -> Belief:
+    """What differences of runs by turns say: whatever the sitting does to both is gone from them."""
+    apart = math.sqrt(2) * _WITHIN
+    return Belief(
+        log_weights=_log_within((differences,), apart),
+        centres=np.full_like(apart, differences.mean),
+        deviations=apart / math.sqrt(differences.num_runs),
+        within=_WITHIN,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """The rate of one layout by the means of its sittings, for each pair of deviations.
+
+    Attributes:
+        mean: Weighted by how well each sitting is known.
+        variance: How well this mean is known.
+        log_fit: How likely the sittings lie as far apart as they do.
+    """
+
+    mean: Floats
+    variance: Floats
+    log_fit: Floats
+
+
+def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> _Level:
+    means = np.array([sitting.mean for sitting in sittings])[:, None]
+    num_runs = np.array([sitting.num_runs for sitting in sittings])[:, None]
+    precisions = 1 / (between**2 + within**2 / num_runs)
+    total = precisions.sum(axis=0)
+    mean = (precisions * means).sum(axis=0) / total
+    misfit = (precisions * (means - mean) ** 2).sum(axis=0)
+    log_fit = (np.log(precisions).sum(axis=0) - np.log(total) - misfit) / 2
+    return _Level(mean=mean, variance=1 / total, log_fit=log_fit)
+
+
+def _log_within(sittings: Sequence[Sitting], within: Floats) -> Floats:
+    """How likely runs lie as far from the means of their sittings as they do."""
+    freedom = sum(sitting.num_runs - 1 for sitting in sittings)
+    squares = sum(sitting.squares for sitting in sittings)
+    fit: Floats = -freedom * np.log(within) - squares / (2 * within**2)
+    return fit
+
+
+def _log_prior(between: Floats) -> Floats:
+    """Density of the logarithm of the deviation between sittings."""
+    density: Floats = -_WORTH * np.log(between) - _WORTH * _BETWEEN**2 / (2 * between**2)
+    return density
+
+
+def _log_sum(logs: Floats) -> float:
+    highest = float(logs.max())
+    return highest + math.log(float(np.exp(logs - highest).sum()))

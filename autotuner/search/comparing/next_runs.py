@@ -1,0 +1,92 @@
+"""How many more runs a comparison takes, as far as the runs so far can tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autotuner.domain.runs.comparison import Decision, RunGroup, SequentialTest
+from autotuner.search.comparing.belief import believe
+from autotuner.search.comparing.bets import decide
+from autotuner.search.comparing.compare import compare
+from autotuner.search.comparing.sitting import Sitting, sittings
+
+__all__ = ["next_baseline_runs", "next_runs"]
+
+_SURPRISES = (-2.0, -1.0, 0.0, 1.0, 2.0)
+"""How far the mean of further runs may lie from that of the runs so far, in its deviations, to be thought possible."""
+
+_Z95 = 1.645
+"""Normal quantile of 0.95: what a baseline leaves to bad luck."""
+
+
+def next_runs(
+    reference: Sequence[RunGroup],
+    candidate: Sequence[RunGroup],
+    test: SequentialTest,
+    *,
+    same_sitting: bool = False,
+) -> int:
+    """How many more runs of the candidate, and where both run by turns of each, would decide if they are like the last.
+
+    Ask again after every run. 0: it is decided, there were the most runs allowed, or no runs of this sitting can
+    decide it, since what is unknown is how far sittings lie apart or where the reference lies.
+    """
+    counts = [sum(len(group.rates) for group in groups) for groups in (reference, candidate)]
+    num_runs = min(counts) if same_sitting else counts[1]
+    if num_runs < test.min_runs:
+        return test.min_runs - num_runs
+    if num_runs >= test.max_runs:
+        return 0
+    if compare(reference, candidate, test, same_sitting=same_sitting).decision is not Decision.UNDECIDED:
+        return 0
+    return 1 if same_sitting else _more(reference, candidate, test)
+
+
+def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
+    """How many more runs of its first sitting make a baseline beside which a lost ``test.loss`` can be found.
+
+    As many as a candidate of as many runs that scatter as much needs, with a little bad luck; at most ``max_runs``.
+    """
+    if runs is None or len(runs.rates) < test.min_runs:
+        return test.min_runs - (len(runs.rates) if runs else 0)
+    sitting = sittings([np.log(runs.rates)])[0]
+    enough = (n for n in range(sitting.num_runs, test.max_runs) if _finds_loss(_of_length(sitting, n), test))
+    return next(enough, max(test.max_runs, sitting.num_runs)) - sitting.num_runs
+
+
+def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest) -> int:
+    """The fewest that would decide it, were they like those so far; where these never would, but others might, all."""
+    both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
+    before, (*others, last) = both[: len(reference)], both[len(reference) :]
+    left = test.max_runs - sum(sitting.num_runs for sitting in (*others, last))
+
+    def decides(num_more: int, surprise: float) -> bool:
+        grown = _of_length(last, last.num_runs + num_more)
+        moved = surprise * _deviation(last) * math.sqrt(1 / last.num_runs - 1 / grown.num_runs)
+        belief = believe(before, [*others, replace(grown, mean=last.mean + moved)])
+        return decide(belief, math.expm1(belief.quantiles([0.5])[0]), test) is not Decision.UNDECIDED
+
+    enough = next((more for more in range(1, left + 1) if decides(more, 0.0)), None)
+    if enough is not None:
+        return enough
+    return left if any(decides(left, surprise) for surprise in _SURPRISES) else 0
+
+
+def _finds_loss(baseline: Sitting, test: SequentialTest) -> bool:
+    unlucky = _Z95 * _deviation(baseline) * math.sqrt(2 / baseline.num_runs)
+    candidate = replace(baseline, mean=baseline.mean + math.log1p(-test.loss) + unlucky)
+    belief = believe([baseline], [candidate])
+    return decide(belief, math.expm1(candidate.mean - baseline.mean), test) is Decision.SLOWER
+
+
+def _of_length(sitting: Sitting, num_runs: int) -> Sitting:
+    """A longer sitting that scatters as much."""
+    return replace(sitting, num_runs=num_runs, squares=_deviation(sitting) ** 2 * (num_runs - 1))
+
+
+def _deviation(sitting: Sitting) -> float:
+    return math.sqrt(sitting.squares / max(sitting.num_runs - 1, 1))
