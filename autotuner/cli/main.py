@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout, no row of a table can be judged, or a cluster's check failed; 7 no layout fits in memory; 130 interrupted.
+layout, no row of a table can be judged, a cluster's check failed, or a gate could not run; 7 no layout fits in memory;
+8 a gate failed; 9 a gate is undecided; 10 nothing is stored that a gate can be held to; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
+from autotuner.cli.commands.gate import gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
@@ -34,7 +36,7 @@ app = typer.Typer(
     name="autotuner",
     help="Find the parallel layout that trains a transformer fastest.",
     epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
-    "6 nothing measured, 7 nothing fits, 130 interrupted.",
+    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,6 +45,7 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Bring your own launch": (import_, export),
+    "Gate a change": (gate,),
     "Look at sweeps": (show, cancel, rules),
     "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),

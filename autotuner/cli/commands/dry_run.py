@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from autotuner.domain.layouts.layout import Layout
     from autotuner.domain.runs.dry_run import DryRunRequest
 
-__all__ = ["dry_run"]
+__all__ = ["as_request", "dry_run"]
 
 
 def dry_run(
@@ -45,7 +45,7 @@ def dry_run(
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
-    request = _request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact)
+    request = as_request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact)
     with status("starting torch") as progress:
         answer = run(request, progress)
     if as_json:
@@ -55,7 +55,8 @@ def dry_run(
     return None
 
 
-def _request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
+def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
+    """What torch is asked for a layout; ``InvalidInput`` where trials cannot run it, or it has no such rank."""
     from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
     from autotuner.domain.runs.dry_run import DryRunRequest, telling_ranks
     from autotuner.domain.runs.trial import TrialSpec

@@ -1,0 +1,57 @@
+"""The layout of a change, however its author wrote it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotuner.cli.layout_text import read_layout
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.wire import from_dict, to_dict
+from autotuner.errors import InvalidInput
+
+__all__ = ["SaidLayout", "said_layout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidLayout:
+    """A layout, and what was assumed or changed while it was read, a sentence for each."""
+
+    layout: Layout
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As the service takes it."""
+        fields: dict[str, Any] = to_dict(self.layout)
+        return fields
+
+
+def said_layout(text: str, num_ranks: int | None) -> SaidLayout:
+    """The layout of words, of JSON, of a JSON file of ours, or of a trainer's own configuration file.
+
+    Args:
+        text: What was given.
+        num_ranks: Of the job: most configurations do not say it.
+
+    Raises:
+        InvalidInput: It is none of these, or cannot be read.
+    """
+    if Path(text).is_file() and not text.endswith(".json"):
+        return _configured(text, num_ranks)
+    return SaidLayout(layout=from_dict(Layout, read_layout(text), "layout"))
+
+
+def _configured(path: str, num_ranks: int | None) -> SaidLayout:
+    from autotuner.export.registry import read
+    from autotuner.export.target import NoteKind
+
+    try:
+        found = read(Path(path).read_text(encoding="utf-8", errors="replace"), num_ranks=num_ranks)
+    except OSError as error:
+        raise InvalidInput("layout", path, f"cannot be read: {error.strerror}") from error
+    telling = [note for note in found.notes if note.kind is not NoteKind.IGNORED]
+    return SaidLayout(
+        layout=found.layout, notes=tuple(f"{note.kind} of {path}, {note.setting}: {note.detail}" for note in telling)
+    )

@@ -1,0 +1,1 @@
+"""What a gate found, as CI systems and people read it: JUnit XML, Markdown, a badge."""
