@@ -10,6 +10,7 @@ from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.errors import InvalidInput
 
 __all__ = ["Retune", "RetuneOutcome", "RetuneRequest", "RetuneRun", "RunState", "Trigger", "Verdict"]
 
@@ -24,7 +25,8 @@ class RetuneRequest:
         time_zone: Of the expression, as the IANA database names it.
         template: The sweep that every run starts, budget included; its challenge is filled in by each run.
         incumbent: The layout in use; None: the best that was measured of the job until the first run.
-        test: How strictly nights are compared.
+        searches: Whether runs try other layouts; else they only measure the incumbent.
+        test: How strictly runs are compared.
         on_new_environment: Also run when torch, a driver or another part of the software has changed.
         adopts: Take a better layout for the incumbent without asking.
     """
@@ -34,9 +36,14 @@ class RetuneRequest:
     time_zone: str = "UTC"
     template: SweepRequest
     incumbent: Layout | None = None
+    searches: bool = True
     test: SequentialTest = field(default_factory=SequentialTest)
     on_new_environment: bool = False
     adopts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.incumbent is None and not self.searches:
+            raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from tests.builders import cpu_layout, sweep_request
 
-__all__ = ["INCUMBENT", "NIGHT", "comparison", "ended", "findings", "retune", "runs"]
+__all__ = [
+    "BETTER",
+    "CHALLENGER",
+    "INCUMBENT",
+    "NIGHT",
+    "SLOWER",
+    "comparison",
+    "ended",
+    "findings",
+    "retune",
+    "runs",
+]
 
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2)
 
@@ -52,10 +63,21 @@ def findings(**changes: Any) -> ChallengeFindings:
     return replace(value, **changes)
 
 
+CHALLENGER = cpu_layout(tensor_parallel_degree=2)
+
+SLOWER = findings(
+    runs=runs(930.0, at=NIGHT, environment={"torch": "2.13", "host": "a"}),
+    against_baseline=comparison(Decision.SLOWER, -0.07),
+)
+
+BETTER = findings(challenger=CHALLENGER, challenger_runs=runs(1100.0), gain=comparison(change=0.1), is_better=True)
+
+
 def ended(state: SweepState = SweepState.COMPLETE, detail: str = "tried all") -> Sweep:
+    """The sweep of a run, with what the retune was held to when it began."""
     return Sweep(
         id="sw-1",
-        request=sweep_request(),
+        request=sweep_request(challenge=Challenge(incumbent=INCUMBENT, baseline=(runs(),))),
         state=state,
         created_at=NIGHT,
         finished_at=NIGHT + 60,

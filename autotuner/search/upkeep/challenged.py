@@ -1,0 +1,45 @@
+"""The sweep that a run of a retune starts: its template, with what is in use now and what that reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import reasons
+from autotuner.domain.runs.challenge import Challenge
+from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.upkeep.retune import Retune
+from autotuner.search.expressible import trial_rules
+
+__all__ = ["best_known", "challenged_sweep"]
+
+_MINUTE_S = 60
+
+
+def challenged_sweep(retune: Retune, incumbent: Layout | None, *, due_at: float) -> SweepRequest:
+    """What the run of that due time measures.
+
+    Each run has a seed of its own, or all would look at the same corners of the space.
+    """
+    request = retune.request
+    challenge = Challenge(incumbent=incumbent, baseline=retune.baseline, test=request.test, searches=request.searches)
+    seed = request.template.seed + int(due_at) // _MINUTE_S
+    return replace(request.template, challenge=challenge, seed=seed, name=f"retune {retune.name}")
+
+
+def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:
+    """The fastest layout that was measured of the job before; None: none was.
+
+    Layouts that change the mathematics are passed over, since a trial by itself does not tell whether they train as
+    well; and where small trials stand for layouts, none of the job's own was measured.
+    """
+    if request.trial_cluster is not None:
+        return None
+    rules = trial_rules(request.trainer)
+    measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
+    for _, layout in sorted(measured, key=lambda pair: pair[0]):
+        if not layout.changes_mathematics and not reasons(layout, request.trial_job, rules):
+            return layout
+    return None

@@ -1,0 +1,58 @@
+"""What a retune's incumbent and baseline become by a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
+from autotuner.search.upkeep.outcome import is_faster
+
+__all__ = ["Standing", "longer_baseline"]
+
+_FIRST_GROUPS, _LAST_GROUPS = 5, 15
+"""Of a long baseline the first runs after the adoption are kept, so that many small losses add up to one that is found,
+and the latest, which know how runs differ now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a retune is held to.
+
+    Attributes:
+        incumbent: The layout in use; None: still none.
+        baseline: What it reached, a group for each run.
+    """
+
+    incumbent: Layout | None
+    baseline: tuple[RunGroup, ...]
+
+    @classmethod
+    def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
+        """The retune's, once a run of it has ended so.
+
+        A regression changes nothing, so that the next run is held to the same; and nothing is adopted by it, since the
+        machine is not what it was. Where another layout was adopted while the run went on, that one stays.
+        """
+        now = cls(incumbent=retune.incumbent, baseline=retune.baseline)
+        found = outcome.findings
+        if found is None or found.runs is None or outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN):
+            return now
+        if retune.incumbent not in (None, found.measured):
+            return now
+        if outcome.verdict is Verdict.BETTER_FOUND and retune.request.adopts and found.challenger_runs is not None:
+            return cls(incumbent=found.challenger, baseline=(found.challenger_runs,))
+        if is_faster(retune.request, found.against_baseline):  # so that it may not fall back to what it was unseen
+            return cls(incumbent=found.measured, baseline=(found.runs,))
+        return cls(incumbent=found.measured, baseline=longer_baseline(retune.baseline, found.runs))
+
+
+def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
+    """The baseline with one run more."""
+    groups = (*baseline, runs)
+    if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
+        return groups
+    return (*groups[:_FIRST_GROUPS], *groups[-_LAST_GROUPS:])
