@@ -8,7 +8,17 @@ from difflib import get_close_matches
 
 from autotuner.errors import Conflict, InvalidInput, NotFound
 
-__all__ = ["check_name", "name_taken", "new_check_id", "new_sweep_id", "no_such_name", "trial_id"]
+__all__ = [
+    "check_name",
+    "name_taken",
+    "new_check_id",
+    "new_delivery_id",
+    "new_mfu_gate_id",
+    "new_run_id",
+    "new_sweep_id",
+    "no_such_name",
+    "trial_id",
+]
 
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"  # RFC 4648, lower case: safe in paths, file names and job names
 
@@ -21,6 +31,21 @@ def new_sweep_id() -> str:
 def new_check_id() -> str:
     """``ck-`` and as many."""
     return "ck-" + _ten_characters()
+
+
+def new_run_id() -> str:
+    """``rt-`` and as many: a run of a retune."""
+    return "rt-" + _ten_characters()
+
+
+def new_mfu_gate_id() -> str:
+    """``mg-`` and as many."""
+    return "mg-" + _ten_characters()
+
+
+def new_delivery_id() -> str:
+    """``dl-`` and as many."""
+    return "dl-" + _ten_characters()
 
 
 def _ten_characters() -> str:

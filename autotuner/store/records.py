@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, func, select, update
 
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page
 from autotuner.store import statements, transitions
+from autotuner.store.identity import new_sweep_id
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import sweeps, trials
 
@@ -26,10 +29,46 @@ __all__ = [
     "hold_sweep_of",
     "lock_sweep",
     "objective_of",
+    "queue_sweep",
     "save_trial",
     "window",
+    "with_sweeps",
     "write_event",
 ]
+
+
+class HasSweep(Protocol):
+    """Something that a sweep measures for."""
+
+    @property
+    def sweep_id(self) -> str | None:
+        """That sweep; None without one."""
+        ...
+
+
+Owner = TypeVar("Owner", bound=HasSweep)
+
+
+def queue_sweep(
+    connection: Connection,
+    request: SweepRequest,
+    now: float,
+    *,
+    idempotency_key: str | None = None,
+    new_id: Callable[[], str] = new_sweep_id,
+) -> Sweep:
+    """A new sweep, which waits for a worker."""
+    sweep = Sweep(id=new_id(), request=request, state=SweepState.QUEUED, created_at=now)
+    connection.execute(statements.insert_sweep(sweep, idempotency_key))
+    write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
+    return sweep
+
+
+def with_sweeps(connection: Connection, owners: Sequence[Owner]) -> Iterator[tuple[Owner, Sweep | None]]:
+    """Each with its sweep, if it has one; without those whose sweep another release wrote and this one cannot read."""
+    for owner in owners:
+        with suppress(InvalidInput):
+            yield owner, None if owner.sweep_id is None else get_sweep(connection, owner.sweep_id)
 
 
 def get_sweep(connection: Connection, sweep_id: str) -> Sweep:

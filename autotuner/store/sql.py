@@ -1,6 +1,6 @@
 """SqlStore: the Store port on SQLite and PostgreSQL."""
 
-# ruff: noqa: B008, D102  # Page and TrialFilter are frozen; the port documents every method
+# ruff: noqa: D102  # the port documents every method
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
-from autotuner.store import checks, overviews, records, statements, transitions
+from autotuner.store import checks, endings, overviews, records, statements, transitions
+from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.history import SqlHistory
 from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
+from autotuner.store.mfu_gates import SqlMfuGates
+from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine
 from autotuner.store.tables import clusters, models, profiles, sweeps, trials
 
@@ -60,17 +64,19 @@ class SqlStore:
     def __init__(self, engine: Engine, *, new_id: Callable[[], str] = new_sweep_id) -> None:
         self._engine = engine
         self._new_id = new_id
+        self.retunes = SqlRetunes(engine)
+        self.mfu_gates = SqlMfuGates(engine)
+        self.announcements = SqlAnnouncements(engine)
+        self.history = SqlHistory(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
         self, request: SweepRequest, *, now: float, idempotency_key: str | None = None
     ) -> tuple[Sweep, bool]:
-        sweep = Sweep(id=self._new_id(), request=request, state=SweepState.QUEUED, created_at=now)
         try:
             with writing(self._engine) as connection:
-                connection.execute(statements.insert_sweep(sweep, idempotency_key))
-                records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
-            return sweep, True
+                key, new_id = idempotency_key, self._new_id
+                return records.queue_sweep(connection, request, now, idempotency_key=key, new_id=new_id), True
         except IntegrityError:
             if idempotency_key is None:
                 raise
@@ -107,6 +113,7 @@ class SqlStore:
             if sweep.state is not before.state:
                 records.end_trials(connection, sweep, now)
                 records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
+                endings.announce_sweep(connection, sweep_id, now)
             return sweep
 
     def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
@@ -117,6 +124,7 @@ class SqlStore:
                     running = records.get_trials(connection, sweep_id, TrialState.RUNNING)
                 except InvalidInput as problem:  # of another release; the sweeps behind it are not held up
                     records.fail_unreadable(connection, sweep_id, problem, now)
+                    endings.announce_sweep(connection, sweep_id, now)
                     continue
                 sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
                 connection.execute(statements.update_sweep(sweep))
@@ -147,6 +155,7 @@ class SqlStore:
             connection.execute(statements.update_sweep(sweep))
             records.end_trials(connection, sweep, now)
             records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
+            endings.announce_sweep(connection, sweep_id, now)
             return sweep
 
     # ------------------------------------------------------------------ trials
@@ -159,8 +168,9 @@ class SqlStore:
         layout: Layout,
         prediction: Prediction,
         scaled: ScaledTrial | None = None,
+        repeats: int | None = None,
     ) -> Trial:
-        trial = transitions.new_trial(sweep_id, number, layout, prediction, scaled)
+        trial = transitions.new_trial(sweep_id, number, layout, prediction, scaled, repeats)
         try:
             with writing(self._engine) as connection:
                 records.hold_sweep(connection, sweep_id, owner)

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from autotuner.domain import wire
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Event, Sweep, SweepRequest, SweepState
@@ -74,6 +75,9 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:
         trial_cluster_name=request.trial_cluster.name if request.trial_cluster else None,
         metric=request.objective.metric,
         budget=request.budget,
+        accelerator=request.runs_on.accelerator.name,
+        stack=request.job.stack.name,
+        job_key=job_key(request),
         **_sweep_values(sweep),
     )
 

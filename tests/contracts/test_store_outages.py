@@ -28,7 +28,10 @@ def add_for_ever(store: Store, sweep: Sweep, stored: list[Trial]) -> None:
 def test_a_full_disk_is_unavailable_and_loses_nothing_that_was_stored(sqlite_url: str) -> None:
     engine = make_engine(sqlite_url)
     # SQLite's own bound on the file makes the very error that a full disk makes: SQLITE_FULL.
-    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 60").close())
+    with engine.connect() as connection:
+        bound = 12 + connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    engine.dispose()
+    event.listen(engine, "connect", lambda raw, _: raw.execute(f"PRAGMA max_page_count = {bound}").close())
     full = SqlStore(engine)
     sweep = held_sweep(full)
     stored: list[Trial] = []

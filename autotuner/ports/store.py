@@ -1,9 +1,8 @@
-"""What the core needs from the world; each contract is a docstring, and tests/contracts holds every adapter to it."""
+"""Store: sweeps and trials, descriptions by name, checks of clusters, and the parts that keep the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from autotuner.domain.jobs.cluster import Cluster
@@ -17,81 +16,16 @@ from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import (
-    Measurement,
-    Outcome,
-    StepReport,
-    Stopped,
-    Trial,
-    TrialFailure,
-    TrialSpec,
-    TrialState,
-)
+from autotuner.domain.runs.trial import Outcome, StepReport, Trial
+from autotuner.ports.announcements import AnnouncementStore
+from autotuner.ports.history import HistoryStore
+from autotuner.ports.mfu_gates import MfuGateStore
+from autotuner.ports.names import Names
+from autotuner.ports.page import Page
+from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.retunes import RetuneStore
 
-__all__ = ["Clock", "Launcher", "Names", "Page", "RankedTime", "Store", "TrialFilter", "TrialWatcher"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A window on a list: skip ``offset``, then return at most ``limit``."""
-
-    limit: int = 50
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialFilter:
-    """Which trials to list; None lets all pass."""
-
-    state: TrialState | None = None
-    tensor_parallel_degree: int | None = None
-    pipeline_parallel_degree: int | None = None
-    micro_batch_size: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedTime:
-    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known.
-
-    Attributes:
-        step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
-            where it is not known.
-        noise_floor: Relative difference of equal runs; None where the trial ran once.
-    """
-
-    trial_id: str
-    step_time_s: float
-    step_time_interval_s: float | None
-    noise_floor: float | None
-
-
-class Clock(Protocol):
-    """Time, so that tests can hold it."""
-
-    def now(self) -> float:
-        """Epoch seconds."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Return after about that long."""
-        ...
-
-
-class Names(Protocol):
-    """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""
-
-    def get_model(self, name: str) -> TransformerSpec:
-        """The model saved under that name."""
-        ...
-
-    def get_cluster(self, name: str) -> Cluster:
-        """The cluster saved under that name."""
-        ...
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        """The profile saved last under that name."""
-        ...
+__all__ = ["Store"]
 
 
 class Store(Names, Protocol):
@@ -102,6 +36,27 @@ class Store(Names, Protocol):
     has been taken over, so a worker that was thought dead cannot disturb its successor. A database that is out of
     reach or cannot write raises ``StoreUnavailable``. An id that is not stored raises ``NotFound``.
     """
+
+    # ------------------------------------------------------------------ parts
+    @property
+    def retunes(self) -> RetuneStore:
+        """Retunes and their runs."""
+        ...
+
+    @property
+    def mfu_gates(self) -> MfuGateStore:
+        """MFU gates and their baselines."""
+        ...
+
+    @property
+    def announcements(self) -> AnnouncementStore:
+        """Outcomes, the webhooks that they go to, and their deliveries."""
+        ...
+
+    @property
+    def history(self) -> HistoryStore:
+        """What trials of all sweeps measured."""
+        ...
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
@@ -160,7 +115,10 @@ class Store(Names, Protocol):
     def finish_sweep(
         self, sweep_id: str, *, owner: str, now: float, state: SweepState, reason: StopReason, detail: str
     ) -> Sweep:
-        """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``."""
+        """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``.
+
+        A sweep that neither a retune nor an MFU gate started is announced, however it ends.
+        """
         ...
 
     # ------------------------------------------------------------------ trials
@@ -173,6 +131,7 @@ class Store(Names, Protocol):
         layout: Layout,
         prediction: Prediction,
         scaled: ScaledTrial | None = None,
+        repeats: int | None = None,
     ) -> Trial:
         """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``.
 
@@ -183,6 +142,7 @@ class Store(Names, Protocol):
             layout: Of the sweep's job.
             prediction: Of that layout.
             scaled: What runs in its place, on fewer ranks; None: the layout itself.
+            repeats: Number of the trial whose layout it runs again; None: it is the first of its layout.
         """
         ...
 
@@ -337,60 +297,4 @@ class Store(Names, Protocol):
 
     def close(self) -> None:
         """Release connections; the store is not used afterwards."""
-        ...
-
-
-class TrialWatcher(Protocol):
-    """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``.
-
-    What a watcher raises ends the trial and comes out of ``Launcher.run`` as it is: it says nothing of the trial.
-    """
-
-    def on_step(self, step: StepReport) -> None:
-        """A step was reported."""
-        ...
-
-    def on_note(self, note: str) -> None:
-        """Something a person who waits should know, as a sentence."""
-        ...
-
-    def on_job(self, job: EngineJob) -> None:
-        """An engine was given a job for the trial, or the job is seen to stand elsewhere now."""
-        ...
-
-    def stop_requested(self) -> Stopped | None:
-        """Asked a few times a second; an answer ends the trial."""
-        ...
-
-
-class Launcher(Protocol):
-    """Runs one trial to its end.
-
-    Whatever happens, when ``run`` returns or raises no process of the trial is left, but for those that the kernel
-    cannot end: they are logged, and named in the failure. A trial past ``spec.settings.timeout_s`` is ended and comes
-    back as a timeout failure; waiting for its turn does not count. ``run`` may be called from as many threads at
-    once as ``capacity`` says.
-
-    A job that an engine runs elsewhere is left alone where the watcher stops for ``shutdown`` or ``lease_lost``:
-    whoever runs the trial next, with the same ``spec.trial_id`` and ``spec.run`` and the ``spec.jobs`` that the watcher
-    was told of, finds it again and starts no other.
-    """
-
-    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Why no trial on that cluster can run here, by that trainer, as a sentence; None when it can be tried."""
-        ...
-
-    def capacity(self, cluster: Cluster) -> int:
-        """How many trials on clusters of that size can run at once without disturbing each other's measurements.
-
-        At least 1, also where ``refuses`` has an answer.
-        """
-        ...
-
-    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the trial, pass its reports on, and say how it ended."""
-        ...
-
-    def close(self) -> None:
-        """Release what is kept from one trial to the next; the launcher is not used afterwards."""
         ...

@@ -1,0 +1,32 @@
+"""The announcement of a sweep that has ended."""
+
+from __future__ import annotations
+
+from autotuner.domain.runs.sweep import SweepOverview
+from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind
+
+__all__ = ["announce_end"]
+
+
+def announce_end(sweep: SweepOverview) -> Announcement:
+    """What is told of a finished sweep: how it ended, and the best that it found."""
+    best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} %"
+    return Announcement(
+        id=f"an-{sweep.id}",
+        at=sweep.finished_at or sweep.created_at,
+        kind=AnnouncementKind.SWEEP_FINISHED,
+        title=f"Sweep {sweep.name or sweep.id}, {sweep.model} on {sweep.cluster}: {sweep.state.value}{best}",
+        text=sweep.stop_detail,
+        path=f"sweeps/{sweep.id}",
+        subject_id=sweep.id,
+        facts={
+            "name": sweep.name,
+            "model": sweep.model,
+            "cluster": sweep.cluster,
+            "state": sweep.state.value,
+            "stop_reason": sweep.stop_reason.value if sweep.stop_reason else None,
+            "num_trials": sum(sweep.num_trials.values()),
+            "accelerator_hours": sweep.accelerator_hours,
+            "best_mfu": sweep.best_mfu,
+        },
+    )

@@ -1,0 +1,27 @@
+"""What the core needs from the world; each contract is a docstring, and tests/contracts holds every adapter to it."""
+
+from autotuner.ports.announcements import AnnouncementStore
+from autotuner.ports.clock import Clock
+from autotuner.ports.history import HistoryStore
+from autotuner.ports.launcher import Launcher, TrialWatcher
+from autotuner.ports.mfu_gates import MfuGateStore
+from autotuner.ports.names import Names
+from autotuner.ports.page import Page
+from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.retunes import RetuneStore
+from autotuner.ports.store import Store
+
+__all__ = [
+    "AnnouncementStore",
+    "Clock",
+    "HistoryStore",
+    "Launcher",
+    "MfuGateStore",
+    "Names",
+    "Page",
+    "RankedTime",
+    "RetuneStore",
+    "Store",
+    "TrialFilter",
+    "TrialWatcher",
+]

@@ -1,0 +1,27 @@
+"""Names: models, clusters and profiles that are stored under names."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+
+__all__ = ["Names"]
+
+
+class Names(Protocol):
+    """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""
+
+    def get_model(self, name: str) -> TransformerSpec:
+        """The model saved under that name."""
+        ...
+
+    def get_cluster(self, name: str) -> Cluster:
+        """The cluster saved under that name."""
+        ...
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        """The profile saved last under that name."""
+        ...

@@ -1,0 +1,35 @@
+"""What a list of trials is asked for, and what its order rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotuner.domain.runs.trial import TrialState
+
+__all__ = ["RankedTime", "TrialFilter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFilter:
+    """Which trials to list; None lets all pass."""
+
+    state: TrialState | None = None
+    tensor_parallel_degree: int | None = None
+    pipeline_parallel_degree: int | None = None
+    micro_batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedTime:
+    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known.
+
+    Attributes:
+        step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
+            where it is not known.
+        noise_floor: Relative difference of equal runs; None where the trial ran once.
+    """
+
+    trial_id: str
+    step_time_s: float
+    step_time_interval_s: float | None
+    noise_floor: float | None

@@ -1,0 +1,123 @@
+"""RetuneStore: retunes and their runs, so that of many services one starts a run and one concludes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.runs.sweep import Sweep, SweepRequest
+from autotuner.domain.upkeep.announcement import Announcement
+from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger
+from autotuner.ports.page import Page
+
+__all__ = ["RetuneStore"]
+
+
+class RetuneStore(Protocol):
+    """Retunes and their runs; every method is one transaction, as in ``Store``.
+
+    There is no lease: ``start_run`` and ``conclude`` each do all of one step or nothing, and of many that try the same
+    step one does it. Who dies before or after loses nothing, and nothing is done twice.
+    """
+
+    # ------------------------------------------------------------------ retunes
+    def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None) -> Retune:
+        """Store a new retune; a name that is taken raises ``Conflict``."""
+        ...
+
+    def get(self, name: str) -> Retune:
+        """As it stands now; ``NotFound`` names the nearest."""
+        ...
+
+    def list(self) -> Sequence[Retune]:
+        """By name; without those that another release wrote and this one cannot read."""
+        ...
+
+    def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
+        """Pause it, which forgets when it was due, or go on at ``next_due_at``."""
+        ...
+
+    def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
+        """Another layout is in use now, which reached ``baseline``."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Forget it with its runs; their sweeps stay. A run that is not finished raises ``Conflict``."""
+        ...
+
+    # ------------------------------------------------------------------ runs
+    def due(self, now: float) -> Sequence[Retune]:
+        """Those whose due time has come, the one due first in front."""
+        ...
+
+    def start_run(
+        self,
+        name: str,
+        *,
+        expected_due_at: float | None,
+        due_at: float,
+        next_due_at: float | None,
+        trigger: Trigger,
+        now: float,
+        sweep: SweepRequest | None = None,
+        num_missed: int = 0,
+        skipped: bool = False,
+    ) -> RetuneRun | None:
+        """Store a run with its queued sweep, and the retune's next due time; all at once.
+
+        None, and nothing is changed, where somebody else was first or things are not as the caller saw them: the retune
+        is gone or due at another time than ``expected_due_at``, a run of ``due_at`` is stored, or another run is
+        unfinished and this one is not skipped; or the other way round.
+
+        Args:
+            name: Whose run it is.
+            expected_due_at: The retune's ``next_due_at`` as the caller saw it.
+            due_at: When the run was due; now, of a run out of turn.
+            next_due_at: What the retune's becomes; as it was, of a run out of turn.
+            trigger: Why it begins.
+            now: Of its start.
+            sweep: What it measures; None of one that is skipped, or that cannot start and is concluded at once.
+            num_missed: Due times that it stands for, beside its own.
+            skipped: It was due while another was unfinished, and is over.
+        """
+        ...
+
+    def unfinished_run(self, name: str) -> RetuneRun | None:
+        """The one that is running; there is one at most."""
+        ...
+
+    def concludable(self) -> Sequence[tuple[RetuneRun, Sweep | None]]:
+        """Running ones whose sweep is finished, with it, or that have none; the oldest first."""
+        ...
+
+    def conclude(
+        self,
+        run_id: str,
+        outcome: RetuneOutcome,
+        *,
+        now: float,
+        incumbent: Layout | None = None,
+        baseline: Sequence[RunGroup] | None = None,
+        announcement: Announcement | None = None,
+    ) -> RetuneRun | None:
+        """Finish the run, and tell of it; all at once. None, and nothing is changed, if it was not running any more.
+
+        Args:
+            run_id: The run's.
+            outcome: How it ended.
+            now: Of its end.
+            incumbent: What the retune's becomes; None: it stays.
+            baseline: What the retune's becomes; None: it stays.
+            announcement: Who hears of it; None: nobody.
+        """
+        ...
+
+    def get_run(self, run_id: str) -> RetuneRun:
+        """As it stands now."""
+        ...
+
+    def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
+        """Those of a retune, newest due time first, and how many there are in all."""
+        ...

@@ -1,0 +1,148 @@
+"""What the trials of all sweeps measured, on SQLite and PostgreSQL."""
+
+# ruff: noqa: D102  # the port documents every method
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Text, func, or_, select, type_coerce
+
+from autotuner.domain import wire
+from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import FailureKind, TrialState
+from autotuner.errors import InvalidInput
+from autotuner.store.engine import reading
+from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.tables import failures, measurements, steps, sweeps, trials
+from autotuner.store.tables.columns import KnownFields
+
+__all__ = ["SqlHistory", "select_history"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The fields of a measurement that later predictions learn from, read without the others."""
+
+    step_time_s: float
+    peak_bytes: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_simulated: bool = False
+
+
+class SqlHistory:
+    """The HistoryStore port."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def measured(
+        self, accelerator: str, stack: str | None = None, *, before: float, limit: int = 1000
+    ) -> Sequence[PastTrial]:
+        mine = [sweeps.c.accelerator == accelerator]
+        return self._past(mine if stack is None else [*mine, sweeps.c.stack == stack], before, limit)
+
+    def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
+        return self._past([sweeps.c.job_key == job_key], before, limit)
+
+    def newest_at(self) -> float | None:
+        with reading(self._engine) as connection:
+            return connection.scalar(select(func.max(trials.c.finished_at)))
+
+    def _past(self, mine: Sequence[ColumnElement[bool]], before: float, limit: int) -> Sequence[PastTrial]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(select_history(mine, before).limit(limit)).all()
+            requests = _requests(connection, {row.sweep_id for row in rows})
+            pruned = _timed_steps(connection, [row.id for row in rows if row.state is TrialState.PRUNED])
+        return [*_read(rows, requests, pruned)]
+
+
+def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
+    """Trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
+    ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), failures.c.kind == FailureKind.OOM)
+    past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
+    return (
+        select(
+            *(trials.c[name] for name in ("id", "sweep_id", "state", "layout", "scaled", "finished_at")),
+            type_coerce(measurements.c.document, KnownFields(_Measured)).label("measured"),
+        )
+        .select_from(sweeps)
+        .join(trials, trials.c.sweep_id == sweeps.c.id)
+        .outerjoin(measurements, measurements.c.trial_id == trials.c.id)
+        .outerjoin(failures, failures.c.trial_id == trials.c.id)
+        .where(*mine, sweeps.c.engine != SIMULATED, past, ended)
+        .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc(), trials.c.number.desc())
+    )
+
+
+def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, SweepRequest]:
+    """What was asked, but for what another release wrote and this one cannot read."""
+    request = type_coerce(sweeps.c.request, Text).label("request")
+    found: dict[str, SweepRequest] = {}
+    for sweep_id, text in connection.execute(select(sweeps.c.id, request).where(sweeps.c.id.in_(sweep_ids))).all():
+        with suppress(InvalidInput):
+            found[sweep_id] = wire.loads(SweepRequest, text)
+    return found
+
+
+def _timed_steps(connection: Connection, trial_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+    """Step times of trials that were ended early, without their warm-up."""
+    found: dict[str, list[float]] = {}
+    for trial_id, step in connection.execute(
+        select(steps.c.trial_id, steps.c.document).where(steps.c.trial_id.in_(trial_ids))
+    ).all():
+        if not step.is_warmup:
+            found.setdefault(trial_id, []).append(step.step_time_s)
+    return found
+
+
+def _read(
+    rows: Sequence[AnyRow], requests: Mapping[str, SweepRequest], pruned: Mapping[str, Sequence[float]]
+) -> Iterator[PastTrial]:
+    for row in rows:
+        request = requests.get(row.sweep_id)
+        if request is None or (row.measured is not None and row.measured.is_simulated):
+            continue
+        if row.state is TrialState.PRUNED and row.id not in pruned:
+            continue  # it was ended before a step counted
+        with suppress(InvalidInput):  # a layout of another size than its cluster is no evidence
+            yield _past_trial(row, request, pruned.get(row.id, ()))
+
+
+def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> PastTrial:
+    facts: dict[str, Any] = {"step_time_s": statistics.median(timed) if timed else None}
+    if row.measured is not None:
+        facts = {
+            "step_time_s": row.measured.step_time_s,
+            "peak_bytes": _peak_bytes(row.measured, request),
+            "environment": row.measured.environment,
+        }
+    return PastTrial(
+        job=_job(request, row.scaled),
+        layout=row.layout if row.scaled is None else row.scaled.layout,
+        sweep_id=row.sweep_id,
+        trainer=request.trainer.name if request.trainer else None,
+        finished_at=row.finished_at,
+        **facts,
+    )
+
+
+def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
+    """What ran, with the memory that a rank might use."""
+    if scaled is None or request.small_cluster is None:
+        return request.trial_job
+    return scaled.job(request.job, request.small_cluster)
+
+
+def _peak_bytes(measured: _Measured, request: SweepRequest) -> float | None:
+    """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+    is_of_process = request.trainer is not None and request.runs_on.accelerator.kind == "cpu"
+    return max(measured.peak_bytes) if measured.peak_bytes and not is_of_process else None

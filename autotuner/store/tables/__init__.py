@@ -1,0 +1,40 @@
+"""The tables. Whole values are documents of the wire codec; what queries filter, sort, count and list has its column.
+
+Columns that came after the first revision have a server's default: SQLite adds none without one to a table that others
+refer to. No row keeps it, since the store and the revision write every column.
+"""
+
+from autotuner.store.tables.columns import metadata
+from autotuner.store.tables.names import checks, clusters, models, profiles
+from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials
+from autotuner.store.tables.upkeep import (
+    announcements,
+    baselines,
+    deliveries,
+    mfu_gates,
+    retune_runs,
+    retunes,
+    webhooks,
+)
+
+__all__ = [
+    "announcements",
+    "baselines",
+    "checks",
+    "clusters",
+    "deliveries",
+    "events",
+    "failures",
+    "gates",
+    "measurements",
+    "metadata",
+    "mfu_gates",
+    "models",
+    "profiles",
+    "retune_runs",
+    "retunes",
+    "steps",
+    "sweeps",
+    "trials",
+    "webhooks",
+]

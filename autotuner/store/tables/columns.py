@@ -1,0 +1,112 @@
+"""What a column holds: a whole value as a document of the wire codec, a word, a text that every database can hold."""
+
+# ruff: noqa: D102  # SQLAlchemy documents what a type overrides
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from sqlalchemy import Enum, MetaData, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import String, TypeDecorator
+
+from autotuner.domain import wire
+
+__all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "word"]
+
+Value = TypeVar("Value")
+Word = TypeVar("Word", bound=StrEnum)
+
+
+class Document(TypeDecorator[Value], Generic[Value]):
+    """A domain value as the JSON text of ``wire``, schema version included."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, cls: type[Value]) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def process_bind_param(self, value: Value | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else wire.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
+        return None if value is None else wire.loads(self.cls, value)
+
+
+class KnownFields(Document[Value]):
+    """A document of which a reader takes the fields it knows, so that a list shows what a newer release wrote."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
+        if value is None:
+            return None
+        known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a domain value is a dataclass
+        return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
+
+
+class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
+    """Domain values as a JSON list."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, cls: type[Value]) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def process_bind_param(self, value: tuple[Value, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        return json.dumps([wire.to_dict(item) for item in value or ()], separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
+        return tuple(wire.from_dict(self.cls, item) for item in json.loads(value or "[]"))
+
+
+class Words(TypeDecorator[tuple[Word, ...]], Generic[Word]):
+    """Values of an enum as a JSON list."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, cls: type[Word]) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def process_bind_param(self, value: tuple[Word, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        return json.dumps([item.value for item in value or ()], separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Word, ...]:  # noqa: ARG002
+        return tuple(self.cls(item) for item in json.loads(value or "[]"))
+
+
+class Plain(TypeDecorator[str]):
+    """A text that every database can hold: a NUL or half a surrogate pair is escaped.
+
+    A caller's key with such a character is therefore no error; it finds nothing.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def word(cls: type[StrEnum]) -> Enum:
+    """One of the enum's values as plain text, so that a new member needs no migration."""
+    return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)

@@ -1,0 +1,61 @@
+"""Tables of descriptions by name, and of checks of clusters."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
+
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.store.tables.columns import Document, Plain, metadata, word
+
+__all__ = ["checks", "clusters", "models", "profiles"]
+
+
+class _Models(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    document: Named[TransformerSpec] = Column(Document(TransformerSpec))
+
+
+models = Table("models", metadata, _Models)
+
+
+class _Clusters(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    document: Named[Cluster] = Column(Document(Cluster))
+
+
+clusters = Table("clusters", metadata, _Clusters)
+
+
+class _Profiles(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    document: Named[DeviceProfile] = Column(Document(DeviceProfile))
+
+
+profiles = Table("profiles", metadata, _Profiles)
+
+
+class _Checks(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    cluster_name: Named[str] = Column(Plain, ForeignKey(clusters.c.name))
+    cluster: Named[Cluster] = Column(Document(Cluster))
+    request: Named[CheckRequest] = Column(Document(CheckRequest))
+    state: Named[CheckState] = Column(word(CheckState))
+    created_at: Named[float]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    cancel_requested: Named[bool]
+    owner: Named[str | None] = Column(Plain)
+    lease_until: Named[float | None]
+    findings: Named[CheckFindings] = Column(Document(CheckFindings))
+
+
+checks = Table(
+    "checks",
+    metadata,
+    _Checks,
+    Index(None, "cluster_name", "created_at", "id"),  # those of a cluster, newest first
+    Index(None, "state", "created_at", "id"),  # the oldest to claim
+)

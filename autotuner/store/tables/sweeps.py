@@ -1,0 +1,159 @@
+"""Tables of sweeps and of what they did."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, false, text
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.objective import Metric
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
+from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, metadata, word
+
+__all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials"]
+
+
+class _Sweeps(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    idempotency_key: Named[str | None] = Column(Plain, unique=True)
+    request: Named[SweepRequest] = Column(Document(SweepRequest))
+    state: Named[SweepState] = Column(word(SweepState))
+    created_at: Named[float]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    cancel_requested: Named[bool]
+    owner: Named[str | None] = Column(Plain)
+    lease_until: Named[float | None]
+    stop_reason: Named[StopReason | None] = Column(word(StopReason))
+    stop_detail: Named[str] = Column(Plain)
+    # of the request, so that a list of sweeps decodes none
+    name: Named[str] = Column(Plain, server_default=text("''"))
+    model_name: Named[str] = Column(Plain, server_default=text("''"))
+    cluster_name: Named[str] = Column(Plain, server_default=text("''"))
+    engine: Named[str] = Column(Plain, server_default=text("'local'"))
+    trial_cluster_name: Named[str | None] = Column(Plain)
+    metric: Named[Metric] = Column(word(Metric), server_default=Metric.MFU.value)
+    budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
+    # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
+    accelerator: Named[str] = Column(Plain, server_default=text("''"))
+    stack: Named[str] = Column(Plain, server_default=text("''"))
+    job_key: Named[str] = Column(Plain, server_default=text("''"))
+
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    _Sweeps,
+    Index(None, "created_at", "id"),  # the list, newest first
+    Index(None, "state", "created_at", "id"),  # the list of one state, and the oldest to claim
+    Index(None, "accelerator", "created_at", "id"),  # history of such hardware
+    Index(None, "job_key", "created_at", "id"),  # history of one job
+)
+
+
+class _Trials(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))
+    number: Named[int]
+    state: Named[TrialState] = Column(word(TrialState))
+    layout: Named[Layout] = Column(Document(Layout))
+    tensor_parallel_degree: Named[int]
+    pipeline_parallel_degree: Named[int]
+    micro_batch_size: Named[int]
+    prediction: Named[Prediction] = Column(Document(Prediction))
+    attempts: Named[int]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    world_size: Named[int] = Column(server_default="0")
+    stopped: Named[Stopped | None] = Column(Document(Stopped))
+    jobs: Named[tuple[EngineJob, ...]] = Column(Documents(EngineJob), server_default=text("'[]'"))
+    # of its jobs, so that hours are summed without decoding them: the seconds that they had accelerators, less the
+    # starts of those that have them still, and how many these are; null where it has none
+    busy_s: Named[float | None]
+    num_busy: Named[int] = Column(server_default="0")
+    scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
+    repeats: Named[int | None]
+
+
+trials = Table(
+    "trials",
+    metadata,
+    _Trials,
+    UniqueConstraint("sweep_id", "number"),
+    Index(  # counts and hours
+        "ix_trials_overview",
+        *("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy"),
+    ),
+    Index(None, "finished_at"),  # the newest of all
+)
+
+
+class _Measurements(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index ranks a sweep
+    # what is ranked by: of the measurement, or of the estimate where the trial ran on fewer ranks than its job has
+    mfu: Named[float]
+    step_time_s: Named[float]
+    tokens_per_s: Named[float]
+    document: Named[Measurement] = Column(Document(Measurement))
+    is_ranked: Named[bool] = Column(server_default=false())
+    value: Named[float] = Column(server_default="0")  # what the sweep's objective says
+    step_time_interval_s: Named[float | None]
+    noise_floor: Named[float | None]
+    estimate: Named[TrialEstimate | None] = Column(Document(TrialEstimate))
+
+
+measurements = Table("measurements", metadata, _Measurements)
+Index("ix_measurements_ranking", measurements.c.is_ranked, measurements.c.mfu.desc(), measurements.c.trial_id)
+Index(
+    "ix_measurements_sweep_ranking",
+    measurements.c.sweep_id,
+    measurements.c.is_ranked,
+    measurements.c.value.desc(),
+    measurements.c.trial_id,
+)
+
+
+class _Gates(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index sums a sweep
+    outcome: Named[GateOutcome] = Column(word(GateOutcome))
+    accelerator_hours: Named[float]
+    document: Named[GateResult] = Column(Document(GateResult))
+
+
+gates = Table("gates", metadata, _Gates, Index(None, "sweep_id", "accelerator_hours"))
+
+
+class _Failures(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    kind: Named[FailureKind] = Column(word(FailureKind))
+    document: Named[TrialFailure] = Column(Document(TrialFailure))
+
+
+failures = Table("failures", metadata, _Failures)
+
+
+class _Steps(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    step: Named[int] = Column(primary_key=True, autoincrement=False)
+    document: Named[StepReport] = Column(Document(StepReport))
+
+
+steps = Table("steps", metadata, _Steps)
+
+
+class _Events(TypedColumns):
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id), primary_key=True)
+    sequence: Named[int] = Column(primary_key=True, autoincrement=False)
+    at: Named[float]
+    kind: Named[str]
+    data: Named[dict[str, object]] = Column(JSON)
+
+
+events = Table("events", metadata, _Events)

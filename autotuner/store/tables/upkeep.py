@@ -1,0 +1,141 @@
+"""Tables of what is done with layouts in use: retunes, MFU gates, and announcements of their outcomes."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.upkeep.announcement import AnnouncementKind, DeliveryState, PayloadFormat
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, RunState, Trigger, Verdict
+from autotuner.store.tables.columns import Document, Documents, Plain, Words, metadata, word
+from autotuner.store.tables.sweeps import sweeps
+
+__all__ = ["announcements", "baselines", "deliveries", "mfu_gates", "retune_runs", "retunes", "webhooks"]
+
+
+# ---------------------------------------------------------------------- retunes
+class _Retunes(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    request: Named[RetuneRequest] = Column(Document(RetuneRequest))
+    created_at: Named[float]
+    is_paused: Named[bool]
+    incumbent: Named[Layout | None] = Column(Document(Layout))
+    baseline: Named[tuple[RunGroup, ...]] = Column(Documents(RunGroup))
+    next_due_at: Named[float | None]
+
+
+retunes = Table("retunes", metadata, _Retunes, Index(None, "next_due_at"))
+
+
+class _RetuneRuns(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    retune: Named[str] = Column(Plain, ForeignKey(retunes.c.name))
+    due_at: Named[float]
+    trigger: Named[Trigger] = Column(word(Trigger))
+    state: Named[RunState] = Column(word(RunState))
+    started_at: Named[float]
+    finished_at: Named[float | None]
+    sweep_id: Named[str | None] = Column(Plain, ForeignKey(sweeps.c.id))
+    num_missed: Named[int]
+    verdict: Named[Verdict | None] = Column(word(Verdict))  # of the outcome
+    outcome: Named[RetuneOutcome | None] = Column(Document(RetuneOutcome))
+
+
+retune_runs = Table(
+    "retune_runs",
+    metadata,
+    _RetuneRuns,
+    UniqueConstraint("retune", "due_at"),  # a due time has one run, and the history of a retune is in its order
+    Index(None, "state", "started_at"),  # what may be concluded
+    Index(None, "sweep_id"),  # whose a sweep is
+)
+
+
+# ---------------------------------------------------------------------- MFU gates
+class _MfuGates(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    request: Named[MfuGateRequest] = Column(Document(MfuGateRequest))
+    key: Named[str] = Column(Plain)
+    content: Named[str] = Column(Plain)
+    baseline_name: Named[str] = Column(Plain)  # of the request
+    baseline: Named[Baseline | None] = Column(Document(Baseline))
+    created_at: Named[float]
+    sweep_id: Named[str | None] = Column(Plain, ForeignKey(sweeps.c.id))
+    finished_at: Named[float | None]
+    outcome: Named[MfuGateOutcome | None] = Column(word(MfuGateOutcome))  # of the result
+    is_reusable: Named[bool]
+    result: Named[MfuGateResult | None] = Column(Document(MfuGateResult))
+
+
+mfu_gates = Table(
+    "mfu_gates",
+    metadata,
+    _MfuGates,
+    Index(None, "created_at", "id"),  # the list, newest first
+    Index(None, "baseline_name", "created_at", "id"),  # the list of one baseline
+    Index(None, "content", "is_reusable", "created_at", "id"),  # the newest of that content
+    Index(None, "finished_at", "created_at"),  # what may be concluded
+    Index(None, "sweep_id"),  # whose a sweep is
+)
+
+
+class _Baselines(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    key: Named[str] = Column(Plain, primary_key=True)
+    at: Named[float]
+    document: Named[Baseline] = Column(Document(Baseline))
+
+
+baselines = Table("baselines", metadata, _Baselines)
+
+
+# ---------------------------------------------------------------------- who hears of it
+class _Announcements(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    at: Named[float]
+    kind: Named[AnnouncementKind] = Column(word(AnnouncementKind))
+    title: Named[str] = Column(Plain)
+    text: Named[str] = Column(Plain)
+    path: Named[str] = Column(Plain)
+    subject_id: Named[str] = Column(Plain)
+    facts: Named[dict[str, object]] = Column(JSON)
+
+
+announcements = Table("announcements", metadata, _Announcements, Index(None, "at", "id"))
+
+
+class _Webhooks(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    url: Named[str] = Column(Plain)
+    secret: Named[str] = Column(Plain)
+    kinds: Named[tuple[AnnouncementKind, ...]] = Column(Words(AnnouncementKind))
+    format: Named[PayloadFormat] = Column(word(PayloadFormat))
+    created_at: Named[float]
+
+
+webhooks = Table("webhooks", metadata, _Webhooks)
+
+
+class _Deliveries(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    webhook: Named[str] = Column(Plain, ForeignKey(webhooks.c.name))
+    announcement_id: Named[str] = Column(Plain, ForeignKey(announcements.c.id))
+    state: Named[DeliveryState] = Column(word(DeliveryState))
+    attempts: Named[int]
+    created_at: Named[float]
+    next_attempt_at: Named[float | None]
+    ended_at: Named[float | None]
+    detail: Named[str] = Column(Plain)
+
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    _Deliveries,
+    UniqueConstraint("announcement_id", "webhook"),
+    Index(None, "created_at", "id"),  # the list, newest first
+    Index(None, "webhook", "created_at", "id"),  # those to one webhook
+    Index(None, "state", "next_attempt_at", "id"),  # what is due
+)

@@ -1,0 +1,122 @@
+"""Retunes, MFU gates and announcements as the store's contract needs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
+from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.ports import Store
+from tests.builders import cpu_layout, sweep_request
+from tests.contracts.acts import LEASE_S, OWNER
+
+DUE_AT = 100.0
+NEXT_DUE_AT = 200.0
+
+
+def run_group(*rates: float, at: float = 50.0) -> RunGroup:
+    return RunGroup(rates=rates or (1000.0, 1010.0), mfu=0.25, at=at, environment={"torch": "2.9.1"})
+
+
+def announcement(subject_id: str = "rt-x", **changes: Any) -> Announcement:
+    told = Announcement(
+        id=f"an-{subject_id}",
+        at=20.0,
+        kind=AnnouncementKind.RETUNE_REGRESSION,
+        title="nightly: regression",
+        text="lost 10 %",
+        path="retunes/nightly",
+        subject_id=subject_id,
+        facts={"change": -0.1, "verdict": "regression"},
+    )
+    return replace(told, **changes)
+
+
+def webhook(name: str = "team", **changes: Any) -> Webhook:
+    return replace(Webhook(name=name, url="https://hooks.example.org/x", secret="whsec_x", created_at=1.0), **changes)
+
+
+# ---------------------------------------------------------------------- retunes
+def challenge_request() -> SweepRequest:
+    return sweep_request(challenge=Challenge(incumbent=cpu_layout(), baseline=(run_group(),)))
+
+
+def retune_request(name: str = "nightly", **changes: Any) -> RetuneRequest:
+    asked = RetuneRequest(name=name, cron="0 3 * * *", time_zone="Europe/Berlin", template=sweep_request())
+    return replace(asked, **changes)
+
+
+def saved_retune(store: Store, name: str = "nightly", *, due_at: float | None = DUE_AT, **changes: Any) -> Retune:
+    return store.retunes.save(retune_request(name, **changes), now=1.0, next_due_at=due_at)
+
+
+def start_run(store: Store, name: str = "nightly", **changes: Any) -> RetuneRun | None:
+    """The run of ``DUE_AT``, as a scheduler starts it."""
+    asked: dict[str, Any] = {
+        "expected_due_at": DUE_AT,
+        "due_at": DUE_AT,
+        "next_due_at": NEXT_DUE_AT,
+        "trigger": Trigger.CRON,
+        "now": 101.0,
+        "sweep": challenge_request(),
+    }
+    return store.retunes.start_run(name, **(asked | changes))
+
+
+def started_run(store: Store, name: str = "nightly", **changes: Any) -> RetuneRun:
+    run = start_run(store, name, **changes)
+    assert run is not None
+    return run
+
+
+def outcome(verdict: Verdict = Verdict.REGRESSION, **changes: Any) -> RetuneOutcome:
+    found = RetuneOutcome(
+        verdict=verdict,
+        detail="lost 10 %",
+        findings=ChallengeFindings(measured=cpu_layout(), runs=run_group()),
+        since=50.0,
+        changes=(EnvironmentChange(name="torch", then="2.9.1", now="2.10.0"),),
+        explanation=("more micro-batches",),
+    )
+    return replace(found, **changes)
+
+
+# ---------------------------------------------------------------------- MFU gates
+def mfu_gate_request(**changes: Any) -> MfuGateRequest:
+    return replace(MfuGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
+
+
+def baseline(name: str = "main", *, key: str = "job", at: float = 30.0) -> Baseline:
+    return Baseline(name=name, key=key, layout=cpu_layout(), runs=(run_group(),), gate_id="mg-x", at=at)
+
+
+def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | None = None, **changes: Any) -> MfuGate:
+    asked: dict[str, Any] = {
+        "key": "job",
+        "content": "content",
+        "baseline": None,
+        "sweep": challenge_request(),
+    } | changes
+    return store.mfu_gates.create(request or mfu_gate_request(), now=now, **asked)
+
+
+def gate_result(kind: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
+    findings = ChallengeFindings(measured=cpu_layout(), runs=run_group())
+    return replace(MfuGateResult(outcome=kind, detail="no slower", findings=findings), **changes)
+
+
+# ---------------------------------------------------------------------- their sweeps
+def end_sweep(store: Store, sweep_id: str | None, *, now: float = 120.0) -> Sweep:
+    """Claim what waits until it is that sweep, and finish it."""
+    assert sweep_id is not None
+    while (sweep := store.claim_sweep(owner=OWNER, now=now - 1, lease_s=LEASE_S)) is not None:
+        if sweep.id == sweep_id:
+            break
+    reason, detail = StopReason.SPACE_EXHAUSTED, "every layout was tried"
+    return store.finish_sweep(sweep_id, owner=OWNER, now=now, state=SweepState.COMPLETE, reason=reason, detail=detail)
