@@ -19,7 +19,7 @@ from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, l
 from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["MeasuredRuns", "calibrated"]
+__all__ = ["MeasuredRuns", "calibrated", "calibrated_by_both"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,12 +45,33 @@ def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
     mean, deviation = (math.log(before.factor), before.deviation) if before else (0.0, cluster_deviation(job))
     precision = deviation**-2 + float(np.sum(1 / variances))
     mean = (mean * deviation**-2 + float(np.sum(errors / variances))) / precision
-    known = Calibration(
-        factor=math.exp(mean),
-        deviation=precision**-0.5,
-        num_runs=errors.size + (before.num_runs if before else 0),
+    known = Calibration(factor=math.exp(mean), deviation=precision**-0.5, num_runs=errors.size)
+    return replace(job, calibration=_counted_with(known, before))
+
+
+def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
+    """The job with its own calibration and another of its cluster, each from runs that the other did not have."""
+    own = job.calibration
+    if own is None or other is None:
+        return replace(job, calibration=own or other)
+    typical = cluster_deviation(replace(job, calibration=None)) ** -2  # stands in both, and counts once
+    precisions = [own.deviation**-2, other.deviation**-2]
+    precision = max(sum(precisions) - typical, *precisions)
+    mean = sum(p * math.log(c.factor) for p, c in zip(precisions, (own, other), strict=True)) / precision
+    known = replace(own, factor=math.exp(mean), deviation=precision**-0.5)
+    return replace(job, calibration=_counted_with(known, other))
+
+
+def _counted_with(known: Calibration, before: Calibration | None) -> Calibration:
+    """The calibration as one of all runs that tell it."""
+    if before is None:
+        return known
+    return replace(
+        known,
+        num_runs=known.num_runs + before.num_runs,
+        num_trials=known.num_trials + before.num_trials,
+        num_sweeps=known.num_sweeps + before.num_sweeps,
     )
-    return replace(job, calibration=known)
 
 
 def _errors(runs: list[MeasuredRuns]) -> tuple[Floats, Floats]:

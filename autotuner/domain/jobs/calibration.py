@@ -20,12 +20,16 @@ class Calibration:
         factor: Step times here over those predicted for a typical cluster.
         deviation: Standard deviation of the factor's logarithm that is left after those runs.
         num_runs: Measured runs that told it.
+        num_trials: Those of them that are stored trials of earlier sweeps.
+        num_sweeps: How many sweeps these belong to.
     """
 
     factor: float
     deviation: float
     num_runs: int
+    num_trials: int = 0
+    num_sweeps: int = 0
 
     def __post_init__(self) -> None:
         check.positive(self, "factor", "num_runs")
-        check.non_negative(self, "deviation")
+        check.non_negative(self, "deviation", "num_trials", "num_sweeps")

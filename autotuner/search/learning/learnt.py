@@ -58,7 +58,12 @@ class Learnt:
             job: To be predicted.
             trainer: Name of the registered trainer that will run it; None: our own decoder.
         """
-        return calibrated(replace(job, calibration=None), _runs(self._on(Platform.of(job, trainer))))
+        trials = [trial for trial in self._on(Platform.of(job, trainer)) if not trial.ran_out_of_memory]
+        job = calibrated(replace(job, calibration=None), _runs(trials))
+        if job.calibration is None:
+            return job
+        num_sweeps = len({trial.sweep_id for trial in trials})
+        return replace(job, calibration=replace(job.calibration, num_trials=len(trials), num_sweeps=num_sweeps))
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
         """The trials that a search for the job should know, newest first.

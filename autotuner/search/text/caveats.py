@@ -11,6 +11,7 @@ from autotuner.catalog.compared import comparisons
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
@@ -121,8 +122,20 @@ def _calibrated(job: Job) -> Iterator[str]:
     known = job.calibration
     if known is not None:
         half_width = math.expm1(Z80 * known.deviation)
-        yield f"calibrated on {_runs(known.num_runs)}: factor {known.factor:.2f} ± {100 * half_width:.0f} %"
+        yield f"calibrated on {' and '.join(_told_by(known))}: factor {known.factor:.2f} ± {100 * half_width:.0f} %"
+
+
+def _told_by(known: Calibration) -> Iterator[str]:
+    """The runs that a calibration is from: trials that are stored, and what a caller sent."""
+    if known.num_trials:
+        yield f"{_counted(known.num_trials, 'trial')} of {_counted(known.num_sweeps, 'sweep')}"
+    if sent := known.num_runs - known.num_trials:
+        yield _runs(sent)
 
 
 def _runs(count: int) -> str:
-    return f"{count:,} measured run{'' if count == 1 else 's'}"
+    return _counted(count, "measured run")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_stack
-from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.calibrate import MeasuredRuns, calibrated, calibrated_by_both
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import CLUSTER
@@ -81,3 +81,19 @@ def test_predictions_after_a_calibration_hold_for_other_layouts() -> None:
     after = calibrated(JOB, [runs(1.25)])
     ratio = predict(LAYOUTS, after).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
     assert ratio == pytest.approx(np.full(4, known(after).factor))  # rounding
+
+
+def test_two_calibrations_of_different_runs_are_one_of_all_these_runs() -> None:
+    few, many = runs(1.4, 1), runs(1.2)
+    one, other = known(calibrated(JOB, [few])), known(calibrated(JOB, [many]))
+    both = known(calibrated_by_both(replace(JOB, calibration=one), other))
+    together = known(calibrated(JOB, [few, many]))
+    assert both.factor == pytest.approx(together.factor)
+    assert both.deviation == pytest.approx(together.deviation)
+    assert both.num_runs == together.num_runs == 5
+
+
+def test_of_two_calibrations_of_which_one_is_unknown_the_other_counts() -> None:
+    one = known(calibrated(JOB, [runs(1.2)]))
+    assert calibrated_by_both(JOB, one).calibration == one
+    assert calibrated_by_both(replace(JOB, calibration=one), None).calibration == one

@@ -81,3 +81,10 @@ def test_a_lesson_names_the_platform_and_counts_trials_and_sweeps() -> None:
 def test_of_trials_that_all_ran_out_of_memory_no_speed_is_learnt() -> None:
     (lesson,) = Learnt.of([replace(past(1.0), step_time_s=None)]).lessons()
     assert lesson.calibration is None
+
+
+def test_a_calibration_says_from_how_many_trials_and_sweeps_it_is() -> None:
+    trials = [past(1.2, sweep="a"), past(1.2, micro_batch=2, sweep="a"), past(1.2, sweep="b")]
+    known = Learnt.of([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(JOB).calibration
+    assert known is not None
+    assert (known.num_runs, known.num_trials, known.num_sweeps) == (3, 3, 2)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.model import LinearAttention
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.text.caveats import approximations, caveats
@@ -45,3 +48,17 @@ def test_links_that_a_profile_measured_are_named_with_where_and_when() -> None:
     said = "links between nodes (2 nodes, 2026-11-22) are as measured on h100:64"
     assert said in caveats(replace(job, cluster=replace(job.cluster, inter_node_link=measured)), x)
     assert not any("as measured on" in sentence for sentence in caveats(job, x))
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "num_trials", "num_sweeps", "words"),
+    [
+        (2, 0, 0, "2 measured runs"),
+        (34, 34, 5, "34 trials of 5 sweeps"),
+        (2, 1, 1, "1 trial of 1 sweep and 1 measured run"),
+    ],
+)
+def test_a_calibration_says_what_it_is_from(num_runs: int, num_trials: int, num_sweeps: int, words: str) -> None:
+    known = Calibration(factor=1.07, deviation=0.03, num_runs=num_runs, num_trials=num_trials, num_sweeps=num_sweeps)
+    said = caveats(replace(big_job(), calibration=known), LayoutColumns.from_layouts([Layout()]))
+    assert f"calibrated on {words}: factor 1.07 ± 4 %" in said
