@@ -3,7 +3,8 @@
 The logarithm of a rate is normal around the rate of its sitting, and that around the rate of its layout. How far runs
 scatter in a sitting is unknown, and so is how far sittings lie apart: both are summed over, the first with no opinion
 (its logarithm is uniform), the second with the opinion of ``_BETWEEN``, which several sittings of the reference
-overrule and without which one sitting could never be compared with another.
+overrule and without which one sitting could never be compared with another. The candidate may scatter more or less
+than its reference did: a machine is not as quiet every day, and of three runs two may have been disturbed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,18 +21,24 @@ from autotuner.search.comparing.sitting import Sitting
 
 __all__ = ["Belief", "believe", "believe_pairs"]
 
-_WITHIN: Floats = np.geomspace(0.0005, 0.5, 48)
+_WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)
 """Standard deviations from run to run in a sitting that are considered. No machine repeats a run closer than the first
 (docs/comparisons.md), and runs that are all equal, as a fake's are, count as apart so far."""
 
-_BETWEEN, _WORTH = 0.005, 6.0
+_BETWEEN, _WORTH = 0.003, 4.0
 """Standard deviation from sitting to sitting that is assumed, and how many sittings that opinion is worth: the usual
 prior of a variance, scaled inverse chi-squared. Measured: docs/comparisons.md."""
 
-_BETWEENS: Floats = np.geomspace(0.001, 0.1, 24)
+_BETWEENS: Floats = np.geomspace(0.001, 0.1, 12)
 """Those that are considered."""
 
-_POINTS = 401
+_RATIOS: Floats = np.array([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8])
+"""How many times as far the runs of the candidate may scatter."""
+
+_RATIO_WEIGHTS: Floats = np.array([1, 2, 4, 8, 4, 2, 1])
+"""How likely each is before the runs, up to a factor."""
+
+_POINTS, _NEGLIGIBLE = 401, 1e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +57,12 @@ class Belief:
     deviations: Floats
     within: Floats
 
-    def log_likelihood(self, change: float) -> float:
-        """How likely the runs are if the logarithm of the rate changes by ``change``, up to a constant."""
-        z = (change - self.centres) / self.deviations
-        return _log_sum(self.log_weights - np.log(self.deviations) - z**2 / 2)
+    def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
+        """How likely the runs are for each change of the logarithm of the rate, up to one factor for all."""
+        z = (np.array(changes)[:, None] - self.centres) / self.deviations
+        logs = self.log_weights - np.log(self.deviations) - z**2 / 2
+        highest = logs.max(axis=1)
+        return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
     def noise(self) -> float:
         """The likely deviation from run to run."""
@@ -61,11 +71,13 @@ class Belief:
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Changes below which the truth lies with these probabilities, if before the runs all were equally likely."""
         weights = self._weights()
-        middle = float(weights @ self.centres)
-        variance = float(weights @ (self.deviations**2 + (self.centres - middle) ** 2))
-        grid = middle + math.sqrt(variance) * np.linspace(-8, 8, _POINTS)
-        z = (grid[:, None] - self.centres) / self.deviations
-        below = np.cumsum(np.exp(-(z**2) / 2) @ (weights / self.deviations))
+        kept = weights > _NEGLIGIBLE
+        weights, centres, deviations = weights[kept], self.centres[kept], self.deviations[kept]
+        middle = float(weights @ centres)
+        extent = math.sqrt(float(weights @ (deviations**2 + (centres - middle) ** 2)))
+        grid = middle + extent * np.linspace(-8, 8, _POINTS)
+        z = (grid[:, None] - centres) / deviations
+        below = np.cumsum(np.exp(-(z**2) / 2) @ (weights / deviations))
         return [float(value) for value in np.interp(shares, below / below[-1], grid)]
 
     def _weights(self) -> Floats:
@@ -76,14 +88,14 @@ class Belief:
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
     """What sittings of two layouts say of the change from the first to the second."""
-    within, between = (grid.ravel() for grid in np.meshgrid(_WITHIN, _BETWEENS))
-    of_reference, of_candidate = _level(reference, within, between), _level(candidate, within, between)
-    both = (*reference, *candidate)
+    within, between, ratio, log_prior = _considered()
+    of_reference, of_candidate = _level(reference, within, between), _level(candidate, ratio * within, between)
+    log_scatter = _log_scatter(reference, within) + _log_scatter(candidate, ratio * within)
     return Belief(
-        log_weights=_log_within(both, within) + _log_prior(between) + of_reference.log_fit + of_candidate.log_fit,
+        log_weights=log_prior + log_scatter + of_reference.log_fit + of_candidate.log_fit,
         centres=of_candidate.mean - of_reference.mean,
         deviations=np.sqrt(of_candidate.variance + of_reference.variance),
-        within=within,
+        within=ratio * within,
     )
 
 
@@ -91,7 +103,7 @@ def believe_pairs(differences: Sitting) -> Belief:
     """What differences of runs by turns say: whatever the sitting does to both is gone from them."""
     apart = math.sqrt(2) * _WITHIN
     return Belief(
-        log_weights=_log_within((differences,), apart),
+        log_weights=_log_scatter((differences,), apart),
         centres=np.full_like(apart, differences.mean),
         deviations=apart / math.sqrt(differences.num_runs),
         within=_WITHIN,
@@ -124,7 +136,7 @@ def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> _Lev
     return _Level(mean=mean, variance=1 / total, log_fit=log_fit)
 
 
-def _log_within(sittings: Sequence[Sitting], within: Floats) -> Floats:
+def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
     """How likely runs lie as far from the means of their sittings as they do."""
     freedom = sum(sitting.num_runs - 1 for sitting in sittings)
     squares = sum(sitting.squares for sitting in sittings)
@@ -132,12 +144,10 @@ def _log_within(sittings: Sequence[Sitting], within: Floats) -> Floats:
     return fit
 
 
-def _log_prior(between: Floats) -> Floats:
-    """Density of the logarithm of the deviation between sittings."""
-    density: Floats = -_WORTH * np.log(between) - _WORTH * _BETWEEN**2 / (2 * between**2)
-    return density
-
-
-def _log_sum(logs: Floats) -> float:
-    highest = float(logs.max())
-    return highest + math.log(float(np.exp(logs - highest).sum()))
+@lru_cache(maxsize=1)
+def _considered() -> tuple[Floats, Floats, Floats, Floats]:
+    """Every combination of deviations and ratio, with the logarithm of how likely it is before the runs."""
+    within, between, ratio = (grid.ravel() for grid in np.meshgrid(_WITHIN, _BETWEENS, _RATIOS))
+    log_ratio: Floats = np.log(np.resize(_RATIO_WEIGHTS, len(within)))
+    log_between = -_WORTH * np.log(between) - _WORTH * _BETWEEN**2 / (2 * between**2)
+    return within, between, ratio, log_ratio + log_between

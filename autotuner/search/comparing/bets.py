@@ -35,10 +35,11 @@ class Bets:
 def place(belief: Belief, test: SequentialTest) -> Bets:
     """What the bets have paid by the runs that the belief knows."""
     point = math.log1p(-test.loss)
-    equal, lost = belief.log_likelihood(0.0), belief.log_likelihood(point)
-    losses = [math.log1p(-(test.tolerance + test.loss) / 2), *(k * point for k in _FURTHER)]
-    gains = [-k * point for k in _FURTHER]
-    return Bets(on_loss=_mixed(lost, losses, belief) - equal, on_none=_mixed(equal, gains, belief) - lost)
+    losses = [point, math.log1p(-(test.tolerance + test.loss) / 2), *(k * point for k in _FURTHER)]
+    gains = [0.0, *(-k * point for k in _FURTHER)]
+    logs = belief.log_likelihoods([*losses, *gains])
+    on_losses, on_gains = logs[: len(losses)], logs[len(losses) :]
+    return Bets(on_loss=_mixed(on_losses) - on_gains[0], on_none=_mixed(on_gains) - on_losses[0])
 
 
 def decide(belief: Belief, change: float, test: SequentialTest) -> Decision:
@@ -55,9 +56,9 @@ def decide(belief: Belief, change: float, test: SequentialTest) -> Decision:
     return Decision.UNDECIDED
 
 
-def _mixed(point: float, others: Sequence[float], belief: Belief) -> float:
-    """The stake on the point and what is spread over the others, after the runs."""
-    shared = (1 - _ON_THE_POINT) / len(others)
-    paid = [math.log(_ON_THE_POINT) + point, *(math.log(shared) + belief.log_likelihood(change) for change in others)]
+def _mixed(logs: Sequence[float]) -> float:
+    """The stake on the first of these points and what is spread over the others, after the runs."""
+    shared = (1 - _ON_THE_POINT) / (len(logs) - 1)
+    paid = [math.log(_ON_THE_POINT) + logs[0], *(math.log(shared) + other for other in logs[1:])]
     highest = max(paid)
     return highest + math.log(sum(math.exp(value - highest) for value in paid))

@@ -16,7 +16,10 @@ from autotuner.search.comparing.sitting import Sitting, sittings
 
 __all__ = ["next_baseline_runs", "next_runs"]
 
-_SURPRISES = (-2.0, -1.0, 0.0, 1.0, 2.0)
+_TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
+"""Numbers of further runs that are tried, for an answer in milliseconds."""
+
+_SURPRISES = (-2.0, -1.0, 1.0, 2.0)
 """How far the mean of further runs may lie from that of the runs so far, in its deviations, to be thought possible."""
 
 _Z95 = 1.645
@@ -59,7 +62,7 @@ def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
 
 
 def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest) -> int:
-    """The fewest that would decide it, were they like those so far; where these never would, but others might, all."""
+    """About as many as would decide it, were they like those so far; all that are left where only others might."""
     both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
     before, (*others, last) = both[: len(reference)], both[len(reference) :]
     left = test.max_runs - sum(sitting.num_runs for sitting in (*others, last))
@@ -70,7 +73,7 @@ def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: Se
         belief = believe(before, [*others, replace(grown, mean=last.mean + moved)])
         return decide(belief, math.expm1(belief.quantiles([0.5])[0]), test) is not Decision.UNDECIDED
 
-    enough = next((more for more in range(1, left + 1) if decides(more, 0.0)), None)
+    enough = next((more for more in (*_TRIED, left) if more <= left and decides(more, 0.0)), None)
     if enough is not None:
         return enough
     return left if any(decides(left, surprise) for surprise in _SURPRISES) else 0

@@ -113,7 +113,7 @@ def test_the_noise_is_that_from_run_to_run() -> None:
 
 def test_the_detail_says_change_interval_and_runs() -> None:
     detail = compare([group(100, 101, 99, 100.5)], [group(95, 96, 94)], TEST).detail
-    assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), by 3 runs beside 4 that scatter by 1.0 %"
+    assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), by 3 runs beside 4 that scatter by 1.2 %"
 
 
 def test_a_side_without_runs_is_refused() -> None:
