@@ -40,6 +40,7 @@ from api.schemas import (
     TrialPage,
     TrialView,
 )
+from api.webhook_examples import WEBHOOK_ANSWERS, WEBHOOK_BODIES
 from autotuner.catalog.compared import Compared
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.catalog.stack_profiles import StackProfile
@@ -536,6 +537,7 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "save_model": _model_bodies,
     "save_cluster": _cluster_bodies,
     "create_check": check_bodies,
+    **WEBHOOK_BODIES,
 }
 """Bodies that the operation takes, by what they show."""
 
@@ -564,6 +566,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "read_cluster": _cluster,
     "save_cluster": _cluster,
     "remove_cluster": _cluster,
+    **WEBHOOK_ANSWERS,
     "list_engines": engine_list,
     "create_check": cluster_check,
     "list_checks": check_page,

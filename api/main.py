@@ -19,12 +19,14 @@ from api.routes import (
     events,
     explanations,
     exports,
+    feeds,
     health,
     predictions,
     stacks,
     sweeps,
     trainers,
     trials,
+    webhooks,
 )
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
@@ -35,6 +37,7 @@ _PREFIX = "/api/v1"
 
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, exports, events),
+    *(webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, health),
 )
 """In the order in which the OpenAPI document lists them."""

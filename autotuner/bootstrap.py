@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from uuid import uuid4
 
+from autotuner.announcing.networks import read_networks
+from autotuner.announcing.posting import Poster
+from autotuner.announcing.sender import Sender
+from autotuner.announcing.webhooks import Webhooks
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
 from autotuner.costmodel.columns import LayoutColumns
@@ -27,7 +31,7 @@ from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.checks.worker import CheckWorker
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.detect import detect_cluster, host_hash
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
@@ -40,7 +44,6 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
-from autotuner.machine import host_hash
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.expressible import trial_rules
@@ -69,6 +72,7 @@ class App:
         trainers: What an operator registered to run as a trial, by name.
         engines: What an operator registered to run trials elsewhere, by name.
         engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
+        poster: Posts what is announced.
     """
 
     settings: Settings
@@ -79,6 +83,7 @@ class App:
     trainers: Mapping[str, Registration] = field(default_factory=dict)
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
+    poster: Poster = field(default_factory=Poster)
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
@@ -234,6 +239,17 @@ class App:
             raise _refused(request, refusal)
         return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
 
+    @property
+    def webhooks(self) -> Webhooks:
+        """Where outcomes are announced."""
+        return Webhooks(
+            store=self.store.announcements,
+            poster=self.poster,
+            clock=self.clock,
+            allowed=read_networks(self.settings.webhook_allow),
+            public_url=self.settings.public_url,
+        )
+
     # ------------------------------------------------------------------ workers
     def start_workers(self) -> None:
         """Run sweeps on background threads of this process, ``settings.num_workers`` of them."""
@@ -243,11 +259,12 @@ class App:
             self._workers.append(thread)
 
     def work(self) -> None:
-        """Run sweeps on this thread, and checks of clusters on another, until ``stop_workers`` is called."""
+        """Run sweeps on this thread, and what goes on beside them on others, until ``stop_workers`` is called."""
         from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
 
         silence_optuna()
         self.start_checks()
+        self.start_sender()
         worker = Worker(
             self.store,
             self.launcher,
@@ -268,7 +285,21 @@ class App:
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-        thread = threading.Thread(target=worker.run_forever, args=(self.settings.poll_s,), name="autotuner-checks")
+        self._run_beside(worker.run_forever, "autotuner-checks")
+
+    def start_sender(self) -> None:
+        """Post what is announced on a background thread until ``stop_workers`` is called."""
+        sender = Sender(
+            self.store.announcements,
+            self.poster,
+            self.clock,
+            public_url=self.settings.public_url,
+            shutdown=self._shutdown,
+        )
+        self._run_beside(sender.run_forever, "autotuner-sender")
+
+    def _run_beside(self, run_forever: Callable[[float], None], name: str) -> None:
+        thread = threading.Thread(target=run_forever, args=(self.settings.poll_s,), name=name)
         thread.start()
         self._workers.append(thread)
 
@@ -368,6 +399,7 @@ def build(
         trainers=trainers,
         engines=engines,
         engine_launchers=launchers,
+        poster=Poster(read_networks(settings.webhook_allow)),
     )
     if names is None:
         app.open()

@@ -34,6 +34,12 @@ class Settings(BaseSettings):
     engines: Path | None = Field(
         default=None, description="TOML file of the engines that clusters may name; none: trials run on this machine."
     )
+    public_url: str | None = Field(
+        default=None, description="Where people reach the service, for links in what webhooks post; none: no links."
+    )
+    webhook_allow: str = Field(
+        default="", description="Networks, with commas, that webhooks may post to beside the public internet."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

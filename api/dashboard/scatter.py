@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from api.dashboard.axis import round_step
 from api.schemas import TrialView
 
 __all__ = ["Mark", "Point", "Scatter", "scatter"]
@@ -54,7 +55,7 @@ def scatter(trials: Sequence[TrialView]) -> Scatter | None:
     pairs = [(t, x, y) for t, x, y in pairs if math.isfinite(x) and math.isfinite(y)]
     if not pairs:
         return None
-    step = _round_step(max(max(x, y) for _, x, y in pairs) / _NUM_MARKS)
+    step = round_step(max(max(x, y) for _, x, y in pairs) / _NUM_MARKS)
     scale = SIZE / (step * _NUM_MARKS)
     points = tuple(_point(t, x * scale, SIZE - y * scale) for t, x, y in pairs)
     marks = tuple(Mark(at=step * i * scale, mfu=step * i) for i in range(_NUM_MARKS + 1))
@@ -65,11 +66,3 @@ def _point(trial: TrialView, x: float, y: float) -> Point:
     factor = 1 + (trial.predicted.relative_error or 0.0)
     low, high = round(x / factor, 2), round(min(x * factor, SIZE), 2)
     return Point(x=round(x, 2), y=round(y, 2), low=low, high=high, trial=trial)
-
-
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
-    if least <= 0:
-        return 0.01
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999999)

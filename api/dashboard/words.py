@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TypeGuard
@@ -11,6 +13,7 @@ from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.runs.comparison import RunGroup
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
@@ -39,7 +42,10 @@ __all__ = [
     "in_words",
     "job",
     "latest",
+    "mean_mfu",
+    "mean_rate",
     "num_bytes",
+    "num_rates",
     "part_name",
     "percent",
     "phases",
@@ -192,6 +198,21 @@ def plain(word: object) -> str:
 def gain(share: float) -> str:
     """``+12.3 %``."""
     return f"{100 * share:+.1f} %"
+
+
+def mean_rate(groups: Sequence[RunGroup]) -> float | None:
+    """Mean of all measurements of the sittings, tokens per second; None without one."""
+    return statistics.fmean(rate for group in groups for rate in group.rates) if groups else None
+
+
+def mean_mfu(groups: Sequence[RunGroup]) -> float | None:
+    """Mean MFU of the sittings; None without one."""
+    return statistics.fmean(group.mfu for group in groups) if groups else None
+
+
+def num_rates(groups: Sequence[RunGroup]) -> int:
+    """Measurements of all sittings together."""
+    return sum(len(group.rates) for group in groups)
 
 
 def in_words(layout: Layout) -> str:

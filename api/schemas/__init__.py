@@ -47,6 +47,7 @@ from api.schemas.requests import (
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
+from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
@@ -56,6 +57,7 @@ __all__ = [
     "CheckView",
     "ClusterList",
     "Current",
+    "DeliveryPage",
     "EngineList",
     "Estimated",
     "ExplanationRequest",
@@ -100,5 +102,10 @@ __all__ = [
     "TrialDetail",
     "TrialPage",
     "TrialView",
+    "WebhookCreate",
+    "WebhookCreated",
+    "WebhookList",
+    "WebhookTest",
+    "WebhookView",
     "as_described",
 ]

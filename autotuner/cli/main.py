@@ -2,8 +2,9 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout, no row of a table can be judged, a cluster's check failed, or a gate could not run; 7 no layout fits in memory;
-8 a gate failed; 9 a gate is undecided; 10 nothing is stored that a gate can be held to; 130 interrupted.
+layout, no row of a table can be judged, a cluster's check failed, a gate could not run, or a webhook's test was not
+accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10 nothing is stored that a gate can be
+held to; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.stacks import stacks
 from autotuner.cli.commands.sweep import cancel, show, sweep
 from autotuner.cli.commands.trainers import trainers
+from autotuner.cli.commands.webhook import webhook
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
 __all__ = ["app", "main"]
@@ -58,6 +60,7 @@ for _panel, _commands in _COMMANDS.items():
 
 
 app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
+app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

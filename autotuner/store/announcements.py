@@ -23,7 +23,7 @@ from autotuner.store.tables import announcements, deliveries, webhooks
 __all__ = ["SqlAnnouncements", "tell"]
 
 _ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
-_ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS))
+_ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
 _WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook)))
 
 _DELIVERY_FIELDS = [field.name for field in fields(Delivery) if field.name != "announcement"]

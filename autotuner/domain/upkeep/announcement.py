@@ -22,6 +22,7 @@ class AnnouncementKind(StrEnum):
     GATE_COULD_NOT_RUN = "gate.could_not_run"
     GATE_CANCELLED = "gate.cancelled"
     SWEEP_FINISHED = "sweep.finished"  # of sweeps that somebody asked for
+    WEBHOOK_TEST = "webhook.test"  # posted to one webhook by hand, and never stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

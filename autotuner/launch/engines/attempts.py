@@ -114,7 +114,8 @@ class TrainerJob:
         self._registration = registration
         self._spec = spec
         reader = registration.new_reader(spec)
-        self._reports = TrainerReports(spec, _peak(spec), files.trainer_reports, reader, described(registration, spec))
+        environment = described(registration, spec) | {"host": "", "kernel": ""}  # those of the service say nothing
+        self._reports = TrainerReports(spec, _peak(spec), files.trainer_reports, reader, environment)
 
     @property
     def reports(self) -> TrainerReports:

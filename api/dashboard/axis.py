@@ -1,0 +1,20 @@
+"""Marks of an axis: round numbers, and as many digits as tell them apart."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["decimals", "round_step"]
+
+
+def round_step(least: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
+    if least <= 0:
+        return 0.01
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999999)
+
+
+def decimals(step: float) -> int:
+    """Digits behind the point with which multiples of that step differ: 2 for 0.25."""
+    return next(digits for digits in range(16) if math.isclose(round(step, digits), step, rel_tol=1e-6))

@@ -1,0 +1,108 @@
+"""Sender: posts what is pending, one delivery after the other, and stores how each attempt ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from threading import Event as Flag
+
+import structlog
+
+from autotuner.announcing.backoff import delay_s
+from autotuner.announcing.payloads import payload
+from autotuner.announcing.posting import LIMIT_S, Answer, Poster
+from autotuner.announcing.signature import signed_headers
+from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.errors import InvalidInput, NotFound, StoreUnavailable
+from autotuner.ports import AnnouncementStore, Clock
+
+__all__ = ["Sender", "post"]
+
+_LEASE_S = 6 * LIMIT_S
+"""A sender that is silent for so long counts as dead, and another posts; the look-up of a name may take half of it."""
+
+_log = structlog.get_logger(__name__)
+
+
+def post(poster: Poster, webhook: Webhook, announcement: Announcement, *, now: float, public_url: str | None) -> Answer:
+    """Post an announcement to a webhook, signed with its secret."""
+    body = payload(announcement, webhook.format, public_url)
+    try:
+        return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body))
+    except InvalidInput as error:  # a URL that an older release took
+        return Answer(status=None, detail=f"not posted: {error.rule}")
+
+
+class Sender:
+    """Posts deliveries until told to stop; several may share a store, and each attempt is made by one of them.
+
+    A receiver gets every announcement at least once: a sender that dies between an answer and its note of it is
+    followed by one that posts again, with the same ``webhook-id``.
+
+    Args:
+        public_url: Where people reach the service, for links.
+        shutdown: Set it to return after the post that is under way.
+        luck: Uniform in 0..1, for the jitter.
+    """
+
+    def __init__(
+        self,
+        store: AnnouncementStore,
+        poster: Poster,
+        clock: Clock,
+        *,
+        public_url: str | None = None,
+        shutdown: Flag | None = None,
+        luck: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._poster = poster
+        self._clock = clock
+        self._public_url = public_url
+        self._shutdown = shutdown or Flag()
+        self._luck = luck
+
+    def run_forever(self, poll_s: float) -> None:
+        """Post whatever is due, looking for more every ``poll_s`` seconds."""
+        while not self._shutdown.is_set():
+            try:
+                found = self.send_next()
+            except StoreUnavailable as error:
+                _log.warning("delivery.store_unavailable", error=str(error))
+                found = False
+            except Exception:  # a sender that dies silently would leave every later delivery pending
+                _log.exception("delivery.error")
+                found = False
+            if not found:
+                self._shutdown.wait(poll_s)
+
+    def send_next(self) -> bool:
+        """Make one attempt at the delivery that is due longest; False if none is due."""
+        delivery = self._store.claim_delivery(now=self._clock.now(), lease_s=_LEASE_S)
+        if delivery is None:
+            return False
+        try:
+            webhook = self._store.get_webhook(delivery.webhook)
+        except NotFound:  # removed since, with its deliveries
+            return True
+        now = self._clock.now()
+        answer = post(self._poster, webhook, delivery.announcement, now=now, public_url=self._public_url)
+        self._settle(delivery, answer)
+        return True
+
+    def _settle(self, delivery: Delivery, answer: Answer) -> None:
+        now = self._clock.now()
+        if answer.is_accepted:
+            self._end(delivery, DeliveryState.DELIVERED, answer, now)
+            return
+        wait_s = None if answer.is_gone else delay_s(delivery.attempts, self._luck(), answer.retry_after_s)
+        if wait_s is None:
+            self._end(delivery, DeliveryState.DEAD, answer, now)
+            return
+        self._store.retry_delivery(delivery.id, next_attempt_at=now + wait_s, detail=answer.detail)
+        _log.info("delivery.put_off", delivery=delivery.id, webhook=delivery.webhook, wait_s=round(wait_s, 1))
+
+    def _end(self, delivery: Delivery, state: DeliveryState, answer: Answer, now: float) -> None:
+        self._store.end_delivery(delivery.id, state, answer.detail, now=now)
+        say = _log.warning if state is DeliveryState.DEAD else _log.info
+        say(f"delivery.{state.value}", delivery=delivery.id, webhook=delivery.webhook, attempts=delivery.attempts)

@@ -1,0 +1,61 @@
+"""Webhooks as callers add and try them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from autotuner.announcing.destination import check_url
+from autotuner.announcing.networks import Network
+from autotuner.announcing.posting import Answer, Poster
+from autotuner.announcing.sender import post
+from autotuner.announcing.signature import check_secret, new_secret
+from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.ports import AnnouncementStore, Clock
+
+__all__ = ["Webhooks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhooks:
+    """Where announcements may go, and whether they arrive.
+
+    Attributes:
+        allowed: Networks that may be posted to beside the public internet.
+        public_url: Where people reach the service, for links.
+    """
+
+    store: AnnouncementStore
+    poster: Poster
+    clock: Clock
+    allowed: tuple[Network, ...] = ()
+    public_url: str | None = None
+
+    def add(self, webhook: Webhook) -> Webhook:
+        """Store a new one, with a secret if it has none; whatever is announced from now on goes there.
+
+        Raises:
+            InvalidInput: Its URL leads nowhere, or where nothing may be posted; or its secret is none.
+            Conflict: Its name is taken.
+        """
+        check_url(webhook.url, self.allowed)
+        if webhook.secret:
+            check_secret(webhook.secret)
+        added = replace(webhook, secret=webhook.secret or new_secret(), created_at=self.clock.now())
+        self.store.save_webhook(added)
+        return added
+
+    def test(self, name: str) -> Answer:
+        """Post something to a webhook now, once, and say how that ended."""
+        webhook, now = self.store.get_webhook(name), self.clock.now()
+        told = Announcement(
+            id=f"test-{uuid4().hex[:10]}",
+            at=now,
+            kind=AnnouncementKind.WEBHOOK_TEST,
+            title=f"Test of the webhook {name}",
+            text="outcomes will be told as this one is",
+            path="/webhooks",
+            subject_id=name,
+            facts={"webhook": name},
+        )
+        return post(self.poster, webhook, told, now=now, public_url=self.public_url)

@@ -1,0 +1,183 @@
+"""Webhooks, deliveries and the feed over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+from standardwebhooks.webhooks import Webhook as Verifier
+
+from autotuner.announcing.signature import new_secret
+from autotuner.bootstrap import build
+from autotuner.clock import SystemClock
+from autotuner.domain.upkeep.announcement import AnnouncementKind, DeliveryState
+from autotuner.launch.fake import FakeLauncher
+from autotuner.ports import Store
+from autotuner.settings import Settings
+from tests.announcements import announcement, receiver, status
+from tests.api.service import NOW, serve
+
+URL = "https://hooks.slack.com/services/T000/B000/credential"
+
+
+@pytest.fixture
+def home(store: Store) -> Iterator[httpx.Client]:
+    """Of a service that may post to this machine, and knows its address."""
+    settings = Settings(num_workers=0, webhook_allow="127.0.0.0/8", public_url="https://tuner.example/")
+    app = build(settings, store=store, launcher=FakeLauncher(), clock=SystemClock())
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+        yield client
+
+
+def added(client: httpx.Client, **changes: object) -> httpx.Response:
+    return client.post("/webhooks", json={"name": "ours", "url": URL} | changes)
+
+
+def test_a_webhook_is_added_read_listed_and_removed(client: httpx.Client) -> None:
+    answer = added(client, format="slack", kinds=["gate.failed", "gate.failed", "sweep.finished"])
+    assert (answer.status_code, answer.headers["location"]) == (201, "/api/v1/webhooks/ours")
+    view = client.get("/webhooks/ours").json()
+    assert view == answer.json()["webhook"]
+    assert view == {
+        "name": "ours",
+        "posts_to": "https://hooks.slack.com",
+        "kinds": ["gate.failed", "sweep.finished"],
+        "format": "slack",
+        "created_at": NOW,
+        "num_pending": 0,
+        "num_dead": 0,
+    }
+    assert client.get("/webhooks").json() == {"items": [view]}
+    assert client.delete("/webhooks/ours").json() == view
+    assert client.get("/webhooks/ours").status_code == 404
+
+
+def test_the_secret_is_shown_once_and_the_path_of_the_url_never(client: httpx.Client, store: Store) -> None:
+    created = added(client)
+    secret = created.json()["secret"]
+    store.announcements.announce(announcement())
+    answers = [client.get(path) for path in ("/webhooks", "/webhooks/ours", "/deliveries", "/feed.json", "/feed.atom")]
+    assert [answer for answer in answers if secret in answer.text or "credential" in answer.text] == []
+    assert "credential" not in created.text
+
+
+def test_a_secret_may_be_brought_along(client: httpx.Client) -> None:
+    secret = new_secret()
+    assert added(client, secret=secret).json()["secret"] == secret
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"url": "https://169.254.169.254/latest"}, "url"),
+        ({"url": "http://hooks.example.com/"}, "url"),
+        ({"url": "https://a:b@hooks.example.com/"}, "url"),
+        ({"url": "https://x\ny/"}, "url"),
+        ({"secret": "guess me"}, "secret"),
+        ({"kinds": ["gate.faild"]}, "kinds.0"),
+        ({"name": "a/b"}, "name"),
+        ({"format": "teams"}, "format"),
+    ],
+)
+def test_what_cannot_be_a_webhook_is_refused(client: httpx.Client, changes: dict[str, object], field: str) -> None:
+    problem = added(client, **changes)
+    assert (problem.status_code, problem.json()["field"]) == (422, field)
+    assert client.get("/webhooks").json()["items"] == []
+
+
+def test_a_name_that_is_taken_is_a_conflict(client: httpx.Client) -> None:
+    added(client)
+    assert added(client).status_code == 409
+
+
+def test_a_test_is_posted_at_once_signed_and_stored_nowhere(home: httpx.Client) -> None:
+    with receiver(status(200), status(404)) as there:
+        secret = added(home, url=f"http://127.0.0.1:{there.port}/in").json()["secret"]
+        first, second = home.post("/webhooks/ours/test"), home.post("/webhooks/ours/test")
+    assert first.json() == {"accepted": True, "status": 200, "detail": "HTTP 200 OK"}
+    assert second.json() == {"accepted": False, "status": 404, "detail": "HTTP 404 Not Found"}
+    told = Verifier(secret).verify(there.received[0].body, there.received[0].headers)
+    assert (told["type"], told["data"]["url"]) == ("webhook.test", "https://tuner.example/webhooks")
+    assert home.get("/deliveries").json()["total"] == home.get("/feed.json").json()["items"].__len__() == 0
+
+
+def test_a_test_says_why_nothing_was_posted(client: httpx.Client) -> None:
+    added(client, url="https://localhost/")
+    told = client.post("/webhooks/ours/test").json()
+    assert (told["accepted"], told["status"]) == (False, None)
+    assert "loopback" in told["detail"]
+
+
+def test_deliveries_are_listed_by_webhook_and_state_and_sent_again(client: httpx.Client, store: Store) -> None:
+    added(client)
+    added(client, name="gates", kinds=["gate.failed"])
+    store.announcements.announce(announcement())
+    (waits,) = client.get("/deliveries").json()["items"]
+    assert (waits["webhook"], waits["state"], waits["announcement"]["title"]) == (
+        "ours",
+        "pending",
+        announcement().title,
+    )
+    assert client.get("/webhooks/ours").json()["num_pending"] == 1
+    assert client.get("/deliveries", params={"webhook": "gates"}).json()["total"] == 0
+    assert client.post(f"/deliveries/{waits['id']}/send-again").status_code == 409
+    store.announcements.end_delivery(waits["id"], DeliveryState.DEAD, "HTTP 500", now=NOW)
+    (dead,) = client.get("/deliveries", params={"state": "dead", "webhook": "ours"}).json()["items"]
+    assert (dead["detail"], dead["next_attempt_at"]) == ("HTTP 500", None)
+    assert client.post(f"/deliveries/{dead['id']}/send-again").json()["state"] == "pending"
+
+
+@pytest.mark.parametrize("path", ["/webhooks/our", "/deliveries?webhook=our"])
+def test_a_webhook_that_is_not_there_is_not_found_with_the_nearest(client: httpx.Client, path: str) -> None:
+    added(client)
+    problem = client.get(path)
+    assert (problem.status_code, problem.json()["nearest"]) == (404, "ours")
+    assert client.post("/deliveries/dl-none/send-again").status_code == 404
+
+
+# ---------------------------------------------------------------- the feed
+def test_the_json_feed_tells_the_newest_first_and_leads_to_what_is_older(client: httpx.Client, store: Store) -> None:
+    for number in range(3):
+        store.announcements.announce(replace(announcement(), id=f"an-{number}", at=NOW + number))
+    answer = client.get("/feed.json", params={"limit": 2})
+    assert answer.headers["content-type"] == "application/feed+json"
+    feed = answer.json()
+    assert feed["version"] == "https://jsonfeed.org/version/1.1"
+    assert [item["id"] for item in feed["items"]] == ["an-2", "an-1"]
+    item = feed["items"][0]
+    assert (item["tags"], item["date_published"]) == (["retune.regression"], "2025-10-09T08:53:22Z")
+    assert item["url"].endswith("/retunes/nightly")
+    assert [item["id"] for item in httpx.get(feed["next_url"]).json()["items"]] == ["an-0"]
+    assert "next_url" not in httpx.get(feed["next_url"]).json()
+
+
+def test_the_atom_feed_is_xml_whatever_was_announced(client: httpx.Client, store: Store) -> None:
+    odd = replace(announcement(), title="<b>&\x07", kind=AnnouncementKind.GATE_FAILED)
+    store.announcements.announce(odd)
+    answer = client.get("/feed.atom")
+    assert answer.headers["content-type"].startswith("application/atom+xml")
+    feed, atom = ET.fromstring(answer.text), "{http://www.w3.org/2005/Atom}"
+    assert {f"{atom}{name}" for name in ("id", "title", "updated", "author", "link")} <= {each.tag for each in feed}
+    (entry,) = feed.findall(f"{atom}entry")
+    assert [entry.findtext(f"{atom}{name}") for name in ("id", "title", "updated", "content")] == [
+        "urn:autotuner:announcement:an-1",
+        "<b>&\N{REPLACEMENT CHARACTER}",
+        "2025-10-09T08:53:20Z",
+        odd.text,
+    ]
+    assert [each.attrib["term"] for each in entry.iter(f"{atom}category")] == ["gate.failed"]
+
+
+def test_a_feed_without_announcements_is_one(client: httpx.Client) -> None:
+    assert client.get("/feed.json").json()["items"] == []
+    assert ET.fromstring(client.get("/feed.atom").text).findtext("{http://www.w3.org/2005/Atom}updated")
+
+
+def test_links_are_those_that_people_reach_the_service_by(home: httpx.Client, store: Store) -> None:
+    store.announcements.announce(announcement())
+    feed = home.get("/feed.json").json()
+    assert feed["feed_url"] == "https://tuner.example/api/v1/feed.json"
+    assert feed["items"][0]["url"] == "https://tuner.example/retunes/nightly"
