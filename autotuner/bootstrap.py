@@ -47,6 +47,7 @@ from autotuner.logs import configure_logs, silence_optuna
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.expressible import trial_rules
+from autotuner.search.learning.recollection import Recollection
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_layouts
@@ -87,6 +88,7 @@ class App:
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _workers: list[threading.Thread] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
+    _recollections: list[Recollection] = field(default_factory=list, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def open(self) -> Store:
@@ -199,6 +201,23 @@ class App:
         return profiled(cluster, profile) if profile.host == host_hash() else cluster
 
     # ------------------------------------------------------------------ predictions
+    @property
+    def recollection(self) -> Recollection:
+        """What the stored trials teach."""
+        store = self.store
+        with self._opening:
+            if not self._recollections:
+                self._recollections.append(Recollection(store.history))
+            return self._recollections[0]
+
+    def calibrated(self, job: Job, trainer: str | None = None) -> Job:
+        """The job with what the stored trials say of its speed; as it is where nothing is stored."""
+        return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
+
+    def informed(self, sweep: Sweep) -> Sweep:
+        """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
+        return self.recollection.informed(sweep)
+
     def predictions(
         self, job: Job, space: SearchSpace, *, limit: int, rules: Sequence[Rule] = RULES
     ) -> PredictionTable:

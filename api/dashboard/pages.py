@@ -14,13 +14,14 @@ from api.dashboard.words import engine
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
+from autotuner.bootstrap import App
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, export
-from autotuner.ports import Page, Store, TrialFilter
+from autotuner.ports import Page, TrialFilter
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.sentences import EMULATED
 
@@ -100,7 +101,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         sweep=sweep,
         trial=TrialDetail.of(trial),
         emulated=EMULATED if trial.layout.is_emulated else "",
-        explanation=_explanation(app.store, trial),
+        explanation=_explanation(app, trial),
         formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
         source=_source(sweep),
@@ -114,9 +115,9 @@ def _source(sweep: Sweep) -> Literal["measured", "simulated"]:
     return "simulated" if sweep.request.runs_on.engine == SIMULATED else "measured"
 
 
-def _explanation(store: Store, trial: Trial) -> LayoutExplanation | None:
+def _explanation(app: App, trial: Trial) -> LayoutExplanation | None:
     """None where a rule that is younger than the trial forbids its layout."""
     try:
-        return LayoutExplanation.of_trial(store, trial)
+        return LayoutExplanation.of_trial(app, trial)
     except InvalidInput:
         return None

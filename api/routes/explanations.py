@@ -34,7 +34,7 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
 @router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[LayoutExplanation]:
     """Explain a trial's layout as today's cost model predicts it; what was measured is in the trial itself."""
-    return LayoutExplanation.of_trial(app.store, app.store.get_trial(trial_id))
+    return LayoutExplanation.of_trial(app, app.store.get_trial(trial_id))
 
 
 @router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))

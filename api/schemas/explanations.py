@@ -11,11 +11,11 @@ import numpy as np
 
 from api.schemas.descriptions import ModelSize
 from api.schemas.predictions import Predicted
+from autotuner.bootstrap import App
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import Trial
-from autotuner.ports import Store
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.pairwise import Insight, insights
 
@@ -106,13 +106,15 @@ class LayoutExplanation:
         )
 
     @classmethod
-    def of_trial(cls, store: Store, trial: Trial) -> Self:
+    def of_trial(cls, app: App, trial: Trial) -> Self:
         """What today's cost model says of a trial's layout, within the memory that the trial had.
+
+        Earlier trials calibrate it as they did the sweep.
 
         Raises:
             InvalidInput: A rule that is younger than the trial forbids its layout.
         """
-        job = store.get_sweep(trial.sweep_id).request.trial_job
+        job = app.informed(app.store.get_sweep(trial.sweep_id)).request.trial_job
         return cls.of(explain(trial.layout, job), job.model)
 
 

@@ -147,14 +147,21 @@ class _PredictedJobRequest(JobRequest):
     Attributes:
         measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
             its kind, which shifts and narrows every prediction.
+        uses_history: Whether stored trials on such hardware and software, of earlier sweeps, say that, too.
     """
 
     measured: Annotated[tuple[MeasuredRun, ...], Field(max_length=MAX_MEASURED)] = ()
+    uses_history: bool = True
 
     def job(self, app: App, stack: Stack) -> Job:
         """The job with its names resolved, and with what the measured runs say of its cluster; errors as ``named``."""
         job = self.named(app, stack)
         return calibrated(job, [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)])
+
+    def known_job(self, app: App, stack: Stack) -> Job:
+        """The same with what the stored trials say beside the measured runs."""
+        job = self.job(app, stack)
+        return app.calibrated(job) if self.uses_history else job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +213,7 @@ class SweepCreate(_PredictedJobRequest):
             loss_gate=self.loss_gate,
             trainer=trainer,
             trial_cluster=None if self.trial_cluster is None else _cluster(self.trial_cluster, app, "trial_cluster"),
+            uses_history=self.uses_history,
         )
 
 
@@ -237,7 +245,7 @@ class PredictionRequest(_PredictedJobRequest):
 
     def resolved(self, app: App) -> tuple[Job, SearchSpace, tuple[Rule, ...]]:
         """The job, the space with every axis, and the rules that its layouts keep."""
-        job = self.job(app, load_stack(self.stack))
+        job = self.known_job(app, load_stack(self.stack))
         if self.format is None:
             return job, default_space(job).with_axes(**self.space), RULES
         return job, *sayable_space(job, self.format, self.space, self.current)
@@ -257,7 +265,7 @@ class ExplanationRequest(_PredictedJobRequest):
 
     def resolved(self, app: App) -> Job:
         """The job that the layout is explained for."""
-        return self.job(app, load_stack(self.stack))
+        return self.known_job(app, load_stack(self.stack))
 
 
 def _model(given: str | TransformerSpec, app: App) -> TransformerSpec:

@@ -26,6 +26,10 @@ class HistoryStore(Protocol):
         """Those of sweeps for that very job (``domain.runs.job_key``), whatever their space and budget."""
         ...
 
+    def accelerators(self) -> Sequence[str]:
+        """Names of those that sweeps were for and a trial has ended on, but for simulated ones, by name."""
+        ...
+
     def newest_at(self) -> float | None:
         """When the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
         ...

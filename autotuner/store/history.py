@@ -53,6 +53,12 @@ class SqlHistory:
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
+    def accelerators(self) -> Sequence[str]:
+        ended = select(trials.c.id).where(trials.c.sweep_id == sweeps.c.id, trials.c.finished_at.is_not(None)).exists()
+        names = select(sweeps.c.accelerator).where(sweeps.c.engine != SIMULATED, ended).distinct()
+        with reading(self._engine) as connection:
+            return list(connection.scalars(names.order_by(sweeps.c.accelerator)))
+
     def newest_at(self) -> float | None:
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))

@@ -11,6 +11,7 @@ from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Launcher, Store
+from autotuner.search.learning.recollection import informed
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.sweep_run import SweepRun
@@ -93,7 +94,12 @@ class Worker:
                 lease.finish_sweep(SweepState.FAILED, StopReason.CANNOT_RUN, refusal)
                 return
             run = SweepRun(
-                sweep, lease, self._launcher, self._clock, trials=self._trials(sweep.id), shutdown=self._shutdown
+                informed(sweep, self._store.history),
+                lease,
+                self._launcher,
+                self._clock,
+                trials=self._trials(sweep.id),
+                shutdown=self._shutdown,
             )
             end = run.run()
             if end is not None:

@@ -1,0 +1,106 @@
+"""Recollection: what the stored trials teach, worked out once until another trial ends."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from autotuner.costmodel.calibrate import calibrated_by_both
+from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.ports import HistoryStore
+from autotuner.search.learning.learnt import Learnt, Lesson
+
+__all__ = ["Recollection", "informed"]
+
+_MOST = 512
+"""Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the trials teach that had ended by then."""
+
+    newest_at: float | None
+    learnt: dict[str, Learnt] = field(default_factory=dict)
+    calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
+
+
+class Recollection:
+    """Asks the store for its trials, and keeps what they teach while no other has ended; for any thread.
+
+    Args:
+        history: The trials.
+    """
+
+    def __init__(self, history: HistoryStore) -> None:
+        self._history = history
+        self._mutex = threading.Lock()
+        self._known = _Known(newest_at=None)
+        self._sweep_jobs: dict[str, Job] = {}
+
+    def calibrated(self, job: Job, trainer: str | None = None) -> Job:
+        """The job with what the trials on such accelerators say, beside what it was calibrated by already.
+
+        Args:
+            job: To be predicted; one on a simulated cluster stays as it is, since its trials are the cost model's own.
+            trainer: Name of the registered trainer that will run it; None: our own decoder.
+        """
+        if job.cluster.engine == SIMULATED:
+            return job
+        with self._mutex:
+            known, plain = self._up_to_date(), replace(job, calibration=None)
+            if (plain, trainer) not in known.calibrations:
+                if len(known.calibrations) >= _MOST:
+                    known.calibrations.clear()
+                learnt = self._learnt(known, job.cluster.accelerator.name)
+                known.calibrations[plain, trainer] = learnt.calibrated(plain, trainer).calibration
+            return calibrated_by_both(job, known.calibrations[plain, trainer])
+
+    def informed(self, sweep: Sweep) -> Sweep:
+        """The sweep with what it knows of its job's speed; see ``informed``."""
+        if sweep.id not in self._sweep_jobs:
+            if len(self._sweep_jobs) >= _MOST:
+                self._sweep_jobs.clear()
+            self._sweep_jobs[sweep.id] = informed(sweep, self._history).request.job
+        return replace(sweep, request=replace(sweep.request, job=self._sweep_jobs[sweep.id]))
+
+    def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
+        """What the trials teach of each platform, of accelerators of one name or of all, by name and newest first."""
+        names = self._history.accelerators() if accelerator is None else [accelerator]
+        with self._mutex:
+            known = self._up_to_date()
+            return [lesson for name in names for lesson in self._learnt(known, name).lessons()]
+
+    def _up_to_date(self) -> _Known:
+        newest_at = self._history.newest_at()
+        if newest_at != self._known.newest_at:
+            self._known = _Known(newest_at=newest_at)
+        return self._known
+
+    def _learnt(self, known: _Known, accelerator: str) -> Learnt:
+        if known.newest_at is None:
+            return Learnt.of([])
+        if accelerator not in known.learnt:
+            until = math.nextafter(known.newest_at, math.inf)
+            known.learnt[accelerator] = Learnt.of(self._history.measured(accelerator, before=until))
+        return known.learnt[accelerator]
+
+
+def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
+    """The sweep with what it knows of its job's speed: from earlier trials, and from runs that it was sent.
+
+    The trials are those that had ended when it was asked for, for all of its life. It is stored without, so that equal
+    requests are equal whatever was measured between them.
+    """
+    request = sweep.request
+    if not request.uses_history or request.runs_on.engine == SIMULATED:
+        return sweep
+    learnt = Learnt.of(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
+    trainer = request.trainer.name if request.trainer else None
+    job = calibrated_by_both(learnt.calibrated(request.job, trainer), request.job.calibration)
+    return replace(sweep, request=replace(request, job=job))
