@@ -106,7 +106,7 @@ class Reporter:
             step_time_s = self._since_last_s() / num_steps
         else:
             self._last_s = time.perf_counter()
-        self._num_steps += num_steps
+        is_first, self._num_steps = self._num_steps == 0, self._num_steps + num_steps
         line = {
             "step": self._num_steps - 1,
             "rank": self._known_rank(),
@@ -115,6 +115,7 @@ class Reporter:
             "loss": self._number(loss),
             "tokens": None if tokens is None else int(tokens),
             "peak_bytes": _peak_bytes(),
+            **({"environment": _environment()} if is_first else {}),
         }
         self._append((json.dumps(line) + "\n").encode())  # a loss that is no number stands there as NaN
 
@@ -166,6 +167,21 @@ def _cuda() -> Any:
     """The CUDA module of torch, if this process computes with it; nothing is imported or initialised to find out."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _environment() -> dict[str, str]:
+    """Versions of Python and of what this process has imported, and what its device is called, as far as they tell."""
+    packages = {"torch": "torch", "transformer-engine": "transformer_engine", "flash-attn": "flash_attn"}
+    known = {name: getattr(sys.modules.get(package), "__version__", None) for name, package in packages.items()}
+    facts = {"python": sys.version.split()[0]}
+    facts.update({name: str(version) for name, version in known.items() if version is not None})
+    cuda = _cuda()
+    if cuda is not None:
+        with contextlib.suppress(Exception):  # a build for other devices than NVIDIA's may have other names for these
+            facts["device"] = str(cuda.get_device_name())
+            facts["cuda"] = str(sys.modules["torch"].version.cuda)
+            facts["nccl"] = ".".join(map(str, cuda.nccl.version()))
+    return facts
 
 
 def _peak_bytes() -> int | None:

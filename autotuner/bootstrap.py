@@ -31,7 +31,7 @@ from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.checks.worker import CheckWorker
-from autotuner.launch.detect import detect_cluster, host_hash
+from autotuner.launch.detect import detect_cluster
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
@@ -44,6 +44,7 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs, silence_optuna
+from autotuner.machine import host_hash
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.expressible import trial_rules

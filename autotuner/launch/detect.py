@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import socket
 import subprocess
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,7 +17,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = ["detect_cluster", "gpu_names", "host_hash", "num_usable_cores", "visible_gpus"]
+__all__ = ["detect_cluster", "gpu_names", "num_usable_cores", "visible_gpus"]
 
 _LOCAL = "local"
 _DRIVER_TIMEOUT_S = 10.0
@@ -105,8 +103,3 @@ def visible_gpus() -> tuple[str, ...]:
 def _is_device(name: str) -> bool:
     """CUDA reads the variable up to the first name that is none; ``-1`` is the usual one."""
     return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
-
-
-def host_hash() -> str:
-    """This machine's name as a hash, as profiles and measurements carry it: tells machines apart and names none."""
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]

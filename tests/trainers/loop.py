@@ -94,6 +94,7 @@ def tell(rank: int, step: int, step_time_s: float, *, peak_bytes: int) -> None:
         "loss": None if os.environ.get("NO_LOSS") else loss,
         "tokens": int(os.environ["TOKENS"]) if "TOKENS" in os.environ else None,
         "peak_bytes": peak_bytes,
+        **({"environment": {"torch": "2.13"}} if step == 0 else {}),
     }
     path = Path(os.environ["AUTOTUNER_REPORT_DIR"]) / f"rank-{0 if os.environ.get('ALONE') else rank}.jsonl"
     line["rank"] = 0 if os.environ.get("ALONE") else rank

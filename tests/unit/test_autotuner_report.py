@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -39,7 +40,9 @@ def test_a_step_is_written_at_once_as_what_the_launcher_reads(tmp_path: Path, mo
     report = started(tmp_path, monkeypatch, rank=3)
     report.step(loss=2.5, tokens=512)
     (line,) = lines(tmp_path, rank=3)
+    environment = line.pop("environment")
     step = from_dict(ReportedStep, line)
+    assert environment["python"] == platform.python_version()
     assert (step.step, step.rank, step.loss, step.tokens, step.num_steps) == (0, 3, 2.5, 512, 1)
     assert step.step_time_s is not None
     assert step.step_time_s > 0

@@ -18,6 +18,7 @@ import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain.jobs.profile import Measurements, ProfileRequest
+from autotuner.machine import cpu_name, host_hash
 from trials.benchmarks.microbenchmarks import (
     Bench,
     Sizes,
@@ -29,10 +30,9 @@ from trials.benchmarks.microbenchmarks import (
     traffic_points,
 )
 from trials.benchmarks.passes import pass_points
-from trials.measurement.cores import cpu_name, own_core, pin
-from trials.measurement.environment import hashed
+from trials.measurement.cores import own_core, pin
 from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import RankInfo, barrier, device_of, host_name, join_process_group
+from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.stdio import serve_one
 
 __all__ = ["bench_of", "device_measurements", "environment", "measure"]
@@ -125,7 +125,7 @@ def environment(device: torch.device) -> dict[str, str]:
     facts = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "host": hashed(host_name()),
+        "host": host_hash(),
     }
     if device.type == "cuda":
         return {**facts, "device": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}

@@ -18,7 +18,7 @@ from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
-from trials.measurement.environment import environment
+from trials.measurement.environment import environment, of_all_ranks
 from trials.measurement.gpu import PowerMeter, gpu_of
 from trials.measurement.measure import RankRecord, measurement, phases_of
 from trials.measurement.memory import MemoryWatch
@@ -68,9 +68,8 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
         reserved_bytes=watch.reserved_bytes,
         compile_s=compile_time_s(),
     )
-    reporter.measurement(
-        measurement(spec, peak, steps.reports, _gathered(record), environment=environment(device, gpu))
-    )
+    facts = of_all_ranks(_gathered(environment(device, gpu)))
+    reporter.measurement(measurement(spec, peak, steps.reports, _gathered(record), environment=facts))
     if spec.settings.profiled_steps:
         reporter.breakdown(longest_computing(_gathered(steps.breakdown(stages))))
 

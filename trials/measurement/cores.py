@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trials.runtime.rank import RankInfo
 
-__all__ = ["CpuTime", "cpu_name", "num_cores_used", "own_core", "pin"]
+__all__ = ["CpuTime", "num_cores_used", "own_core", "pin"]
 
 
 def own_core(rank_info: RankInfo) -> int:
@@ -65,11 +65,3 @@ class CpuTime:
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock
         return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)
-
-
-def cpu_name() -> str:
-    """The processor's model name as the kernel gives it; empty where it gives none."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return ""

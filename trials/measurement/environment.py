@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from trials.measurement.cores import cpu_name
-from trials.measurement.gpu import Gpu
-from trials.runtime.rank import host_name
+from autotuner.machine import hardware_facts, settings_of_libraries, software_facts
+from trials.measurement.gpu import LOWEST, Gpu
 
-__all__ = ["environment", "hashed", "settings_of_libraries"]
-
-_PREFIXES = ("NCCL_", "TORCH_", "TORCHINDUCTOR_", "CUDA_", "GLOO_", "OMP_", "PYTORCH_", "UCX_", "FI_")
-"""Variables of NCCL, PyTorch and its compiler and allocator, CUDA, gloo, OpenMP, and the two fabrics under NCCL."""
-
-_WITHHELD = ("PATH", "DIR", "FILE", "HOME")
-"""Words in the names of variables that hold places on a disk: they tell of a machine, not of a measurement."""
+__all__ = ["environment", "of_all_ranks"]
 
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The facts of this rank's machine; its name is hashed, so that results can be shared and still told apart."""
-    facts = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "kernel": os.uname().release,
-        "host": hashed(host_name()),
-        "cpu": cpu_name(),
-    }
-    facts |= _cuda(device) if device.type == "cuda" else {"device": cpu_name(), "backend": "gloo"}
+    facts = {"torch": torch.__version__} | software_facts() | hardware_facts()
+    facts |= _cuda(device) if device.type == "cuda" else {"device": facts.get("cpu", ""), "backend": "gloo"}
     return facts | (gpu.facts if gpu else {}) | settings_of_libraries(variables)
 
 
-def hashed(name: str) -> str:
-    """The first 12 hexadecimal digits of its SHA-256: the same for the same name, and no way back."""
-    return hashlib.sha256(name.encode()).hexdigest()[:12]
+def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Those of rank 0, and what others see otherwise: a slow step is as a rule one rank's.
+
+    Of clocks and limits the lowest counts, of versions and devices each with the ranks that have it; ``nodes`` lists
+    all machines where there is more than one.
+    """
+    hosts = sorted({one["host"] for one in facts})
+    together = {name: _of_all(name, value, facts) for name, value in facts[0].items()}
+    return together | ({"nodes": ",".join(hosts)} if len(hosts) > 1 else {})
 
 
-def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set and change what the libraries do."""
-    return {
-        name: value
-        for name, value in sorted(variables.items())
-        if name.startswith(_PREFIXES) and not any(word in name for word in _WITHHELD)
-    }
+def _of_all(name: str, first: str, facts: Sequence[Mapping[str, str]]) -> str:
+    values = [one[name] for one in facts if name in one]
+    if name == "host" or name.isupper() or len(set(values)) == 1:
+        return first  # variables differ where a launcher gives each rank its own
+    if name in LOWEST:
+        return min(values, key=float)
+    counts = {value: values.count(value) for value in sorted(set(values))}
+    return ", ".join(f"{value} ({number} ranks)" for value, number in counts.items())
 
 
 def _cuda(device: torch.device) -> dict[str, str]:

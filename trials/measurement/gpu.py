@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Gpu", "PowerMeter", "gpu_of"]
+__all__ = ["LOWEST", "Gpu", "PowerMeter", "gpu_of"]
+
+LOWEST = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "power_limit_mw", "pcie_width")
+"""Facts of which the lowest of all ranks is the trial's: the others wait for that one."""
+
+_HELD_BY = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat, by hardware", 0x80: "power brake"}
+"""What holds the clocks down, by bit; idleness, limits of power and settings of clients come and go with a step.
+
+Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``.
+"""
 
 
 class Gpu:
@@ -26,14 +36,17 @@ class Gpu:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Driver and clocks, as now and at most, and the power limit."""
+        """Driver, clocks as now and at most, what holds them down, the power limit, error correction, and the bus."""
         nvml = self._nvml
         found = {
             "driver": self._ask("nvmlSystemGetDriverVersion", of_device=False),
             "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "max_sm_clock_mhz": self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "clocks_held_by": _held_by(self._ask("nvmlDeviceGetCurrentClocksEventReasons")),
             "power_limit_mw": self._ask("nvmlDeviceGetEnforcedPowerLimit"),
+            "ecc": _first(self._ask("nvmlDeviceGetEccMode")),
+            "pcie_width": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
         }
         return {name: str(value) for name, value in found.items() if value is not None}
 
@@ -41,8 +54,18 @@ class Gpu:
         subject = (self._handle,) if of_device else ()
         try:
             return getattr(self._nvml, function)(*subject, *arguments)
-        except self._nvml.NVMLError:  # not supported by this board or not permitted in this container
+        except (self._nvml.NVMLError, AttributeError):  # not of this board, driver, container or version of pynvml
             return None
+
+
+def _held_by(reasons: int | None) -> str | None:
+    """In words; None where nothing that stays holds the clocks down, or nobody knows."""
+    return "; ".join(words for bit, words in _HELD_BY.items() if (reasons or 0) & bit) or None
+
+
+def _first(modes: Sequence[int] | None) -> int | None:
+    """The mode in force; the second is that after the next reboot."""
+    return modes[0] if modes else None
 
 
 def gpu_of(device: torch.device) -> Gpu | None:

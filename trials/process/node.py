@@ -28,6 +28,7 @@ from autotuner import keeper
 from autotuner.domain import wire
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.errors import InvalidInput
+from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 from trials.process.telling import Teller
 
 __all__ = ["TASK", "NodePlace", "main", "run_node"]
@@ -130,10 +131,13 @@ class _Node:
     def _start(self) -> subprocess.Popen[bytes]:
         command = self._trainer() if self._task.command else self._torchrun()
         directory = self._task.working_directory or None
+        variables = self._variables(os.environ)
+        if self._task.command:
+            self._teller.runs_on(system_facts() | hardware_facts() | settings_of_libraries(variables))
         return subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), str(self._limit_bytes()), *command],
             cwd=directory,
-            env=self._variables(os.environ),
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,6 +55,11 @@ class Teller:
     def started(self) -> None:
         """The node's part has begun."""
         self._tell({"type": "node_started", "node": self._node_rank, "host": socket.gethostname(), "at": time.time()})
+
+    def runs_on(self, environment: Mapping[str, str]) -> None:
+        """Where a trainer runs here, which it may not tell itself."""
+        line = json.dumps({"environment": dict(environment)})
+        self._tell({"type": "told", "file": f"node-{self._node_rank}.jsonl", "line": line})
 
     def listen(self, output: IO[bytes] | None) -> None:
         """Tell every line that a trainer, or torchrun itself, prints, until nobody can write any more."""

@@ -32,8 +32,9 @@ def profile(
     from autotuner.cli.views.profile import profile_view
     from autotuner.domain.jobs.profile import describes
     from autotuner.domain.wire import to_dict
-    from autotuner.launch.detect import detect_cluster, host_hash
+    from autotuner.launch.detect import detect_cluster
     from autotuner.launch.torch_jobs import profile_of
+    from autotuner.machine import host_hash
     from autotuner.settings import Settings
 
     settings = Settings(num_workers=0, log_level="warning")

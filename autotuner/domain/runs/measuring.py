@@ -10,7 +10,11 @@ from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.pace import half_interval_s
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 
-__all__ = ["Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
+__all__ = ["FOREIGN_CPU_SHARE", "Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
+
+
+FOREIGN_CPU_SHARE = "foreign_cpu_share"
+"""Fact of a measurement's environment: neighbours are part of what a trial ran on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ def measurement_of(
         phases=seen.phases,
         losses=tuple(report.loss for report in steps),
         foreign_cpu_share=seen.foreign_cpu_share,
-        environment=dict(environment),
+        environment={**environment, FOREIGN_CPU_SHARE: f"{seen.foreign_cpu_share:.2f}"},
         compile_s=seen.compile_s,
         power_w=seen.power_w,
     )

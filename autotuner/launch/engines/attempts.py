@@ -114,8 +114,7 @@ class TrainerJob:
         self._registration = registration
         self._spec = spec
         reader = registration.new_reader(spec)
-        environment = described(registration, spec) | {"host": "", "kernel": ""}  # those of the service say nothing
-        self._reports = TrainerReports(spec, _peak(spec), files.trainer_reports, reader, environment)
+        self._reports = TrainerReports(spec, _peak(spec), files.trainer_reports, reader, described(registration, spec))
 
     @property
     def reports(self) -> TrainerReports:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from autotuner.domain.wire import dumps
 from autotuner.export.registry import export
 from autotuner.export.target import Export
 from autotuner.launch.attempts import OVERTIME_S
-from autotuner.launch.detect import host_hash
 from autotuner.launch.following import GRACE_S, Ending
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.ranks import CannotRun, Ranks
@@ -28,6 +26,7 @@ from autotuner.launch.trainers.processes import TrainerProcesses
 from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
+from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 
 __all__ = [
     "REPORT_DIR",
@@ -81,8 +80,13 @@ class TrainerAttempt:
         self._files = files
         self._attempt_id = attempt_id
         self._devices = devices
-        reader = registration.new_reader(spec)
-        self._reports = TrainerReports(spec, peak, files.trainer_reports, reader, described(registration, spec))
+        self._reports = TrainerReports(
+            spec,
+            peak,
+            files.trainer_reports,
+            registration.new_reader(spec),
+            described(registration, spec) | system_facts() | hardware_facts(),
+        )
         self._ranks: TrainerProcesses | None = None
 
     @property
@@ -106,6 +110,10 @@ class TrainerAttempt:
             raise CannotRun(f"the trainer {name} has no folder {self._registration.working_directory}")
         self._files.trainer_reports.mkdir()
         exported = exported_for(self._spec)
+        variables = trainer_environment(
+            self._registration, self._spec, exported, self._files, self._attempt_id, self._devices
+        )
+        self._reports.runs_on(settings_of_libraries(variables))
         command = rendered(
             self._registration.command,
             self._spec,
@@ -117,9 +125,7 @@ class TrainerAttempt:
         self._ranks = TrainerProcesses(
             command,
             directory=self._registration.working_directory,
-            environment=trainer_environment(
-                self._registration, self._spec, exported, self._files, self._attempt_id, self._devices
-            ),
+            environment=variables,
             limit_bytes=self._spec.settings.memory_budget_bytes if self._spec.device == "cpu" else None,
             heard=self._reports.heard,
         )
@@ -210,13 +216,10 @@ def _written(exported: Export, folder: Path) -> Path | None:
 
 
 def described(registration: Registration, spec: TrialSpec) -> dict[str, str]:
-    """What a measurement says of where it ran: the launcher sees no versions of the trainer's libraries."""
-    accelerator = spec.cluster.accelerator.name if spec.cluster else ""
+    """What a measurement says of what ran; versions of its libraries are the trainer's own to tell."""
     return {
         "trainer": registration.trainer.name,
         "format": registration.trainer.format.value,
         "reports": registration.reports,
-        "host": host_hash(),
-        "device": accelerator,
-        "kernel": platform.release(),
+        "device": spec.cluster.accelerator.name if spec.cluster else "",
     }

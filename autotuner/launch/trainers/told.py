@@ -6,9 +6,11 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
 from autotuner.domain.runs.trial import Measurement, StepReport, TrialSpec
@@ -52,6 +54,7 @@ class TrainerReports:
         self._directory = directory
         self._reader = reader
         self._environment = environment
+        self._told_environments: list[Mapping[str, str]] = []
         self._offsets: dict[Path, int] = {}
         self._mutex = threading.Lock()  # lines are heard on the thread that reads them
         self._told: list[tuple[Reported, float]] = []
@@ -64,6 +67,10 @@ class TrainerReports:
     def failures(self) -> list[RankFailure]:
         """What was reported that no trial survives."""
         return [] if self.progress.failure is None else [self.progress.failure]
+
+    def runs_on(self, facts: Mapping[str, str]) -> None:
+        """Have the measurement say that, too, of where it ran."""
+        self._environment = {**self._environment, **facts}
 
     def watch_cores(self, cores: CoreWatch) -> None:
         """Have the machine watched while steps are measured."""
@@ -102,7 +109,7 @@ class TrainerReports:
                 peak_bytes=tuple(most for _, most in sorted(self.progress.peak_bytes.items())),
                 foreign_cpu_share=self._cores.foreign_share if self._cores else 0.0,
             ),
-            environment=self._environment,
+            environment={**self._environment, **_of_all(self._told_environments)},
         )
         self.measurement = measurement if losses_known else _without_losses(measurement)
 
@@ -110,10 +117,10 @@ class TrainerReports:
         with self._mutex:
             told, self._told = self._told, []
         yield from told
-        if self._reader is None:
-            now_s = time.monotonic()
-            for path in sorted(self._directory.glob("rank-*.jsonl")):
-                for reported in self._new_lines(path):
+        now_s = time.monotonic()
+        for path in sorted(self._directory.glob("*.jsonl")):
+            for reported in self._new_lines(path):
+                if self._reader is None:
                     yield reported, now_s
 
     def _new_lines(self, path: Path) -> Iterator[ReportedStep]:
@@ -126,17 +133,31 @@ class TrainerReports:
                 if not line.endswith(b"\n"):
                     return
                 self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                if (step := _step(line)) is not None:
-                    yield step
+                with contextlib.suppress(ValueError, InvalidInput, RecursionError):  # torn, or of another making
+                    document = json.loads(line)
+                    if isinstance(document, dict):
+                        yield from self._taken(document)
+
+    def _taken(self, document: dict[str, Any]) -> Iterator[ReportedStep]:
+        """The step that a line tells; where it ran is kept until the end."""
+        if "environment" in document:
+            self._told_environments.append(from_dict(_Told, {"environment": document["environment"]}).environment)
+        if "step" in document:
+            yield from_dict(ReportedStep, {name: document[name] for name in _FIELDS if name in document})
 
 
-def _step(line: bytes) -> ReportedStep | None:
-    """The step of a line; None where it is none, torn by a full disk or of another making."""
-    with contextlib.suppress(ValueError, InvalidInput, RecursionError):
-        document = json.loads(line)
-        if isinstance(document, dict):
-            return from_dict(ReportedStep, {name: document[name] for name in _FIELDS if name in document})
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """Where a rank or a node of a trainer says that it runs."""
+
+    environment: dict[str, str]
+
+
+def _of_all(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Whoever told a fact first is believed; ``nodes`` lists all machines where there is more than one."""
+    facts = dict(ChainMap(*map(dict, told)))
+    hosts = sorted({one["host"] for one in told if "host" in one})
+    return facts | ({"nodes": ",".join(hosts)} if len(hosts) > 1 else {})
 
 
 def _without_losses(measurement: Measurement) -> Measurement:

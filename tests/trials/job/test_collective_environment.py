@@ -11,9 +11,9 @@ from autotuner.domain import wire
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import Layout
+from autotuner.machine import settings_of_libraries
 from tests.trials.specs import trial_spec
 from trials.job.attempt import EXIT_FAILED, attempt
-from trials.measurement.environment import settings_of_libraries
 from trials.process.fork import fork_rank
 from trials.process.task import TaskContext
 from trials.runtime.rank import RankInfo

@@ -51,5 +51,16 @@ def test_facts_that_a_board_does_not_tell_are_left_out() -> None:
     assert Gpu(library, "handle").facts == {"driver": "580.82", "sm_clock_mhz": "1980", "memory_clock_mhz": "2619"}
 
 
+def test_clocks_that_heat_holds_down_are_told_and_those_of_an_idle_gpu_are_not() -> None:
+    hot, idle = (Library(nvmlDeviceGetCurrentClocksEventReasons=[bits]) for bits in (0x20 | 0x04, 0x01))
+    assert Gpu(hot, "handle").facts == {"clocks_held_by": "heat"}
+    assert Gpu(idle, "handle").facts == {}
+
+
+def test_error_correction_and_the_bus_are_told() -> None:
+    library = Library(nvmlDeviceGetEccMode=[[1, 0]], nvmlDeviceGetCurrPcieLinkWidth=[16])
+    assert Gpu(library, "handle").facts == {"ecc": "1", "pcie_width": "16"}
+
+
 def test_a_cpu_is_no_gpu() -> None:
     assert gpu_of(torch.device("cpu")) is None

@@ -17,6 +17,7 @@ import pytest
 
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import dumps
+from autotuner.machine import host_hash
 from tests.system.service import until
 from tests.trials.launching import SHORT, spec
 from trials.process.telling import PREFIX
@@ -65,7 +66,7 @@ def python(code: str) -> tuple[str, ...]:
 
 def test_a_commands_lines_come_out_between_its_start_and_its_end() -> None:
     lines, code = told(task(*python("print('one'); print('two')")))
-    assert [line["type"] for line in lines] == ["node_started", "printed", "printed", "node"]
+    assert [line["type"] for line in lines] == ["node_started", "told", "printed", "printed", "node"]
     assert printed(lines) == ["one", "two"]
     assert (code, lines[-1]["exit_code"]) == (0, 0)
 
@@ -86,9 +87,17 @@ def test_a_command_gets_the_variables_that_its_operator_named_and_no_others() ->
 def test_steps_that_a_trainer_reports_come_out_as_they_are_reported() -> None:
     code = "import os; open(os.environ['AUTOTUNER_REPORT_DIR'] + '/rank-0.jsonl', 'w').write('{\"step\":0}\\n')"
     lines, _ = told(task(*python(code)))
-    assert [(line["file"], line["line"]) for line in lines if line["type"] == "told"] == [
-        ("rank-0.jsonl", '{"step":0}')
-    ]
+    (_, *reported) = [(line["file"], line["line"]) for line in lines if line["type"] == "told"]
+    assert reported == [("rank-0.jsonl", '{"step":0}')]
+
+
+def test_of_a_trainer_the_node_tells_where_it_runs() -> None:
+    lines, _ = told(task(*python("pass"), variables={"NCCL_ALGO": "Tree", "MY_TOKEN": "s"}))
+    (line,) = [line for line in lines if line["type"] == "told"]
+    environment = json.loads(line["line"])["environment"]
+    assert line["file"] == "node-0.jsonl"
+    assert (environment["host"], environment["NCCL_ALGO"]) == (host_hash(), "Tree")
+    assert "s" not in environment.values()
 
 
 def test_past_the_time_limit_everything_is_ended_and_said_so() -> None:

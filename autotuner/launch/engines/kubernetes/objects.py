@@ -9,6 +9,7 @@ from autotuner.domain import wire
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.documents import checked, merged
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+from autotuner.machine import IMAGE
 
 __all__ = [
     "CONTAINER",
@@ -195,7 +196,7 @@ def _container(settings: KubernetesSettings, order: JobOrder, master: str) -> di
         "image": settings.image,
         "command": [settings.python, "-m", "trials.process.node"],
         "args": ["--node-rank", "$(JOB_COMPLETION_INDEX)", *_meeting(settings.port, master)],
-        "env": [{"name": "AUTOTUNER_TASK", "value": _task(order)}],
+        "env": [{"name": IMAGE, "value": settings.image}, {"name": "AUTOTUNER_TASK", "value": _task(order)}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _shared_memory(settings)["volumeMounts"],
         "resources": _resources(settings, order.cluster.accelerators_per_node),

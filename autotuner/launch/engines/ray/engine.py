@@ -19,6 +19,7 @@ from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, Jo
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob
 from autotuner.launch.engines.ray.settings import RaySettings
+from autotuner.machine import IMAGE
 
 __all__ = ["RayEngine"]
 
@@ -173,7 +174,9 @@ class RayEngine:
         if len(packed) > _MOST_ORDER_BYTES:
             rule = f"{len(packed)} bytes, and {_MOST_ORDER_BYTES} reach the nodes"
             raise EngineRefused(f"the job with its trainer's files takes {rule}")
-        variables = {**self._settings.env_vars, _ORDER: packed, "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_S)}
+        image = self._settings.runtime_env.get("image_uri")
+        said = {IMAGE: str(image)} if image else {}
+        variables = {**said, **self._settings.env_vars, _ORDER: packed, "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_S)}
         return {**self._settings.runtime_env, "env_vars": variables}
 
     def _bundle(self, cluster: Cluster) -> dict[str, float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.slurm.settings import SlurmSettings
+from autotuner.machine import IMAGE
 
 __all__ = ["batch_script", "sbatch_options"]
 
@@ -61,6 +62,7 @@ def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in settings.sbatch_lines),
         f"folder={shlex.quote(str(folder))}",
+        *([f"export {IMAGE}={shlex.quote(settings.container_image)}"] if settings.container_image else []),
         *settings.setup,
         _ON_THE_FIRST_NODE,
         f"exec {_step(settings, order.cluster, folder)}",

@@ -9,7 +9,8 @@ import pytest
 from autotuner.bootstrap import build
 from autotuner.catalog.cores import core_times
 from autotuner.domain.jobs.profile import DeviceProfile
-from autotuner.launch.detect import detect_cluster, host_hash
+from autotuner.launch.detect import detect_cluster
+from autotuner.machine import host_hash
 from autotuner.settings import Settings
 from autotuner.store.schema import migrate
 from tests.builders import profile

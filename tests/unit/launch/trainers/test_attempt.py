@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.trainers.attempt import trainer_environment
 from autotuner.launch.trainers.registration import Registration
+from autotuner.machine import host_hash
 from tests.builders import cpu_cluster, tiny_model
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
@@ -74,6 +76,15 @@ def test_what_is_measured_is_computed_as_for_our_own_trial(work_dir: Path) -> No
     assert len(result.peak_bytes) == 2
     assert (result.phases, result.breakdown) == (None, None)
     assert result.environment["trainer"] == "loop"
+
+
+def test_a_trainer_tells_its_versions_and_the_launcher_the_rest(work_dir: Path) -> None:
+    facts = measured(run(work_dir, registered(NCCL_ALGO="Tree", MY_TOKEN="told to nobody"))).environment
+    assert facts["torch"] == "2.13"
+    assert (facts["host"], facts["kernel"]) == (host_hash(), platform.release())
+    assert facts["NCCL_ALGO"] == "Tree"
+    assert facts["foreign_cpu_share"].startswith("0.")
+    assert "told to nobody" not in facts.values()
 
 
 def test_a_trainer_that_has_steps_left_is_ended_when_enough_were_measured(work_dir: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_node_is_told_its_number_and_where_the_first_one_is() -> None:
 
 def test_the_task_travels_in_a_variable_whose_dollars_kubernetes_leaves_alone() -> None:
     (container,) = pod_of(job("gpus", SETTINGS, order()))["containers"]
-    (variable,) = container["env"]
+    image, variable = container["env"]
+    assert image == {"name": "AUTOTUNER_CONTAINER_IMAGE", "value": SETTINGS.image}
     assert variable["name"] == "AUTOTUNER_TASK"
     assert "$$(HOME) $$$$" in variable["value"]
     assert loads(NodeTask, variable["value"].replace("$$", "$")) == TASK
@@ -111,7 +112,9 @@ def test_what_the_operator_says_of_pods_is_joined_with_what_the_engine_does() ->
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/data", "/dev/shm"]
     assert container["resources"]["limits"] == {"rdma/ib": "1", "nvidia.com/gpu": "8"}
     assert container["resources"]["requests"] == {"memory": "64Gi"}
-    assert [variable["name"] for variable in container["env"]] == ["NCCL_DEBUG", "AUTOTUNER_TASK"]
+    assert [variable["name"] for variable in container["env"]] == [
+        *("NCCL_DEBUG", "AUTOTUNER_CONTAINER_IMAGE", "AUTOTUNER_TASK"),
+    ]
     assert pod["automountServiceAccountToken"] is True
     assert document["metadata"]["labels"] == {"team": "llm", "autotuner/engine": "gpus", "autotuner/job": "t-1-0-0"}
 
