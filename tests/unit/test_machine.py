@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.machine import driver_version, hardware_facts, host_hash, settings_of_libraries, software_facts, system_facts
+from autotuner.machine import (
+    driver_version,
+    hardware_facts,
+    host_hash,
+    settings_of_libraries,
+    software_facts,
+    system_facts,
+)
 
 
 def test_versions_are_those_that_are_installed() -> None:
