@@ -74,6 +74,7 @@ class StopReason(StrEnum):
     SPACE_EXHAUSTED = "space_exhausted"
     NO_IMPROVEMENT = "no_improvement"
     NOTHING_TO_GAIN = "nothing_to_gain"
+    COMPARED = "compared"  # of a challenged sweep
     ALL_TRIALS_FAIL = "all_trials_fail"
     CANNOT_RUN = "cannot_run"
     CANCELLED = "cancelled"
@@ -115,6 +116,7 @@ class SweepRequest:
         check.positive(self, "max_parallel_trials")
         if self.trial_cluster is not None:
             _require_part(self.trial_cluster, self.job.cluster)
+            _require_no_challenge(self.trial_cluster, self.challenge)
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
@@ -155,6 +157,21 @@ def _require_part(few: Cluster, many: Cluster) -> None:
     if few.world_size >= many.world_size:
         rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
+
+
+def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
+    """Return if nothing is to be compared.
+
+    Raises:
+        InvalidInput: What small trials say of two layouts at full size is off by what the model is off, however often
+            they run.
+    """
+    if challenge is not None:
+        rule = (
+            "must be left out where an incumbent or a baseline is compared: small trials tell estimates, and running "
+            f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
+        )
+        raise InvalidInput("trial_cluster", few.name, rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ class Evidence:
     Attributes:
         tried: Rows that have a trial, in whatever state and of whatever size, and rows equal to them.
         pending: Rows whose trial waits or runs.
-        step_time_s: Measured, also of pruned trials.
+        step_time_s: Measured, also of pruned trials; of a row that ran more than once, the geometric mean of its runs.
         memory: Rows that ran or ran out of memory.
         best_value: Of the trials that ended well; None before the first.
         small: What trials told that ran a stand-in.
@@ -127,11 +127,12 @@ class EvidenceReader:
                     self._read_small(small, trial, int(rows[0]))
                 else:
                     self._read_full(full, trial, int(rows[0]))
-        values = (self._worth_per_step[row] / step_time_s for row, step_time_s in full.completed.items())
+        step_time_s = full.step_time_s
+        values = (self._worth_per_step[row] / step_time_s[row] for row in full.completed)
         return Evidence(
             tried=frozenset(tried),
             pending=tuple(full.pending),
-            step_time_s=full.step_time_s,
+            step_time_s=step_time_s,
             memory=full.memory,
             best_value=max(values, default=None),
             small=SmallEvidence(
@@ -187,17 +188,25 @@ class _Told:
     """What trials of one size told so far."""
 
     pending: list[int] = field(default_factory=list)
-    step_time_s: dict[int, float] = field(default_factory=dict)
+    times_s: dict[int, list[float]] = field(default_factory=dict)  # of each run of a row
     memory: dict[int, MemoryTrial] = field(default_factory=dict)
-    completed: dict[int, float] = field(default_factory=dict)  # the shortest step of a row
+    completed: set[int] = field(default_factory=set)
+
+    @property
+    def step_time_s(self) -> dict[int, float]:
+        """Of each row; the mean of several runs, since the shortest of them would be the luckiest."""
+        return {
+            row: times[0] if len(times) == 1 else statistics.geometric_mean(times)
+            for row, times in self.times_s.items()
+        }
 
     def add(self, trial: FrozenTrial, row: int, step_time_s: float | None, memory: MemoryTrial | None) -> None:
         if not trial.state.is_finished():
             self.pending.append(row)
         if step_time_s is not None:
-            self.step_time_s[row] = step_time_s
+            self.times_s.setdefault(row, []).append(step_time_s)
             if trial.state == TrialState.COMPLETE:
-                self.completed[row] = min(step_time_s, self.completed.get(row, math.inf))
+                self.completed.add(row)
         if memory is not None:
             self.memory[row] = memory
 

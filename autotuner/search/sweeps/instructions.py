@@ -10,7 +10,7 @@ from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.sweeps.stopping import Finish
 
-__all__ = ["Finish", "Instruction", "RunGate", "RunTrial", "Wait"]
+__all__ = ["Finish", "Instruction", "Repeat", "RunGate", "RunTrial", "Wait"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,18 @@ class RunTrial:
     stored: Trial | None
     scaled: ScaledTrial | None = None
     repeats: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Run a layout again by itself, to be compared.
+
+    Attributes:
+        repeats: Number of its first trial that was measured; None: it has none yet.
+    """
+
+    layout: Layout
+    repeats: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

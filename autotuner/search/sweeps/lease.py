@@ -114,11 +114,22 @@ class Lease:
 
     # ------------------------------------------------------------------ writing
     def add_trial(
-        self, number: int, layout: Layout, prediction: Prediction, scaled: ScaledTrial | None = None
+        self,
+        number: int,
+        layout: Layout,
+        prediction: Prediction,
+        *,
+        scaled: ScaledTrial | None = None,
+        repeats: int | None = None,  # noqa: ARG002  # until the store has its column
     ) -> Trial:
         """Store a queued trial."""
         return self._store.add_trial(
-            self._sweep_id, owner=self._owner, number=number, layout=layout, prediction=prediction, scaled=scaled
+            self._sweep_id,
+            owner=self._owner,
+            number=number,
+            layout=layout,
+            prediction=prediction,
+            scaled=scaled,
         )
 
     def start(self, trial: Trial) -> Trial:

@@ -6,6 +6,7 @@ What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import optuna
 
@@ -17,9 +18,10 @@ from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
 from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.instructions import Finish, Instruction, RunTrial, Wait
+from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait
 from autotuner.search.sweeps.loss_gates import LossGates
-from autotuner.search.sweeps.stopping import finish, no_improvement, nothing_runs, percent, spent
+from autotuner.search.sweeps.phases import Phases
+from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, percent, spent
 from autotuner.search.sweeps.study import SweepStudy
 from autotuner.units import format_bytes
 
@@ -43,6 +45,7 @@ class SweepPlan:
         self._candidates = Candidates.of(request)
         self._gates = LossGates(request)
         self._study = SweepStudy(request, self._candidates, self._trials)
+        self._phases = None if request.challenge is None else Phases(request, request.challenge)
 
     # ------------------------------------------------------------------ instructions
     def next(self, now: float) -> Instruction:
@@ -51,19 +54,41 @@ class SweepPlan:
             return gate
         if self._study.has_interrupted:
             return self._order(*self._study.again())
-        if end := self._reason_to_stop(now):
-            return Wait() if self._study.running or self._gates else end
-        return self._order(*self._study.ask())
+        match wanted := self._wanted(now):
+            case None:
+                return self._order(*self._study.ask())
+            case _ if self._study.running or self._gates:
+                return Wait()
+            case Finish():
+                return wanted
+            case Repeat(layout=layout, repeats=repeats):
+                return replace(self._order(*self._study.ask(layout)), repeats=repeats)
+
+    def _wanted(self, now: float) -> Repeat | Finish | None:
+        """What to begin now that nobody interrupted; None: a trial of the layout to try next."""
+        if self._phases is None:
+            return self._reason_to_stop(now)
+        trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
+        if over := spent(self._request.budget, spending):
+            return finish(*over, trials)
+        if first := self._phases.before_search(trials, spending):
+            return first
+        end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
+        return end and (self._phases.after_search(trials) or self._phases.finished(trials, end))
 
     def _order(self, number: int, layout: Layout) -> RunTrial:
         stored, small = self._trials.get(number), self._candidates.small
         prediction = stored.prediction if stored else predict_one(layout, self._job)
         scaled = small.scaled(layout) if small else None
-        return RunTrial(number=number, layout=layout, prediction=prediction, stored=stored, scaled=scaled)
+        repeats = stored.repeats if stored else None
+        return RunTrial(
+            number=number, layout=layout, prediction=prediction, stored=stored, scaled=scaled, repeats=repeats
+        )
 
     def _leaders(self) -> Sequence[Trial]:
-        """What must not be first without a loss gate."""
-        return self._request.objective.ranked(self._trials.values())[:1]
+        """What must not be first, or take the place of the incumbent, without a loss gate."""
+        first = self._request.objective.ranked(self._trials.values())[:1]
+        return first if self._phases is None else [*first, *self._phases.leaders(list(self._trials.values()))]
 
     @property
     def reference_flop_per_s(self) -> float | None:
@@ -78,7 +103,12 @@ class SweepPlan:
         return next((measured.peak_flop_per_s / ran.world_size for measured, ran in told), None)
 
     def tells_noise(self, number: int) -> bool:
-        """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured."""
+        """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured.
+
+        Of a challenged sweep none is: its repeats tell.
+        """
+        if self._phases is not None:
+            return False
         return number == min(self._study.running, default=None) and not any(
             t.measurement for t in self._trials.values()
         )
@@ -101,9 +131,15 @@ class SweepPlan:
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
         layout = self._study.layout(number)
-        if step.is_warmup or layout.is_emulated or not self._study.loses(number, step):
+        if step.is_warmup or layout.is_emulated or self._is_compared(number) or not self._study.loses(number, step):
             return None
         return Stopped(reason="pruned", detail=self._losing(self._study.value_of(layout, step)))
+
+    def _is_compared(self, number: int) -> bool:
+        """Whether the trial runs to be compared, however slow it is."""
+        trial, challenge = self._trials.get(number), self._request.challenge
+        is_repeat = trial is not None and trial.repeats is not None
+        return is_repeat or (challenge is not None and self._study.layout(number) == challenge.incumbent)
 
     def overspent(self, now: float) -> Stopped | None:
         """Whether the time or the accelerator-hours ran out while something runs."""
@@ -177,7 +213,7 @@ class SweepPlan:
 
     # ------------------------------------------------------------------ reasons to stop
     def _reason_to_stop(self, now: float) -> Finish | None:
-        ended = [t for _, t in sorted(self._trials.items()) if t.state.finished and t.state != TrialState.CANCELLED]
+        ended = [trial for _, trial in sorted(self._trials.items()) if _was_tried(trial)]
         reason = (
             nothing_runs(ended)
             or self._trials_ran(len(ended))
@@ -216,9 +252,12 @@ class SweepPlan:
         return f"none is likely to fit in memory, and the nearest lacks {format_bytes(missing_bytes)}"
 
     def _spent(self, now: float) -> tuple[StopReason, str] | None:
+        return spent(self._request.budget, self._spending(now))
+
+    def _spending(self, now: float) -> Spending:
         hours = sum(trial.accelerator_hours(now) for trial in self._trials.values())
         hours += self._gates.all_hours(self._trials, now)
-        return spent(self._request, elapsed_s=now - self._started_at, accelerator_hours=hours)
+        return Spending(elapsed_s=now - self._started_at, accelerator_hours=hours)
 
     def _losing(self, value: float) -> str:
         objective, fraction = self._request.objective, self._request.budget.prune_below
@@ -226,3 +265,8 @@ class SweepPlan:
         at_full_size = " at full size by prediction" if self._candidates.small else ""
         below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
         return f"{objective.in_words(value)}{at_full_size}, {below}"
+
+
+def _was_tried(trial: Trial) -> bool:
+    """Whether it counts as a trial that ran: it ended by itself, and is no repeat of another."""
+    return trial.state.finished and trial.state is not TrialState.CANCELLED and trial.repeats is None

@@ -6,14 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.domain.runs.objective import WORTHWHILE_GAIN
-from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Trial
 from autotuner.units import format_seconds
 
-__all__ = ["Finish", "finish", "no_improvement", "nothing_runs", "percent", "spent"]
+__all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "percent", "spent"]
 
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a sweep has used of the budgets that pass while trials run."""
+
+    elapsed_s: float
+    accelerator_hours: float
+
+    def and_then(self, more: Spending) -> Spending:
+        """With what is to come."""
+        hours = self.accelerator_hours + more.accelerator_hours
+        return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +47,13 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
     return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
 
 
-def spent(request: SweepRequest, *, elapsed_s: float, accelerator_hours: float) -> tuple[StopReason, str] | None:
-    """Which of the budgets that pass while trials run is used up: wall-clock time or accelerator-hours."""
-    budget = request.budget
-    if budget.wall_clock_s is not None and elapsed_s >= budget.wall_clock_s:
+def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
+    """Which of the budgets that pass while trials run, or which share of one, is used up: wall-clock time or hours."""
+    elapsed_s, hours = spending.elapsed_s, spending.accelerator_hours
+    if budget.wall_clock_s is not None and elapsed_s >= share * budget.wall_clock_s:
         return StopReason.TIME_BUDGET, f"{format_seconds(elapsed_s)} of {format_seconds(budget.wall_clock_s)} passed"
-    if budget.accelerator_hours is not None and accelerator_hours >= budget.accelerator_hours:
-        used = f"{accelerator_hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
+    if budget.accelerator_hours is not None and hours >= share * budget.accelerator_hours:
+        used = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
         return StopReason.ACCELERATOR_HOURS_BUDGET, used
     return None
 

@@ -39,8 +39,7 @@ class SweepStudy:
         self._sampler = candidates.sampler(request)
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
-        self._study = self._empty()
-        self.rebuild(trials)
+        self._study = self._rebuilt(trials)
 
     @property
     def study(self) -> optuna.Study:
@@ -100,7 +99,10 @@ class SweepStudy:
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
         """Take these trials for what is known; those that run go on."""
-        self._study = study = self._empty()
+        self._study = self._rebuilt(trials)
+
+    def _rebuilt(self, trials: Mapping[int, Trial]) -> optuna.Study:
+        study = self._empty()
         layouts = {number: trial.layout for number, trial in trials.items()}
         layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
         finished = {number for number, trial in trials.items() if trial.state.finished}
@@ -112,6 +114,7 @@ class SweepStudy:
         open_trials = {n: study.ask(self._sampler.distributions) for n in sorted(layouts.keys() - finished)}
         self._interrupted = {number: one for number, one in open_trials.items() if number not in self._asked}
         self._asked = {number: open_trials[number] for number in self._asked}
+        return study
 
     def _empty(self) -> optuna.Study:
         pruner = LosingPruner(self._request.budget.prune_below)

@@ -121,7 +121,7 @@ class SweepRun:
 
     # ------------------------------------------------------------------ on a trial's thread
     def _try(self, order: RunTrial) -> None:
-        queued = order.stored or self._lease.add_trial(order.number, order.layout, order.prediction, order.scaled)
+        queued = order.stored or self._added(order)
         running = self._lease.start(queued)
         with self._planning:
             spec = self._spec(running)
@@ -139,6 +139,11 @@ class SweepRun:
                 self._plan.finished(self._estimated(ended))
             else:
                 self._plan.given_back(ended)
+
+    def _added(self, order: RunTrial) -> Trial:
+        return self._lease.add_trial(
+            order.number, order.layout, order.prediction, scaled=order.scaled, repeats=order.repeats
+        )
 
     def _estimated(self, ended: Trial) -> Trial:
         """A trial that ended, with what is estimated of it; what it told changes the estimates of the others, too."""

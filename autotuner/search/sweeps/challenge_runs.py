@@ -1,0 +1,177 @@
+"""ChallengeRuns: the trials of a challenged sweep by what they are compared for, and which of them should run again.
+
+First the incumbent runs until it is known how it does beside its baseline. Then other layouts are searched. The best
+of these at last runs by turns with the incumbent; it begins, so that its first repeat tells where the turns begin.
+All of it is read from the trials, so that a worker that takes a sweep over goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.runs.challenge import Challenge
+from autotuner.domain.runs.comparison import Decision, RunGroup
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
+from autotuner.search.comparing.compare import compare
+
+__all__ = ["ChallengeRuns", "first_measured", "run_group"]
+
+_MAX_DEATHS = 2
+"""Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
+
+_CHANGING = {name for name, option in OPTIONS.items() if option.changes_mathematics}
+
+_MATHEMATICS = tuple(name for name, option in OPTIONS.items() if name in _CHANGING or option.qualifies in _CHANGING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeRuns:
+    """Trials that ended, each part by number.
+
+    Attributes:
+        challenge: What they are compared for.
+        incumbent: Runs of the incumbent before any turn.
+        leader: The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It
+            may have to pass a loss gate before it is a challenger.
+        challenger: The first run of the layout that is compared: with the incumbent, or with the baseline where no
+            incumbent runs.
+        turns: Runs of the challenger after its first.
+        incumbent_turns: Runs of the incumbent among these.
+    """
+
+    challenge: Challenge
+    incumbent: tuple[Trial, ...]
+    leader: Trial | None
+    challenger: Trial | None
+    turns: tuple[Trial, ...]
+    incumbent_turns: tuple[Trial, ...]
+
+    @classmethod
+    def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
+        """Sort the trials of a sweep; those that wait, run or were cancelled tell nothing."""
+        ended = [t for t in sorted(trials, key=lambda t: t.number) if t.state.finished]
+        ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
+        own = [trial for trial in ended if trial.layout == challenge.incumbent]
+        turns = [t for t in ended if t.repeats is not None and t.layout != challenge.incumbent]
+        begun_at = turns[0].number if turns else math.inf
+        before = [trial for trial in own if trial.number < begun_at]
+        better = _better(request, challenge, ended, before)
+        eligible = [trial for trial in better if _may_take_over(request, challenge, trial)]
+        first = {trial.number: trial for trial in ended}
+        return cls(
+            challenge=challenge,
+            incumbent=tuple(before),
+            leader=next(iter(better), None),
+            challenger=first[turns[0].repeats or 0] if turns else next(iter(eligible), None),
+            turns=tuple(turns),
+            incumbent_turns=tuple(trial for trial in own if trial.number > begun_at),
+        )
+
+    @property
+    def incumbent_runs(self) -> RunGroup | None:
+        """What the incumbent reached before any turn; None where it never ran."""
+        return run_group(self.incumbent)
+
+    def wants_incumbent(self) -> bool:
+        """Whether the incumbent should run again before anything is searched; for one that can run."""
+        test, runs = self.challenge.test, self.incumbent_runs
+        if self.turns or _gave_up(self.incumbent):
+            return False
+        if runs is None or len(runs.rates) < test.min_runs:
+            return True
+        if not self.challenge.baseline or len(runs.rates) >= test.max_runs:
+            return False
+        return compare(self.challenge.baseline, [runs], test).decision is Decision.UNDECIDED
+
+    def wanted_turn(self) -> Trial | None:
+        """The trial whose layout should run again now; None where all is known, or as much as can be.
+
+        Whoever ran first in one pair of turns runs second in the next, so that a machine that slows down or warms up
+        favours neither.
+        """
+        if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
+            return None
+        if self.incumbent_runs is None:
+            return self.challenger if self._wants_more_alone() else None
+        mine, theirs = _num_measured(self.turns), _num_measured(self.incumbent_turns)
+        if mine == theirs and not self._wants_more_turns():
+            return None
+        challenger_begins = min(mine, theirs) % 2 == 0
+        is_challengers = mine < theirs or (mine == theirs and challenger_begins)
+        return self.challenger if is_challengers else first_measured(self.incumbent)
+
+    def _wants_more_alone(self) -> bool:
+        """Of a challenger without an incumbent beside it."""
+        test, runs = self.challenge.test, run_group(self.turns)
+        if runs is None or len(runs.rates) < test.min_runs:
+            return True
+        is_beside = bool(self.challenge.baseline) and self.challenge.incumbent is None
+        if not is_beside or len(runs.rates) >= test.max_runs:
+            return False
+        return compare(self.challenge.baseline, [runs], test).decision is Decision.UNDECIDED
+
+    def _wants_more_turns(self) -> bool:
+        test, mine, theirs = self.challenge.test, run_group(self.turns), run_group(self.incumbent_turns)
+        if mine is None or theirs is None or len(mine.rates) < test.min_runs:
+            return True
+        if len(mine.rates) >= test.max_runs:
+            return False
+        return compare([mine], [theirs], test, same_sitting=True).decision is Decision.UNDECIDED
+
+
+def run_group(trials: Sequence[Trial]) -> RunGroup | None:
+    """What runs of one layout reached; None where none was measured."""
+    measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
+    if not measured:
+        return None
+    first, reached = measured[0]
+    return RunGroup(
+        rates=tuple(measurement.tokens_per_s for _, measurement in measured),
+        mfu=statistics.fmean(measurement.mfu for _, measurement in measured),
+        at=first.finished_at or 0.0,
+        environment=reached.environment,
+    )
+
+
+def first_measured(trials: Sequence[Trial]) -> Trial | None:
+    """The run of a layout that the others repeat."""
+    return next((trial for trial in trials if trial.measurement and trial.repeats is None), None)
+
+
+def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial], own: Sequence[Trial]) -> list[Trial]:
+    """First runs of other layouts that beat the incumbent's mean, the best first."""
+    runs = run_group(own)
+    to_beat = statistics.fmean(runs.rates) if runs else 0.0
+    others = [trial for trial in request.objective.ranked(ended) if trial.layout != challenge.incumbent]
+    return [trial for trial in others if trial.measurement and trial.measurement.tokens_per_s > to_beat]
+
+
+def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) -> bool:
+    """Whether nothing is to be feared for the losses: it changes no mathematics, or passed, or changes what was."""
+    passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
+    is_same = challenge.incumbent is not None and _mathematics(trial.layout) == _mathematics(challenge.incumbent)
+    return passed or is_same or not trial.layout.changes_mathematics or not request.loss_gate.enabled
+
+
+def _mathematics(layout: Layout) -> tuple[object, ...]:
+    """The fields that say which function is trained."""
+    return tuple(getattr(layout, name) for name in _MATHEMATICS)
+
+
+def _num_measured(trials: Sequence[Trial]) -> int:
+    return sum(trial.measurement is not None for trial in trials)
+
+
+def _gave_up(trials: Sequence[Trial]) -> bool:
+    """Whether the last of the runs died, so often or so surely that another one is not worth its time."""
+    deaths: list[Trial] = []
+    for trial in trials:
+        deaths = [*deaths, trial] if trial.measurement is None else []
+    lacks_memory = bool(deaths) and deaths[-1].failure is not None and deaths[-1].failure.kind is FailureKind.OOM
+    return len(deaths) >= _MAX_DEATHS or (lacks_memory and len(deaths) == len(trials))

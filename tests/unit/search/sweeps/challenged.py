@@ -1,0 +1,133 @@
+"""Challenged sweeps on a machine of which the test says how fast each layout is."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.challenge import Challenge
+from autotuner.domain.runs.comparison import RunGroup, SequentialTest
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
+from autotuner.search.sweeps.plan import SweepPlan
+from tests.builders import cpu_layout, failure, measurement, sweep_request
+
+INCUMBENT = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)
+OUTSIDE = replace(INCUMBENT, micro_batch_size=1, recompute=Recompute.FULL, fused_norm=False)  # of the searched space
+TEST = SequentialTest(max_runs=12)
+RUN_S = 10.0
+
+Speed = Callable[[Layout], float | FailureKind]
+
+
+def even(layout: Layout) -> float:
+    del layout
+    return 1000.0
+
+
+def faster_than_incumbent(layout: Layout, incumbent: Layout = INCUMBENT) -> float:
+    """Everything else reaches a fifth more."""
+    return 1000.0 if layout == incumbent else 1200.0
+
+
+def night(*rates: float, at: float = 0.0) -> RunGroup:
+    return RunGroup(rates=rates, mfu=0.25, at=at, environment={"torch": "2.13.0"})
+
+
+def nights(rate: float, num: int = 4) -> tuple[RunGroup, ...]:
+    """What the incumbent reached before, close to a rate."""
+    return tuple(night(rate * 1.003, rate * 0.998, rate * 0.999, at=float(n)) for n in range(num))
+
+
+def challenge(**changes: object) -> Challenge:
+    value = Challenge(incumbent=INCUMBENT, baseline=nights(1000.0), test=TEST)
+    return replace(value, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+
+def challenged(of: Challenge, **changes: object) -> SweepRequest:
+    budget = Budget(num_trials=4, min_gain=0, prune_below=0.5)
+    return sweep_request(**{"budget": budget, "challenge": of, **changes})
+
+
+class Machine:
+    """Runs what a plan orders, one trial at a time, with a little noise that a seed decides.
+
+    Attributes:
+        trials: Those that ended, in order.
+        now: Passes by the length of each run.
+    """
+
+    def __init__(self, speed: Speed = even, *, noise: float = 0.003, gates: GateOutcome = GateOutcome.PASSED) -> None:
+        self._speed = speed
+        self._noise = noise
+        self._gates = gates
+        self.trials: list[Trial] = []
+        self.now = 0.0
+
+    def plan(self, request: SweepRequest) -> SweepPlan:
+        return SweepPlan(request, self.trials, started_at=0.0)
+
+    def run(self, request: SweepRequest, plan: SweepPlan | None = None, *, at_most: int = 1000) -> Finish | None:
+        """Obey a plan until it finishes, or for so many trials."""
+        plan = plan or self.plan(request)
+        for _ in range(at_most):
+            while isinstance(order := plan.next(self.now), RunGate):
+                self._gate(plan, order)
+            if isinstance(order, Finish):
+                return order
+            assert isinstance(order, RunTrial), order
+            self.obey(plan, order)
+        return None
+
+    def obey(self, plan: SweepPlan, order: RunTrial) -> Trial:
+        plan.started(running := self._trial(order, state=TrialState.RUNNING, finished_at=None))
+        self.now += RUN_S
+        ended = replace(running, **self._outcome(order), finished_at=self.now)
+        self.trials.append(ended)
+        plan.finished(ended)
+        return ended
+
+    def interrupted(self, order: RunTrial) -> Trial:
+        return self._trial(order, state=TrialState.QUEUED, started_at=None, finished_at=None)
+
+    def _trial(self, order: RunTrial, **changes: object) -> Trial:
+        base = Trial(
+            id=f"sw-test-{order.number:04d}",
+            sweep_id="sw-test",
+            number=order.number,
+            state=TrialState.COMPLETE,
+            layout=order.layout,
+            prediction=order.prediction,
+            attempts=1,
+            started_at=self.now,
+            repeats=order.repeats,
+        )
+        return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+
+    def _outcome(self, order: RunTrial) -> dict[str, Any]:
+        rate = self._speed(order.layout)
+        if isinstance(rate, FailureKind):
+            return {"state": TrialState.FAILED, "failure": failure(rate)}
+        return {"state": TrialState.COMPLETE, "measurement": self._measurement(order.number, rate)}
+
+    def _measurement(self, number: int, rate: float) -> Measurement:
+        rate *= math.exp(random.Random(number).gauss(0, self._noise))
+        return measurement(step_time_s=512 / rate, tokens_per_s=rate, mfu=rate / 4000, peak_bytes=(1,))
+
+    def _gate(self, plan: SweepPlan, order: RunGate) -> None:
+        plan.gate_started(order.trial, self.now)
+        result = GateResult(outcome=self._gates, detail="as said", reference=order.reference, tolerance=0.02)
+        gated = replace(order.trial, gate=result)
+        self.trials[gated.number] = gated
+        plan.gate_ended(gated)
+
+
+def layouts(trials: Sequence[Trial]) -> list[Layout]:
+    return [trial.layout for trial in trials]
