@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from autotuner.domain.layouts.choice import Choice
 from autotuner.errors import InvalidInput
 
-__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "loads", "to_dict"]
+__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "loads", "to_dict", "without_defaults"]
 
 SCHEMA_VERSION = 1
 """Grows when an old reader would misread a new document."""
@@ -66,6 +66,18 @@ def to_dict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def without_defaults(value: Any) -> Any:
+    """The same without fields at their defaults, at any depth: a field that comes later changes no older value."""
+    if is_dataclass(value) and not isinstance(value, type):
+        said = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: without_defaults(own) for f, own in said if own != _default(f)}
+    return [without_defaults(item) for item in value] if isinstance(value, (list, tuple)) else to_dict(value)
+
+
+def _default(spec: Field[Any]) -> Any:
+    return spec.default if spec.default_factory is MISSING else spec.default_factory()
 
 
 def content_key(*values: Any) -> str:

@@ -24,7 +24,7 @@ __all__ = ["SqlAnnouncements", "tell"]
 
 _ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
 _ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
-_WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook)))
+_WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook))).select_from(webhooks)
 
 _DELIVERY_FIELDS = [field.name for field in fields(Delivery) if field.name != "announcement"]
 _DELIVERIES: AnySelect = (

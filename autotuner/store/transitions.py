@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.domain import wire
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.job_key import as_asked
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -22,11 +22,25 @@ from autotuner.store.identity import trial_id
 # ---------------------------------------------------------------------- sweeps
 def same_request(sweep: Sweep, request: SweepRequest) -> Sweep:
     """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ."""
-    if as_asked(sweep.request) != as_asked(request):
+    if _as_asked(sweep.request) != _as_asked(request):
         raise Conflict(
             f"this idempotency key made sweep {sweep.id} of another request; send a new key with a new request"
         )
     return sweep
+
+
+def _as_asked(request: SweepRequest) -> SweepRequest:
+    """Without the rates that were measured to answer it: asking again measures again, and a little differently."""
+    asked = replace(request, job=replace(request.job, cluster=_unmeasured(request.job.cluster)))
+    few = asked.trial_cluster
+    return asked if few is None else replace(asked, trial_cluster=_unmeasured(few))
+
+
+def _unmeasured(cluster: Cluster) -> Cluster:
+    accelerator = cluster.accelerator
+    if not accelerator.peak_is_measured:
+        return cluster
+    return replace(cluster, accelerator=replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0))
 
 
 def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:

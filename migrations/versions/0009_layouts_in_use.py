@@ -19,6 +19,53 @@ _sweeps = sa.table(
     *(sa.column(name, sa.Text()) for name in ("id", "request", "accelerator", "stack", "job_key")),
 )
 
+_DEFAULTS = {
+    # of models
+    "gated_mlp": True,
+    "tied_embeddings": False,
+    "norm": "rmsnorm",
+    "num_norms_per_layer": 2,
+    "parallel_blocks": False,
+    "embedding_norm": False,
+    "attention_bias": "none",
+    "attention_output_gate": False,
+    "attention_sinks": False,
+    "mlp_bias": False,
+    "output_bias": False,
+    "num_learned_positions": 0,
+    "qk_norm": False,
+    "qk_norm_of_all_heads": False,
+    "attention_window": 0,
+    "num_windowed_layers": 0,
+    "experts": None,
+    "latent_attention": None,
+    "linear_attention": None,
+    "num_linear_layers": 0,
+    "approximations": [],
+    # of their attention and experts
+    "query_rank": None,
+    "indexer_heads": 0,
+    "indexer_head_dim": 0,
+    "convolution_width": 4,
+    "gate_rank": 0,
+    "num_shared_experts": 0,
+    "shared_expert_ffn_size": 0,
+    "shared_expert_gate": False,
+    "num_dense_layers": 0,
+    "sparse_layer_interval": 1,
+    "router_bias": False,
+    "expert_bias": False,
+    "capacity_factor": None,
+    "pads_to_capacity": False,
+    # of workloads and trainers
+    "optimizer_state_precision": "fp32",
+    "stack": "torch",
+    "options": [],
+    "fixed": {},
+    "values": {},
+}
+"""What jobs were at by default when this revision was written: left out of the keys, as the store does."""
+
 
 def upgrade() -> None:
     op.add_column("trials", sa.Column("repeats", sa.Integer(), nullable=True))
@@ -40,17 +87,35 @@ def _fill_history() -> None:
 
 
 def _facts(request: dict[str, Any]) -> dict[str, str]:
-    # Of a request that an older release wrote without a field that jobs have today the key is not today's of that job.
     job, few = request["job"], request.get("trial_cluster")
-    for cluster in (job["cluster"], few or {}):
-        if cluster.get("accelerator", {}).get("peak_is_measured"):
-            cluster["accelerator"] |= {"fp32_flop_per_s": 1.0, "bf16_flop_per_s": 1.0}
-    about = [job["model"], job["cluster"], job["workload"], job.get("stack"), request.get("trainer"), few]
+    model = {name: value for name, value in _without_defaults(job["model"]).items() if name != "name"}
+    stack = (job.get("stack") or {}).get("name", "torch")
+    hardware = [_hardware(job["cluster"]), None if few is None else _hardware(few)]
+    about = [model, _without_defaults(job["workload"]), *hardware, _without_defaults(request.get("trainer")), stack]
     key = hashlib.sha256(json.dumps(about, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return {"accelerator": (few or job["cluster"])["accelerator"]["name"], "stack": stack, "job_key": key}
+
+
+def _without_defaults(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
     return {
-        "accelerator": (few or job["cluster"])["accelerator"]["name"],
-        "stack": (job.get("stack") or {}).get("name", "torch"),
-        "job_key": key,
+        name: _without_defaults(item)
+        for name, item in value.items()
+        if name not in _DEFAULTS or item != _DEFAULTS[name]
+    }
+
+
+def _hardware(cluster: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": cluster["name"],
+        "accelerator": cluster["accelerator"]["name"],
+        "num_nodes": cluster["num_nodes"],
+        "accelerators_per_node": cluster["accelerators_per_node"],
+        "intra_node_link": cluster["intra_node_link"]["name"],
+        "inter_node_link": cluster["inter_node_link"]["name"],
+        "engine": cluster.get("engine", "local"),
+        "queue": cluster.get("queue", ""),
     }
 
 

@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import Engine, Select, text
 
 from autotuner.ports import TrialFilter
-from autotuner.store import overviews, statements
+from autotuner.store import announcements, history, mfu_gates, overviews, retunes, statements
 from autotuner.store.engine import make_engine, reading
+from autotuner.store.tables import sweeps
 
 
 @pytest.fixture
@@ -99,3 +100,32 @@ def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine
     steps = plan(sqlite, statements.select_events("sw-x", 7, 50))
     assert "(sweep_id=? AND sequence>?)" in steps
     assert "TEMP B-TREE" not in steps
+
+
+UPKEEP = {
+    "ix_sweeps_accelerator_created_at_id": history.select_history([sweeps.c.accelerator == "cpu"], 1.0),
+    "ix_sweeps_job_key_created_at_id": history.select_history([sweeps.c.job_key == "x"], 1.0),
+    "uq_retune_runs_retune_due_at": retunes.runs_newest_first("nightly"),
+    "ix_mfu_gates_created_at_id": mfu_gates.newest_first(None),
+    "ix_mfu_gates_baseline_name_created_at_id": mfu_gates.newest_first("main"),
+    "ix_mfu_gates_content_is_reusable_created_at_id": mfu_gates.select_reusable("x"),
+    "ix_announcements_at_id": announcements.select_feed(),
+    "ix_deliveries_created_at_id": announcements.select_deliveries(None, None),
+    "ix_deliveries_webhook_created_at_id": announcements.select_deliveries("team", None),
+    "ix_deliveries_state_next_attempt_at_id": announcements.select_due(1.0),
+}
+"""Queries by the index that each is read in the order of."""
+
+
+@pytest.mark.parametrize("index", UPKEEP)
+def test_sqlite_reads_what_is_done_with_layouts_in_use_by_indexes_without_a_sort(sqlite: Engine, index: str) -> None:
+    steps = plan(sqlite, UPKEEP[index])
+    assert ("sqlite_autoindex_retune_runs" if index.startswith("uq_") else index) in steps
+    assert "USE TEMP B-TREE FOR ORDER BY" not in steps  # only trials of one sweep are sorted
+
+
+@pytest.mark.parametrize("index", UPKEEP)
+def test_postgresql_can_read_them_by_the_same_indexes_without_a_sort(postgresql: Engine, index: str) -> None:
+    steps = plan(postgresql, UPKEEP[index])
+    assert index in steps
+    assert "Sort" not in steps or "Presorted Key: sweeps.created_at" in steps

@@ -13,10 +13,13 @@ import migrations
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.runs.cluster_check import CheckState
 from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import FailureKind, Stopped, TrialState
+from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.domain.upkeep.retune import RunState, Trigger
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import head_revision, migrate
@@ -181,6 +184,46 @@ def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, r
     taken_over = store.claim_check(owner="worker-c", now=300.0, lease_s=30.0)
     assert taken_over is not None
     assert (taken_over.id, taken_over.started_at) == ("ck-running000", 130.5)
+
+
+def test_history_is_found_by_the_job_of_every_saved_sweep(store: Store) -> None:
+    request = store.get_sweep("sw-finished00").request
+    found = store.history.of_job(job_key(request), before=110.0)
+    # The third ran out of memory; the first is a layout of one rank on a cluster of two, as no sweep has it.
+    assert [past.step_time_s for past in found] == [None, 0.5]
+    assert store.history.measured("cpu", "torch", before=110.0)[:2] == found
+    assert store.history.newest_at() is not None
+
+
+def test_retunes_and_their_runs_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0009":
+        assert store.retunes.list() == []
+        return
+    (retune,) = store.retunes.list()
+    assert (retune.name, retune.request.cron, retune.request.time_zone) == ("nightly", "0 3 * * *", "Europe/Berlin")
+    assert (retune.incumbent, retune.baseline, retune.next_due_at) == (retune.request.incumbent, (), 700.0)
+    skipped, running, regression = store.retunes.runs("nightly")[0]
+    assert (skipped.state, running.trigger, running.num_missed) == (RunState.SKIPPED, Trigger.CAUGHT_UP, 2)
+    assert store.retunes.unfinished_run("nightly") == running
+    assert regression.outcome is not None
+    assert [str(change) for change in regression.outcome.changes] == ["torch was 2.9.1 and is 2.10.0"]
+    first, again = store.list_trials("sw-challenge0")[0]
+    assert (first.repeats, again.repeats) == (None, 0)
+    assert store.ranking("sw-challenge0") == ([first], 1)
+
+
+def test_mfu_gates_and_announcements_are_read_where_the_revision_had_them(store: Store, revision: str) -> None:
+    if revision < "0009":
+        assert store.mfu_gates.list() == ([], 0)
+        assert store.announcements.feed() == ([], 0)
+        return
+    waits, measured = store.mfu_gates.list()[0]
+    assert store.mfu_gates.find_reusable(measured.content) == measured
+    assert store.mfu_gates.concludable() == [(waits, None)]
+    assert store.mfu_gates.list_baselines() == [waits.baseline]
+    assert [told.subject_id for told in store.announcements.feed()[0]] == ["mg-measured00", "rt-regression"]
+    passed, regression = store.announcements.deliveries(webhook="team")[0]
+    assert (passed.state, regression.state) == (DeliveryState.PENDING, DeliveryState.DELIVERED)
 
 
 def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:

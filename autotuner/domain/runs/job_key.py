@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.wire import content_key
+from autotuner.domain.wire import content_key, without_defaults
 
-__all__ = ["as_asked", "job_key"]
+__all__ = ["job_key"]
 
 
 def job_key(request: SweepRequest) -> str:
-    """Content key of model, cluster, workload, stack and trainer, and of the smaller cluster that trials run on.
+    """Content key of what trains, on what, by what; space, budget, trial settings and versions have no part in it.
 
-    Space, budget and trial settings have no part in it, nor what was measured to answer the request.
+    Constants of predictions have none either, nor measured peaks: a new profile or a busier hour changes these and not
+    the job. The name of a cluster has, since two of one kind are not equally fast. What is as it is by default has
+    none, so that a field of a later release leaves the keys of older jobs as they are.
     """
-    asked = as_asked(request)
-    job = asked.job
-    return content_key(job.model, job.cluster, job.workload, job.stack, asked.trainer, asked.trial_cluster)
+    job, few = request.job, request.trial_cluster
+    hardware = [_hardware(job.cluster), None if few is None else _hardware(few)]
+    model = {name: value for name, value in without_defaults(job.model).items() if name != "name"}
+    about = [model, without_defaults(job.workload), *hardware, without_defaults(request.trainer)]
+    return content_key(*about, job.stack.name)
 
 
-def as_asked(request: SweepRequest) -> SweepRequest:
-    """Without the rates that were measured to answer it: asking again measures again, and a little differently."""
-    few = request.trial_cluster
-    return replace(request, job=_unmeasured_job(request.job), trial_cluster=None if few is None else _unmeasured(few))
-
-
-def _unmeasured_job(job: Job) -> Job:
-    return replace(job, cluster=_unmeasured(job.cluster))
-
-
-def _unmeasured(cluster: Cluster) -> Cluster:
-    accelerator = cluster.accelerator
-    if not accelerator.peak_is_measured:
-        return cluster
-    return replace(cluster, accelerator=replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0))
+def _hardware(cluster: Cluster) -> dict[str, Any]:
+    """What of a cluster stays as it is when it is measured again."""
+    return {
+        "name": cluster.name,
+        "accelerator": cluster.accelerator.name,
+        "num_nodes": cluster.num_nodes,
+        "accelerators_per_node": cluster.accelerators_per_node,
+        "intra_node_link": cluster.intra_node_link.name,
+        "inter_node_link": cluster.inter_node_link.name,
+        "engine": cluster.engine,
+        "queue": cluster.queue,
+    }

@@ -14,9 +14,9 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement
-from autotuner.domain.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict
+from autotuner.domain.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict, without_defaults
 from autotuner.errors import InvalidInput
-from tests.builders import measurement, sweep_request
+from tests.builders import measurement, sweep_request, tiny_job, tiny_model
 
 
 def test_a_whole_request_survives_the_journey() -> None:
@@ -88,3 +88,13 @@ def test_another_schema_version_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         loads(Workload, text)
     assert (caught.value.field, caught.value.nearest) == ("schema_version", SCHEMA_VERSION)
+
+
+def test_fields_at_their_defaults_can_be_left_out_at_any_depth() -> None:
+    request = sweep_request(job=tiny_job(model=tiny_model(qk_norm=True)), seed=3)
+    short = without_defaults(request)
+    assert short["seed"] == 3
+    assert short["job"]["model"]["qk_norm"] is True
+    assert not {"name", "trainer", "challenge"} & short.keys()
+    assert not {"norm", "experts"} & short["job"]["model"].keys()
+    assert from_dict(SweepRequest, short) == request
