@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.cluster_examples import check_bodies, check_page, cluster_check, engine_list, link_list
+from api.gate_examples import gate_answers, gate_bodies
 from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
@@ -538,6 +539,7 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "save_cluster": _cluster_bodies,
     "create_check": check_bodies,
     **WEBHOOK_BODIES,
+    "create_gate": gate_bodies,
 }
 """Bodies that the operation takes, by what they show."""
 
@@ -573,6 +575,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "read_check": cluster_check,
     "cancel_check": cluster_check,
     "list_links": link_list,
+    **gate_answers(),
     "list_accelerators": _accelerator_list,
     "read_accelerator": _accelerator_detail,
     "list_catalog_models": _model_list,

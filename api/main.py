@@ -20,6 +20,7 @@ from api.routes import (
     explanations,
     exports,
     feeds,
+    gates,
     health,
     predictions,
     stacks,
@@ -37,7 +38,7 @@ _PREFIX = "/api/v1"
 
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, exports, events),
-    *(webhooks, feeds),
+    *(gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, health),
 )
 """In the order in which the OpenAPI document lists them."""

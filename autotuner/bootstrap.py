@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from importlib.metadata import version
 from uuid import uuid4
 
 from autotuner.announcing.networks import read_networks
@@ -29,6 +30,7 @@ from autotuner.domain.runs.cluster_check import CheckRequest, ClusterCheck, chec
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
+from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.detect import detect_cluster
@@ -40,6 +42,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.software import software_of_this_machine
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
@@ -52,6 +55,8 @@ from autotuner.search.learning.recollection import Recollection
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.upkeep.gate_asking import ask_gate
+from autotuner.search.upkeep.mfu_gating import gate_sweep
 from autotuner.settings import Settings
 
 __all__ = ["App", "build"]
@@ -249,6 +254,15 @@ class App:
                 for, or this service's own worker has not the devices. A service without one leaves that to the workers.
             Conflict: The key was used for another request.
         """
+        self.require_runnable(request)
+        return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
+
+    def require_runnable(self, request: SweepRequest) -> None:
+        """Return if a sweep can be queued.
+
+        Raises:
+            InvalidInput: As for ``create_sweep``.
+        """
         rules = trial_rules(request.trainer)
         layouts = legal_layouts(request.job, request.space, rules)
         if not len(layouts):
@@ -257,7 +271,16 @@ class App:
             _require_small_trials(request, layouts, request.small_cluster)
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
             raise _refused(request, refusal)
-        return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
+
+    def create_gate(self, request: MfuGateRequest) -> MfuGate:
+        """Queue the sweep of an MFU gate, or finish it by what an earlier one of the same content measured.
+
+        Raises:
+            InvalidInput: As for ``create_sweep``.
+        """
+        self.require_runnable(gate_sweep(request, None))
+        software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
+        return ask_gate(self.store, request, software, now=self.clock.now())
 
     @property
     def webhooks(self) -> Webhooks:

@@ -26,6 +26,7 @@ from api.schemas.exports import (
     ImportRequest,
     LayoutExport,
 )
+from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from api.schemas.predictions import (
     Current,
     Gain,
@@ -53,6 +54,8 @@ __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
     "AcceleratorDetail",
     "AcceleratorList",
+    "BaselineList",
+    "BaselineView",
     "CheckPage",
     "CheckView",
     "ClusterList",
@@ -66,6 +69,9 @@ __all__ = [
     "FormatRule",
     "FormatView",
     "Gain",
+    "GateCreate",
+    "GatePage",
+    "GateView",
     "Health",
     "ImportRequest",
     "ImportedLayout",

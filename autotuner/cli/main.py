@@ -21,7 +21,7 @@ from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
-from autotuner.cli.commands.gate import gate
+from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
@@ -47,7 +47,7 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Bring your own launch": (import_, export),
-    "Gate a change": (gate,),
+    "Gate a change": (gate, baselines),
     "Look at sweeps": (show, cancel, rules),
     "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),

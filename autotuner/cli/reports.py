@@ -6,8 +6,12 @@ from pathlib import Path
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import InvalidInput
+from autotuner.search.upkeep.gate_reports.badge import badge_svg
+from autotuner.search.upkeep.gate_reports.junit import junit_xml
+from autotuner.search.upkeep.gate_reports.markdown import markdown
+from autotuner.search.upkeep.gate_reports.report import GateReport
 
-__all__ = ["exit_code_of", "write_file"]
+__all__ = ["exit_code_of", "write_reports"]
 
 _EXIT_CODES = {
     MfuGateOutcome.PASSED: 0,
@@ -19,17 +23,25 @@ _EXIT_CODES = {
 }
 
 
-def exit_code_of(outcome: MfuGateOutcome, *, is_passed: bool) -> int:
+def exit_code_of(report: GateReport) -> int:
     """What the command ends with: 0 where the change may be merged."""
-    return 0 if is_passed else _EXIT_CODES[outcome]
+    assert report.outcome is not None, "a command waits for the end"
+    return 0 if report.is_passed else _EXIT_CODES[report.outcome]
 
 
-def write_file(option: str, path: Path | None, text: str) -> None:
-    """Write the text, where a path is given; a folder that is missing is made.
+def write_reports(report: GateReport, *, junit: Path | None, summary: Path | None, badge: Path | None) -> None:
+    """Write what paths are given for.
 
     Raises:
-        InvalidInput: It cannot be written.
+        InvalidInput: One cannot be written.
     """
+    _write("--junit", junit, junit_xml(report))
+    _write("--summary", summary, markdown(report))
+    _write("--badge", badge, badge_svg(report))
+
+
+def _write(option: str, path: Path | None, text: str) -> None:
+    """The text into the file, where one is given; a folder that is missing is made."""
     if path is None:
         return
     try:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotuner.cli.client import Client
+from autotuner.cli.inputs import for_service
 from autotuner.cli.layout_text import read_layout
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["SaidLayout", "said_layout"]
+__all__ = ["SaidLayout", "is_configuration", "ranks_of", "said_layout"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +40,14 @@ def said_layout(text: str, num_ranks: int | None) -> SaidLayout:
     Raises:
         InvalidInput: It is none of these, or cannot be read.
     """
-    if Path(text).is_file() and not text.endswith(".json"):
+    if is_configuration(text):
         return _configured(text, num_ranks)
     return SaidLayout(layout=from_dict(Layout, read_layout(text), "layout"))
+
+
+def is_configuration(text: str) -> bool:
+    """Whether it names a file that is not our own JSON, and so a trainer's configuration."""
+    return Path(text).is_file() and not text.endswith(".json")
 
 
 def _configured(path: str, num_ranks: int | None) -> SaidLayout:
@@ -55,3 +62,10 @@ def _configured(path: str, num_ranks: int | None) -> SaidLayout:
     return SaidLayout(
         layout=found.layout, notes=tuple(f"{note.kind} of {path}, {note.setting}: {note.detail}" for note in telling)
     )
+
+
+def ranks_of(client: Client, cluster: str) -> int:
+    """How many accelerators a cluster has, by a name that the service knows or a file."""
+    described: Any = for_service(cluster, kind="cluster")
+    found = client.get(f"/clusters/{described}") if isinstance(described, str) else described
+    return int(found["num_nodes"] * found["accelerators_per_node"])

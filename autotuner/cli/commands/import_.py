@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from os.path import isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,9 +21,6 @@ from autotuner.cli.options import (
     Server,
 )
 from autotuner.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from autotuner.cli.client import Client
 
 __all__ = ["import_"]
 
@@ -60,11 +57,12 @@ def import_(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.current import current_job, save
     from autotuner.cli.inputs import may_be_stored
+    from autotuner.cli.said_layout import ranks_of
     from autotuner.cli.views.imported import compared_view, imported_view, next_view
 
     text = _text(config)
     with connect(server, keep=may_be_stored(cluster or "")) as client:
-        num_ranks = _num_ranks(client, cluster) if ranks is None and cluster is not None else ranks
+        num_ranks = ranks_of(client, cluster) if ranks is None and cluster is not None else ranks
         read = client.post("/imports", {"text": text, "format": wanted, "num_ranks": num_ranks})
         if save_model is not None:
             save(read, save_model)
@@ -103,11 +101,3 @@ def _text(config: Sequence[str]) -> str:
 def _is_name(word: str) -> bool:
     """Whether it can only be the name of a file, even where there is none."""
     return not word.startswith("--") and not any(mark in word for mark in " =\n")
-
-
-def _num_ranks(client: Client, cluster: str) -> int:
-    from autotuner.cli.inputs import for_service
-
-    described: Any = for_service(cluster, kind="cluster")
-    found = client.get(f"/clusters/{described}") if isinstance(described, str) else described
-    return int(found["num_nodes"] * found["accelerators_per_node"])

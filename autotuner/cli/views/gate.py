@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotuner.cli.console import plain_table
 from autotuner.search.upkeep.gate_reports.report import GateReport, outcome_in_words
+from autotuner.units import format_rate
 
-__all__ = ["gate_view"]
+__all__ = ["baselines_view", "gate_view"]
 
 
 def gate_view(report: GateReport) -> RenderableType:
@@ -21,3 +27,15 @@ def gate_view(report: GateReport) -> RenderableType:
     notes = [f"{line[0].upper()}{line[1:]}." for line in report.notes]
     parts = [*(Text(change) for change in report.changes), *(Text(note, style="dim") for note in notes)]
     return Group(Text(report.name, style="bold"), head, table, *parts)
+
+
+def baselines_view(items: Sequence[Mapping[str, Any]], *, is_removed: bool) -> RenderableType:
+    """A row for each name and job."""
+    if not items:
+        return Text("no baseline is stored; `autotuner gate --set-baseline` stores one")
+    table = plain_table("name", "model", "cluster", "MFU", "rate", "runs", "since", "layout")
+    for item in items:
+        since = f"{datetime.fromtimestamp(item['at'], UTC):%Y-%m-%d %H:%M}"
+        reached = (f"{100 * item['mfu']:.1f} %", format_rate(item["tokens_per_s"], "token/s"), str(item["num_runs"]))
+        table.add_row(item["name"], item["model"], item["cluster"], *reached, since, item["label"])
+    return Group(Text("forgotten"), table) if is_removed else table

@@ -1,0 +1,121 @@
+"""Examples of MFU gates and baselines for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from api.schemas import BaselineList, BaselineView, GatePage, GateView
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.upkeep.content import gate_key
+from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.domain.wire import to_dict
+from autotuner.search.upkeep.gate_reports.badge import badge_svg
+from autotuner.search.upkeep.gate_reports.junit import junit_xml
+from autotuner.search.upkeep.gate_reports.markdown import markdown
+from autotuner.search.upkeep.gate_reports.measured import report_of
+from autotuner.search.upkeep.gate_reports.report import GateReport
+
+__all__ = ["gate_answers", "gate_bodies"]
+
+_AT = 1_760_000_000.0
+_WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
+
+
+def gate_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /gates``."""
+    job = {"model": "llama-3-8b", "cluster": "h100:8", "workload": to_dict(_WORKLOAD)}
+    layout = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "recompute": "selective"}
+    change = {**job, "layout": layout, "baseline": "main", "software": "commit 1f6c0de"}
+    return {
+        "a pull request": change,
+        "the branch that sets the baseline": {**change, "sets_baseline": True},
+        "the best of a small search": {**job, "baseline": "main", "budget": {"num_trials": 8}},
+        "a stricter test": {**change, "test": {"tolerance": 0.01, "loss": 0.03, "max_runs": 80}},
+    }
+
+
+def gate_answers() -> Mapping[str, Callable[[], object]]:
+    """What each operation answers."""
+    return {
+        "create_gate": _view,
+        "list_gates": lambda: GatePage(items=(_view(),), total=1, limit=50, offset=0),
+        "read_gate": _view,
+        "cancel_gate": _view,
+        "read_gate_junit": lambda: junit_xml(_report()),
+        "read_gate_summary": lambda: markdown(_report()),
+        "read_gate_badge": lambda: badge_svg(_report()),
+        "list_baselines": lambda: BaselineList(items=(_baseline_view(),)),
+        "remove_baseline": _baseline_view,
+        "read_baseline_badge": lambda: badge_svg(_report()),
+    }
+
+
+def _view() -> GateView:
+    return GateView.of(_gate(), _AT)
+
+
+def _report() -> GateReport:
+    return report_of(_gate(), now=_AT)
+
+
+def _baseline_view() -> BaselineView:
+    gate = _gate()
+    return BaselineView.of(_baseline(gate.key), gate)
+
+
+def _layout() -> Layout:
+    return Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS)
+
+
+def _baseline(key: str) -> Baseline:
+    runs = RunGroup(rates=(104e3, 103.6e3, 104.3e3), mfu=0.43, at=_AT - 86400, environment={"torch": "2.12.0"})
+    return Baseline(name="main", key=key, layout=_layout(), runs=(runs,), gate_id="mg-9v3k2mxw7q", at=_AT - 86000)
+
+
+def _gate() -> MfuGate:
+    """A gate that failed because of a new torch."""
+    job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=_WORKLOAD)
+    request = MfuGateRequest(sweep=SweepRequest(job=job), layout=_layout(), baseline="main", software="commit 1f6c0de")
+    key = gate_key(request.sweep)
+    return MfuGate(
+        id="mg-4kq2mxw7ab",
+        request=request,
+        key=key,
+        content="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        baseline=_baseline(key),
+        created_at=_AT,
+        sweep_id="sw-k3v7q2mxn5",
+        finished_at=_AT + 240,
+        result=_result(),
+    )
+
+
+def _result() -> MfuGateResult:
+    detail = "7.2 % slower (95 % interval 6.3 to 8.1 %), by 4 runs beside 3 that scatter by 0.4 %"
+    against = Comparison(
+        decision=Decision.SLOWER,
+        change=-0.072,
+        low=-0.081,
+        high=-0.063,
+        noise=0.004,
+        num_reference=3,
+        num_candidate=4,
+        detail=detail,
+    )
+    runs = RunGroup(rates=(96.4e3, 96.9e3, 96.2e3, 96.6e3), mfu=0.399, at=_AT + 60, environment={"torch": "2.13.0"})
+    change = EnvironmentChange(name="torch", then="2.12.0", now="2.13.0")
+    return MfuGateResult(
+        outcome=MfuGateOutcome.FAILED,
+        detail=f"slower than main: {detail}; it reaches 96.5 ktoken/s (39.9 % MFU); what differs: {change}",
+        findings=ChallengeFindings(measured=_layout(), runs=runs, against_baseline=against),
+        changes=(change,),
+    )

@@ -1,0 +1,155 @@
+"""MFU gates of changes, as CI asks for them and reads them, and the baselines that these are held to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.dependencies import AppOf, Name, PageOf
+from api.documents import Document
+from api.errors import IllegalLayout
+from api.openapi import problems
+from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
+from autotuner.bootstrap import App
+from autotuner.domain.rules.legality import reasons
+from autotuner.errors import NotFound
+from autotuner.ports import Page
+from autotuner.search.expressible import trial_rules
+from autotuner.search.upkeep.gate_reports.badge import badge_svg
+from autotuner.search.upkeep.gate_reports.junit import junit_xml
+from autotuner.search.upkeep.gate_reports.markdown import markdown
+from autotuner.search.upkeep.gate_reports.measured import report_of
+from autotuner.search.upkeep.gate_reports.report import GateReport
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["gates"])
+
+_GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ga-4kq2mxw7ab"])]
+_Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the job, as the list of baselines has it.")]
+
+_NEWEST = 20
+"""Gates that are looked through for the last one of a branch."""
+
+
+def _content(media_type: str) -> dict[str, Any]:
+    return {"content": {media_type: {}}}
+
+
+@router.post("/gates", status_code=201, responses=problems(400, 404, 422))
+def create_gate(request: Request, response: Response, app: AppOf, body: Document[GateCreate]) -> Document[GateView]:
+    """Ask whether a change may be merged: its MFU is measured, again and again, beside that of a stored baseline.
+
+    It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
+    gate measured the same layout with the same software, its runs are taken and the answer is finished at once.
+    """
+    gate = body.gate(app)
+    if gate.layout is not None and (
+        broken := reasons(gate.layout, gate.sweep.trial_job, trial_rules(gate.sweep.trainer))
+    ):
+        raise IllegalLayout(gate.layout, broken)
+    created = app.create_gate(gate)
+    response.headers["Location"] = request.url_for("read_gate", gate_id=created.id).path
+    return GateView.of(created, app.clock.now())
+
+
+@router.get("/gates", responses=problems(422))
+def list_gates(
+    app: AppOf,
+    page: PageOf,
+    baseline: Annotated[str | None, Query(max_length=128, description="Only those held to that baseline.")] = None,
+) -> Document[GatePage]:
+    """List MFU gates, newest first."""
+    return GatePage.of(app, baseline, page)
+
+
+@router.get("/gates/{gate_id}", responses=problems(404, 422))
+def read_gate(app: AppOf, gate_id: _GateId) -> Document[GateView]:
+    """Read an MFU gate: its outcome, what was measured, and how the environment differs from the baseline's."""
+    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
+
+
+@router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
+def cancel_gate(app: AppOf, gate_id: _GateId) -> Document[GateView]:
+    """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
+    gate = app.store.mfu_gates.get(gate_id)
+    if gate.sweep_id is not None:
+        app.store.request_cancel(gate.sweep_id, now=app.clock.now())
+    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
+
+
+@router.get(
+    "/gates/{gate_id}/junit.xml",
+    response_class=Response,
+    responses={200: _content("application/xml"), **problems(404, 422)},
+)
+def read_gate_junit(app: AppOf, gate_id: _GateId) -> Response:
+    """Read a gate as JUnit XML: one case, passed, failed or in error; skipped while it runs."""
+    return Response(junit_xml(_report(app, gate_id)), media_type="application/xml")
+
+
+@router.get(
+    "/gates/{gate_id}/summary.md",
+    response_class=Response,
+    responses={200: _content("text/markdown"), **problems(404, 422)},
+)
+def read_gate_summary(app: AppOf, gate_id: _GateId) -> Response:
+    """Read a gate as Markdown, for the summary of a CI job or a comment."""
+    return Response(markdown(_report(app, gate_id)), media_type="text/markdown")
+
+
+@router.get(
+    "/gates/{gate_id}/badge.svg",
+    response_class=Response,
+    responses={200: _content("image/svg+xml"), **problems(404, 422)},
+)
+def read_gate_badge(app: AppOf, gate_id: _GateId) -> Response:
+    """Read a gate as a badge: its MFU, coloured by its outcome."""
+    return _badge(_report(app, gate_id))
+
+
+@router.get("/baselines", responses=problems())
+def list_baselines(app: AppOf) -> Document[BaselineList]:
+    """List the baselines that changes are held to, by name, and of each name one for every job."""
+    return BaselineList(items=tuple(_view(app, one.name, one.key) for one in app.store.mfu_gates.list_baselines()))
+
+
+@router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
+def remove_baseline(app: AppOf, name: Name, key: _Key) -> Document[BaselineView]:
+    """Forget a baseline, so that the next gate that sets one begins anew; the way to accept what is slower.
+
+    The answer is the baseline as it was.
+    """
+    baseline = _view(app, name, key)
+    app.store.mfu_gates.remove_baseline(name, key)
+    return baseline
+
+
+@router.get(
+    "/badges/{name}",
+    response_class=Response,
+    responses={200: _content("image/svg+xml"), **problems(404, 422)},
+)
+def read_baseline_badge(app: AppOf, name: Name) -> Response:
+    """Read the badge of the last gate that may set the baseline of that name, as for a README."""
+    gates, _ = app.store.mfu_gates.list(baseline=name, page=Page(limit=_NEWEST))
+    for gate in gates:
+        if gate.request.sets_baseline and gate.result is not None:
+            return _badge(report_of(gate, now=app.clock.now()))
+    raise NotFound("finished gate that sets the baseline", name)
+
+
+def _report(app: App, gate_id: str) -> GateReport:
+    return report_of(app.store.mfu_gates.get(gate_id), now=app.clock.now())
+
+
+def _badge(report: GateReport) -> Response:
+    return Response(badge_svg(report), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+
+
+def _view(app: App, name: str, key: str) -> BaselineView:
+    baseline = app.store.mfu_gates.get_baseline(name, key)
+    if baseline is None:
+        raise NotFound("baseline", name)
+    return BaselineView.of(baseline, app.store.mfu_gates.get(baseline.gate_id))

@@ -1,0 +1,51 @@
+"""Asking for an MFU gate: a sweep measures for it, or it is finished by what an earlier gate measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotuner.domain.upkeep.content import gate_content, gate_key
+from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest, MfuGateResult
+from autotuner.ports import Store
+from autotuner.search.upkeep.gate_told import gate_told
+from autotuner.search.upkeep.mfu_gating import gate_sweep, new_baseline, reused_result
+
+__all__ = ["ask_gate", "finish_gate", "reused"]
+
+
+def ask_gate(store: Store, request: MfuGateRequest, software: Mapping[str, str], *, now: float) -> MfuGate:
+    """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
+
+    Args:
+        store: Where it is kept.
+        request: What is asked.
+        software: Versions of what would run, as far as they are known; a registered trainer's are not.
+        now: Of the request.
+    """
+    key, content = gate_key(request.sweep), gate_content(request, software)
+    baseline = store.mfu_gates.get_baseline(request.baseline, key)
+    asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
+    is_known = _may_reuse(request) and reused(store, asked) is not None
+    sweep = None if is_known else gate_sweep(request, baseline)
+    gate = store.mfu_gates.create(request, key=key, content=content, baseline=baseline, sweep=sweep, now=now)
+    if is_known and (found := reused(store, gate)):
+        finish_gate(store, gate, found, now=now)
+        return store.mfu_gates.get(gate.id)
+    return gate
+
+
+def finish_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) -> MfuGate | None:
+    """Store how the gate ended, its baseline and its announcement at once; None where somebody else did."""
+    baseline, told = new_baseline(gate, result, now=now), gate_told(gate, result, at=now)
+    return store.mfu_gates.conclude(gate.id, result, now=now, baseline=baseline, announcement=told)
+
+
+def reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
+    """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
+    earlier = store.mfu_gates.find_reusable(gate.content)
+    return None if earlier is None else reused_result(gate, earlier)
+
+
+def _may_reuse(request: MfuGateRequest) -> bool:
+    """Whether equal contents mean equal software: a trainer's own code is known by what the caller says of it alone."""
+    return request.reuses and (request.sweep.trainer is None or bool(request.software))

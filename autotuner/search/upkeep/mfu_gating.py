@@ -1,0 +1,151 @@
+"""What an MFU gate measures, how it ended, and what becomes of its baseline: pure functions of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
+from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.domain.upkeep.environment import environment_changes
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.search.comparing.compare import compare
+from autotuner.search.upkeep.standing import longer_baseline
+from autotuner.search.upkeep.words import changes_in_words, reached
+
+__all__ = ["gate_result", "gate_sweep", "is_passed", "new_baseline", "reused_result"]
+
+_OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
+"""Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
+
+
+def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
+    """The sweep that measures for a gate: the layout again and again, or a search and then its best.
+
+    A layout that is given is not to be ranked, so no loss gate is run for it.
+    """
+    challenge = Challenge(
+        incumbent=request.layout,
+        baseline=() if baseline is None else baseline.runs,
+        test=request.test,
+        searches=request.layout is None,
+    )
+    sweep = replace(request.sweep, challenge=challenge)
+    if request.layout is None:
+        return sweep
+    return replace(sweep, space=_only(request.layout), loss_gate=replace(sweep.loss_gate, enabled=False))
+
+
+def _only(layout: Layout) -> SearchSpace:
+    """The space that holds one layout."""
+    axes = {name: (getattr(layout, name),) for name in LAYOUT_FIELDS if hasattr(SearchSpace, name)}
+    return SearchSpace(**axes)
+
+
+def gate_result(gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> MfuGateResult:
+    """How the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
+    runs, against = findings.runs, findings.against_baseline
+    is_decided = against is not None and against.decision is not Decision.UNDECIDED
+    if runs is None or (sweep.state is not SweepState.COMPLETE and not is_decided):
+        outcome, detail = _not_measured(gate, sweep, findings, trials)
+        return MfuGateResult(outcome=outcome, detail=detail, findings=findings)
+    return _measured(gate, findings, runs, against)
+
+
+def reused_result(gate: MfuGate, earlier: MfuGate) -> MfuGateResult | None:
+    """What the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
+    if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
+        return None
+    findings, runs = earlier.result.findings, earlier.result.findings.runs
+    beside_now = compare(gate.baseline.runs, [runs], gate.request.test) if gate.baseline else None
+    if beside_now is not None and beside_now.decision is Decision.UNDECIDED:
+        return None
+    found = _measured(gate, replace(findings, against_baseline=beside_now), runs, beside_now)
+    return replace(found, reused_from=earlier.id, detail=f"{found.detail}; by the runs of {earlier.id}")
+
+
+def is_passed(gate: MfuGate) -> bool:
+    """Whether the change may be merged: it passed, or its runs are the first of their baseline, as was asked."""
+    outcome = gate.result.outcome if gate.result else None
+    is_first = outcome is MfuGateOutcome.NO_BASELINE and gate.request.sets_baseline
+    return is_first or outcome is MfuGateOutcome.PASSED
+
+
+def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baseline | None:
+    """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
+
+    It grows by a sitting while layout and environment stay the same, and begins anew where the change is faster, so
+    that a later one may not fall back unseen. Runs that are taken again are in it already.
+    """
+    findings = result.findings
+    is_good = result.outcome in (MfuGateOutcome.PASSED, MfuGateOutcome.NO_BASELINE)
+    if not (gate.request.sets_baseline and is_good) or findings is None:
+        return None
+    if findings.runs is None or findings.measured is None:
+        return None
+    runs: tuple[RunGroup, ...] = (findings.runs,)
+    if gate.baseline is not None and gate.baseline.layout == findings.measured and _is_as_it_was(gate, result):
+        runs = gate.baseline.runs
+        runs = runs if findings.runs in runs else longer_baseline(runs, findings.runs)
+    name, layout = gate.request.baseline, findings.measured
+    return Baseline(name=name, key=gate.key, layout=layout, runs=runs, gate_id=gate.id, at=now)
+
+
+def _is_as_it_was(gate: MfuGate, result: MfuGateResult) -> bool:
+    """Whether the runs belong beside those of before: on the same environment, and not faster outside the noise."""
+    against = result.findings.against_baseline if result.findings else None
+    is_faster = against is not None and against.low > gate.request.test.tolerance
+    return not result.changes and not is_faster
+
+
+# ---------------------------------------------------------------- nothing to compare
+def _not_measured(
+    gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
+) -> tuple[MfuGateOutcome, str]:
+    if sweep.state is SweepState.CANCELLED:
+        return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
+    if sweep.state is SweepState.FAILED:
+        return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
+    deaths = [trial.failure for trial in trials if trial.failure is not None]
+    detail = findings.death or f"nothing was measured: {sweep.stop_detail}"
+    if deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
+        return MfuGateOutcome.FAILED, f"{gate.request.layout}: {detail}"
+    return MfuGateOutcome.COULD_NOT_RUN, detail
+
+
+# ---------------------------------------------------------------- measured
+def _measured(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None) -> MfuGateResult:
+    if gate.baseline is None or against is None:
+        detail = _first(gate, findings, runs)
+        return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, detail=detail, findings=findings)
+    then = gate.baseline.runs[-1].environment
+    changes = environment_changes(then, runs.environment) if then and runs.environment else ()
+    outcome, said = _outcome(gate, against)
+    detail = f"{said}: {against.detail}; it reaches {reached(runs)}"
+    if outcome is not MfuGateOutcome.PASSED:
+        detail = f"{detail}; {changes_in_words(changes, then)}"
+    return MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=changes)
+
+
+def _outcome(gate: MfuGate, against: Comparison) -> tuple[MfuGateOutcome, str]:
+    name = gate.request.baseline
+    match against.decision:
+        case Decision.SLOWER:
+            return MfuGateOutcome.FAILED, f"slower than {name}"
+        case Decision.UNDECIDED:
+            return MfuGateOutcome.UNDECIDED, f"nobody can tell whether it is slower than {name}"
+    return MfuGateOutcome.PASSED, f"not slower than {name}"
+
+
+def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:
+    name = gate.request.baseline
+    then = (
+        f"its {len(runs.rates)} runs are the baseline from now on"
+        if gate.request.sets_baseline
+        else "set it by a gate of the branch that changes are held to (--set-baseline)"
+    )
+    return f"no baseline {name} is stored for this job: {findings.measured} reaches {reached(runs)}; {then}"

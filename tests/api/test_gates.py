@@ -1,0 +1,216 @@
+"""MFU gates and baselines over REST."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+
+from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.sweep import StopReason, SweepState
+from autotuner.domain.runs.trial import Measurement
+from autotuner.domain.wire import to_dict
+from autotuner.ports import Store
+from autotuner.search.upkeep.gate_concluding import conclude_gates
+from tests.api.service import NOW
+from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tiny_model
+
+LAYOUT = cpu_layout(data_parallel_replicate_degree=2)
+
+BODY: dict[str, Any] = {
+    "model": to_dict(tiny_model()),
+    "cluster": to_dict(cpu_cluster()),
+    "workload": {"seq_len": 64, "global_batch_size": 8},
+    "layout": to_dict(LAYOUT),
+    "baseline": "main",
+}
+
+
+def ask(client: httpx.Client, **changes: Any) -> dict[str, Any]:
+    answer = client.post("/gates", json=BODY | changes)
+    assert answer.status_code == 201, answer.text
+    gate: dict[str, Any] = answer.json()
+    return gate
+
+
+def run(store: Store, rates: tuple[float, ...], **measured: Any) -> None:
+    """What a worker does with the only sweep that is queued, and the loop after it."""
+    sweep = store.claim_sweep(owner="a", now=NOW, lease_s=60.0)
+    assert sweep is not None
+    for number, rate in enumerate(rates):
+        repeats = 0 if number else None
+        trial = store.add_trial(
+            sweep.id, owner="a", number=number, layout=LAYOUT, prediction=prediction(), repeats=repeats
+        )
+        store.start_trial(trial.id, owner="a", now=NOW)
+        store.finish_trial(trial.id, reached(rate, **measured), owner="a", now=NOW + number)
+    end = {"state": SweepState.COMPLETE, "reason": StopReason.SPACE_EXHAUSTED, "detail": "compared"}
+    store.finish_sweep(sweep.id, owner="a", now=NOW + 60, **end)  # type: ignore[arg-type]  # as named
+    conclude_gates(store, now=NOW + 61)
+
+
+def reached(rate: float, **changes: Any) -> Measurement:
+    return measurement(tokens_per_s=rate, step_time_s=512 / rate, **changes)
+
+
+def with_baseline(client: httpx.Client, store: Store) -> dict[str, Any]:
+    """The gate of a branch that has set its baseline."""
+    gate = ask(client, sets_baseline=True)
+    run(store, (1000.0, 1001.0, 999.0, 1000.5))
+    return read(client, gate)
+
+
+def read(client: httpx.Client, gate: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = client.get(f"/gates/{gate['id']}").json()
+    return answer
+
+
+def test_a_gate_is_queued_with_the_sweep_that_measures_for_it(client: httpx.Client) -> None:
+    answer = client.post("/gates", json=BODY)
+    gate = answer.json()
+    assert answer.headers["location"] == f"/api/v1/gates/{gate['id']}"
+    assert (gate["outcome"], gate["is_passed"], gate["held_to"]) == (None, False, None)
+    sweep = client.get(f"/sweeps/{gate['sweep_id']}").json()
+    assert (sweep["state"], sweep["request"]["challenge"]["searches"]) == ("queued", False)
+
+
+def test_the_first_gate_of_a_branch_sets_its_baseline(client: httpx.Client, store: Store) -> None:
+    gate = with_baseline(client, store)
+    assert (gate["outcome"], gate["is_passed"]) == ("no_baseline", True)
+    (baseline,) = client.get("/baselines").json()["items"]
+    assert (baseline["name"], baseline["num_runs"], baseline["gate_id"]) == ("main", 4, gate["id"])
+    assert baseline["tokens_per_s"] == pytest.approx(1000.125)
+
+
+def test_without_a_baseline_nothing_is_passed_that_does_not_set_it(client: httpx.Client, store: Store) -> None:
+    gate = ask(client)
+    run(store, (1000.0, 1001.0, 999.0))
+    assert (read(client, gate)["outcome"], read(client, gate)["is_passed"]) == ("no_baseline", False)
+    assert client.get("/baselines").json()["items"] == []
+
+
+def test_a_change_that_is_as_fast_passes_and_one_that_is_slower_fails(client: httpx.Client, store: Store) -> None:
+    with_baseline(client, store)
+    same = ask(client, software="a")
+    run(store, (1000.2, 999.5, 1000.1, 1000.4, 999.9))
+    slower = ask(client, software="b")
+    run(store, (900.2, 899.5, 900.1, 900.4, 899.9), environment={"torch": "2.14.0"})
+    same, slower = read(client, same), read(client, slower)
+    assert (same["outcome"], same["is_passed"]) == ("passed", True)
+    assert (slower["outcome"], slower["is_passed"]) == ("failed", False)
+    assert [change["name"] for change in slower["changes"]] == ["torch"]
+    assert slower["findings"]["against_baseline"]["change"] == pytest.approx(-0.1, abs=0.01)  # by a belief, not a mean
+
+
+def test_runs_of_the_same_content_are_taken_again_and_finish_a_gate_at_once(client: httpx.Client, store: Store) -> None:
+    first = with_baseline(client, store)
+    again = ask(client)
+    assert (again["outcome"], again["reused_from"], again["sweep_id"]) == ("passed", first["id"], None)
+    assert client.get("/sweeps").json()["total"] == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"software": "commit 2"}, {"reuses": False}, {"layout": to_dict(replace(LAYOUT, micro_batch_size=2))}],
+    ids=["software", "asked not to", "layout"],
+)
+def test_runs_of_another_content_are_not(client: httpx.Client, store: Store, changes: dict[str, Any]) -> None:
+    with_baseline(client, store)
+    assert ask(client, **changes)["outcome"] is None
+
+
+def test_a_gate_of_another_job_has_no_baseline_under_the_same_name(client: httpx.Client, store: Store) -> None:
+    with_baseline(client, store)
+    assert ask(client, workload={"seq_len": 64, "global_batch_size": 16})["held_to"] is None
+
+
+def test_a_cancelled_gate_ends_with_its_sweep(client: httpx.Client, store: Store) -> None:
+    gate = ask(client)
+    client.post(f"/gates/{gate['id']}/cancel")
+    conclude_gates(store, now=NOW)
+    assert read(client, gate)["outcome"] == "cancelled"
+    assert client.post(f"/gates/{gate['id']}/cancel").json()["outcome"] == "cancelled"
+
+
+def test_gates_are_listed_newest_first_by_baseline_or_all(client: httpx.Client) -> None:
+    first, other = ask(client), ask(client, baseline="release")
+    assert [gate["id"] for gate in client.get("/gates", params={"baseline": "main"}).json()["items"]] == [first["id"]]
+    assert {gate["id"] for gate in client.get("/gates").json()["items"]} == {first["id"], other["id"]}
+
+
+def test_what_ci_reads_is_served_in_its_own_formats(client: httpx.Client, store: Store) -> None:
+    gate = with_baseline(client, store)
+    junit, summary, badge = (client.get(f"/gates/{gate['id']}/{name}") for name in FORMATS)
+    assert [answer.headers["content-type"].split(";")[0] for answer in (junit, summary, badge)] == list(
+        FORMATS.values()
+    )
+    assert ElementTree.fromstring(junit.text).get("failures") == "0"
+    assert summary.text.startswith("### ✅ MFU of tiny on cpu:2")
+    assert ElementTree.fromstring(badge.text).get("aria-label") == "MFU: 25.0 %"
+    assert badge.headers["cache-control"] == "no-cache"
+
+
+FORMATS = {"junit.xml": "application/xml", "summary.md": "text/markdown", "badge.svg": "image/svg+xml"}
+
+
+def test_the_badge_of_a_branch_is_that_of_its_last_finished_gate(client: httpx.Client, store: Store) -> None:
+    assert client.get("/badges/main").status_code == 404
+    with_baseline(client, store)
+    ask(client, software="a pull request")
+    assert "25.0 %" in client.get("/badges/main").text
+
+
+def test_a_baseline_is_forgotten_so_that_the_next_begins_anew(client: httpx.Client, store: Store) -> None:
+    with_baseline(client, store)
+    (baseline,) = client.get("/baselines").json()["items"]
+    path = f"/baselines/main/{baseline['key']}"
+    assert client.delete(path).json() == baseline
+    assert client.delete(path).status_code == 404
+    assert ask(client)["held_to"] is None
+
+
+def test_a_layout_that_cannot_run_is_refused_with_every_reason(client: httpx.Client) -> None:
+    problem = client.post("/gates", json=BODY | {"layout": to_dict(cpu_layout(tensor_parallel_degree=3))})
+    assert problem.status_code == 422
+    assert "layout.tensor_parallel_degree" in {error["field"] for error in problem.json()["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"space": {"recompute": ["none"]}}, "space"),
+        ({"test": {"tolerance": 0.1}}, "test.tolerance"),
+        ({"baseline": "two words"}, "baseline"),
+        ({"trial_cluster": to_dict(cpu_cluster(1))}, "trial_cluster"),
+        ({"sofware": "a"}, "sofware"),
+    ],
+)
+def test_a_mistake_is_refused_by_its_field(client: httpx.Client, changes: dict[str, Any], field: str) -> None:
+    problem = client.post("/gates", json=BODY | changes)
+    assert (problem.status_code, problem.json()["field"]) == (422, field)
+    assert client.get("/gates").json()["total"] == 0
+
+
+def test_a_gate_that_is_not_stored_is_missing(client: httpx.Client) -> None:
+    assert [client.get(f"/gates/mg-none{path}").status_code for path in ("", "/junit.xml", "/badge.svg")] == [404] * 3
+
+
+def test_a_gate_is_concluded_once(client: httpx.Client, store: Store) -> None:
+    gate = with_baseline(client, store)
+    assert conclude_gates(store, now=NOW + 99) == []
+    assert read(client, gate)["finished_at"] == NOW + 61
+    told, _ = store.announcements.feed()
+    assert [one.subject_id for one in told].count(gate["id"]) == 1
+
+
+def test_a_gate_whose_earlier_runs_are_gone_says_so(store: Store) -> None:
+    from tests.unit.search.upkeep.gates import gate_request  # noqa: PLC0415
+
+    store.mfu_gates.create(gate_request(), key="k", content="c", baseline=None, sweep=None, now=NOW)
+    (ended,) = conclude_gates(store, now=NOW)
+    assert ended.result is not None
+    assert ended.result.findings in (None, ChallengeFindings())
+    assert "ask again" in ended.result.detail
