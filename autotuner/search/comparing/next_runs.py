@@ -22,6 +22,9 @@ _TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
 _SURPRISES = (-2.0, -1.0, 1.0, 2.0)
 """How far the mean of further runs may lie from that of the runs so far, in its deviations, to be thought possible."""
 
+_BASELINE_SHARE = 4
+"""One in so many of the most runs that a candidate may take is what a baseline takes in its first sitting."""
+
 _Z95 = 1.645
 """Normal quantile of 0.95: what a baseline leaves to bad luck."""
 
@@ -52,13 +55,15 @@ def next_runs(
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
     """How many more runs of its first sitting make a baseline beside which a lost ``test.loss`` can be found.
 
-    As many as a candidate of as many runs that scatter as much needs, with a little bad luck; at most ``max_runs``.
+    As many as a candidate of as many runs that scatter as much needs, with a little bad luck; at most a quarter of
+    ``max_runs``, since later sittings add theirs.
     """
     if runs is None or len(runs.rates) < test.min_runs:
         return test.min_runs - (len(runs.rates) if runs else 0)
     sitting = sittings([np.log(runs.rates)])[0]
-    enough = (n for n in range(sitting.num_runs, test.max_runs) if _finds_loss(_of_length(sitting, n), test))
-    return next(enough, max(test.max_runs, sitting.num_runs)) - sitting.num_runs
+    most = max(test.max_runs // _BASELINE_SHARE, sitting.num_runs)
+    enough = (n for n in range(sitting.num_runs, most) if _finds_loss(_of_length(sitting, n), test))
+    return next(enough, most) - sitting.num_runs
 
 
 def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest) -> int:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.comparison import Decision, RunGroup
+from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
-from autotuner.search.comparing.compare import compare
+from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 
 __all__ = ["ChallengeRuns", "first_measured", "run_group"]
 
@@ -80,14 +80,9 @@ class ChallengeRuns:
 
     def wants_incumbent(self) -> bool:
         """Whether the incumbent should run again before anything is searched; for one that can run."""
-        test, runs = self.challenge.test, self.incumbent_runs
         if self.turns or _gave_up(self.incumbent):
             return False
-        if runs is None or len(runs.rates) < test.min_runs:
-            return True
-        if not self.challenge.baseline or len(runs.rates) >= test.max_runs:
-            return False
-        return compare(self.challenge.baseline, [runs], test).decision is Decision.UNDECIDED
+        return _wants_more(self.incumbent_runs, self.challenge.baseline, self.challenge.test)
 
     def wanted_turn(self) -> Trial | None:
         """The trial whose layout should run again now; None where all is known, or as much as can be.
@@ -107,22 +102,20 @@ class ChallengeRuns:
         return self.challenger if is_challengers else first_measured(self.incumbent)
 
     def _wants_more_alone(self) -> bool:
-        """Of a challenger without an incumbent beside it."""
-        test, runs = self.challenge.test, run_group(self.turns)
-        if runs is None or len(runs.rates) < test.min_runs:
-            return True
-        is_beside = bool(self.challenge.baseline) and self.challenge.incumbent is None
-        if not is_beside or len(runs.rates) >= test.max_runs:
-            return False
-        return compare(self.challenge.baseline, [runs], test).decision is Decision.UNDECIDED
+        """Of a challenger without an incumbent beside it: a baseline is its own only where no incumbent was named."""
+        baseline = self.challenge.baseline if self.challenge.incumbent is None else ()
+        return _wants_more(run_group(self.turns), baseline, self.challenge.test)
 
     def _wants_more_turns(self) -> bool:
-        test, mine, theirs = self.challenge.test, run_group(self.turns), run_group(self.incumbent_turns)
-        if mine is None or theirs is None or len(mine.rates) < test.min_runs:
-            return True
-        if len(mine.rates) >= test.max_runs:
-            return False
-        return compare([mine], [theirs], test, same_sitting=True).decision is Decision.UNDECIDED
+        mine, theirs = run_group(self.turns), run_group(self.incumbent_turns)
+        return mine is None or theirs is None or next_runs([mine], [theirs], self.challenge.test, same_sitting=True) > 0
+
+
+def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: SequentialTest) -> bool:
+    """Whether a layout should run again, beside its baseline or to become one."""
+    if runs is None or not baseline:
+        return next_baseline_runs(runs, test) > 0
+    return next_runs(baseline, [runs], test) > 0
 
 
 def run_group(trials: Sequence[Trial]) -> RunGroup | None:
