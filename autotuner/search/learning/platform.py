@@ -16,7 +16,7 @@ class Platform:
     Attributes:
         accelerator: Name of the device.
         intra_node_link: Name of the link within a node.
-        inter_node_link: Name of the link between nodes; empty on one node, which has none.
+        inter_node_link: Name of the link between nodes, also of a cluster of one node: others with that link are like it.
         stack: Name of the software that predictions are for.
         trainer: Name of the registered trainer; None: our own decoder.
     """
@@ -34,7 +34,7 @@ class Platform:
         return cls(
             accelerator=cluster.accelerator.name,
             intra_node_link=cluster.intra_node_link.name,
-            inter_node_link=cluster.inter_node_link.name if cluster.num_nodes > 1 else "",
+            inter_node_link=cluster.inter_node_link.name,
             stack=job.stack.name,
             trainer=trainer,
         )
