@@ -58,7 +58,15 @@ def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
     precisions = [own.deviation**-2, other.deviation**-2]
     precision = max(sum(precisions) - typical, *precisions)
     mean = sum(p * math.log(c.factor) for p, c in zip(precisions, (own, other), strict=True)) / precision
-    known = replace(own, factor=math.exp(mean), deviation=precision**-0.5)
+    detailed = own if own.parts else other  # runs that a caller sent tell of the whole step alone
+    known = replace(
+        own,
+        factor=math.exp(mean),
+        deviation=precision**-0.5,
+        parts=detailed.parts,
+        correlations=detailed.correlations,
+        interval_scale=detailed.interval_scale,
+    )
     return replace(job, calibration=_counted_with(known, other))
 
 

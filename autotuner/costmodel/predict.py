@@ -123,9 +123,9 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
     window = _taken(step.window, which)
     step_s = total_s(
         step.step_time.before_data_s.take(which),
-        _cluster_factor(job) * data_communication_s(x, job, window),
+        _factor(job, "data_communication_s") * data_communication_s(x, job, window),
         step.step_time.bubble_s.take(which),
-        _cluster_factor(job) * _update_s(x, job, window),
+        _factor(job, "optimizer_s") * _update_s(x, job, window),
     )
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
@@ -135,10 +135,10 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
 
 def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, list[RankMemory]]:
     """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
-    ranks, factor = ranks_looked_at(few, job), _cluster_factor(job)
+    ranks = ranks_looked_at(few, job)
     step = RankStep.of(few, job, ranks.critical, works)
-    slower: StepTimeColumns = mapped(lambda seconds: factor * seconds, step.step_time)
-    return replace(step, step_time=slower), rank_memories(few, job, ranks.fullest)
+    parts = {f.name: _factor(job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
+    return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, ranks.fullest)
 
 
 def _taken(table: Table, which: Integers) -> Table:
@@ -177,11 +177,10 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
 
 
 def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
-    factor = _cluster_factor(job)
     return replace(
         rank.step_time,
-        data_communication_s=factor * data_communication_s(x, job, rank.window),
-        optimizer_s=factor * _update_s(x, job, rank.window),
+        data_communication_s=_factor(job, "data_communication_s") * data_communication_s(x, job, rank.window),
+        optimizer_s=_factor(job, "optimizer_s") * _update_s(x, job, rank.window),
     )
 
 
@@ -190,6 +189,6 @@ def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     return optimizer_s(x, job, owned_elements(x, job, window.held)) + window.weight_casts_s
 
 
-def _cluster_factor(job: Job) -> float:
-    """How much slower than a typical cluster this one is, as far as measured runs told."""
-    return 1.0 if job.calibration is None else job.calibration.factor
+def _factor(job: Job, part: str) -> float:
+    """How much longer a part takes than on a typical cluster, as far as measured runs told."""
+    return 1.0 if job.calibration is None else job.calibration.of(part)

@@ -18,6 +18,7 @@ from autotuner.catalog.compared import BITS_8, BITS_16
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS
 
@@ -35,6 +36,7 @@ __all__ = [
     "fit_probability",
     "interval_error",
     "log_variance",
+    "part_deviations",
     "part_shares",
     "relative_error",
     "time_error",
@@ -62,11 +64,17 @@ class TimeError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutErrors:
-    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each."""
+    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each.
+
+    Attributes:
+        covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is what
+            a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
+    """
 
     parts: Mapping[str, float | Floats]
     residual: Floats
     common: float
+    covariance: Floats | None = None
 
 
 PARTS: Mapping[str, float] = {
@@ -131,8 +139,39 @@ def time_error(job: Job) -> TimeError:
 def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
     """What the intervals of these layouts are made of."""
     familiarity = Familiarity.of(job)
-    residual = _residual(x, job, familiarity)
-    return LayoutErrors(parts=_parts(x, familiarity), residual=residual, common=cluster_deviation(job))
+    residual, parts = _residual(x, job, familiarity), _parts(x, familiarity)
+    if job.calibration is None or not job.calibration.parts:
+        return LayoutErrors(parts=parts, residual=residual, common=cluster_deviation(job))
+    scale, known = job.calibration.interval_scale, part_deviations(job)
+    return LayoutErrors(
+        parts={name: scale * _beyond(parts[name], known[name]) for name in PARTS},
+        residual=scale * residual,
+        common=0.0,
+        covariance=scale**2 * _covariance(job.calibration),
+    )
+
+
+def part_deviations(job: Job) -> Mapping[str, float]:
+    """The deviation of each part before any run, for layouts of which every option was compared where the job was."""
+    familiarity = Familiarity.of(job)
+    trust = dict.fromkeys(PARTS, TRUST[familiarity.base])
+    trust |= {part: TRUST[where] for part, where in familiarity.of_parts.items()}
+    return {name: trust[name] * deviation for name, deviation in PARTS.items()}
+
+
+def _beyond(deviation: float | Floats, known: float) -> Floats:
+    """What a layout's options add to the deviation of a part, which runs without them say nothing of."""
+    beyond: Floats = np.sqrt(np.maximum(np.square(deviation) - known**2, 0.0))
+    return beyond
+
+
+def _covariance(known: Calibration) -> Floats:
+    """Of the logarithms of the factors, by the order of ``PARTS``, that of the whole step last."""
+    names = (*(one.part for one in known.parts), "")
+    deviations = np.array([*(one.deviation for one in known.parts), known.deviation])
+    covariance = np.array(known.correlations) * np.outer(deviations, deviations)
+    order = [names.index(name) for name in (*PARTS, "")]
+    return covariance[np.ix_(order, order)]
 
 
 def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
@@ -187,7 +226,21 @@ def log_variance(step_time: StepTimeColumns, error: TimeError | LayoutErrors) ->
     """Variance of log(measured / predicted) of each step."""
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
+    if isinstance(error, LayoutErrors) and error.covariance is not None:
+        variance += _shared_variance(step_time, error.covariance)
     return variance
+
+
+def _shared_variance(step_time: StepTimeColumns, covariance: Floats) -> Floats:
+    """What the errors of the factors, which are not independent of each other, make of each step."""
+    total_s, variance = step_time.total_s, np.full(step_time.total_s.shape, covariance[-1, -1])
+    shares = {i: getattr(step_time, name) / total_s for i, name in enumerate(PARTS)}
+    present = [number for number, share in shares.items() if share.any()]  # most layouts have no use for half of them
+    for number in present:
+        row = 2 * covariance[number, -1] + sum(covariance[number, other] * shares[other] for other in present)
+        variance += shares[number] * row
+    positive: Floats = np.maximum(variance, 0.0)  # rounding may leave it below
+    return positive
 
 
 def fit_probability(peak_bytes: Floats, limit_bytes: float) -> Floats:

@@ -1,20 +1,41 @@
-"""Calibration: what is known of one cluster's speed beside that of a typical one."""
+"""Calibration: what is known of the speed of one cluster and its software beside what is predicted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from autotuner.domain import check
+from autotuner.errors import InvalidInput
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "PartFactor"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFactor:
+    """How much longer one part of a step takes here than predicted.
+
+    Attributes:
+        part: A field of ``StepTime``.
+        factor: Its time here over that predicted, beside the factor of the whole step.
+        deviation: Standard deviation of the factor's logarithm that is left.
+    """
+
+    part: str
+    factor: float
+    deviation: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "factor")
+        check.non_negative(self, "deviation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What measured runs on this very cluster say of all its step times.
+    """What measured runs say of all step times on a cluster.
 
     A cluster is slower or faster than others of its kind as a whole: clocks, cooling, versions, what else uses its
-    network. The factor is common to all layouts, so that it changes no order.
+    network. The factor is common to all layouts, so that it changes no order. Where stored trials tell more, each part
+    of a step has a factor beside it: 1 for what takes as much longer as the runs did as a whole.
 
     Attributes:
         factor: Step times here over those predicted for a typical cluster.
@@ -22,6 +43,11 @@ class Calibration:
         num_runs: Measured runs that told it.
         num_trials: Those of them that are stored trials of earlier sweeps.
         num_sweeps: How many sweeps these belong to.
+        parts: What each part of a step takes beside that; empty: only the whole is known.
+        correlations: Of the logarithms of the factors with each other, those of the parts in their order and then that
+            of the whole: runs that tell the sum of two parts well may leave each of them open. A square.
+        interval_scale: What intervals are multiplied by, in logarithms, so that they hold as many of the runs as they
+            claim, each predicted from the runs of other jobs alone.
     """
 
     factor: float
@@ -29,7 +55,19 @@ class Calibration:
     num_runs: int
     num_trials: int = 0
     num_sweeps: int = 0
+    parts: tuple[PartFactor, ...] = ()
+    correlations: tuple[tuple[float, ...], ...] = ()
+    interval_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "factor", "num_runs")
+        check.positive(self, "factor", "num_runs", "interval_scale")
         check.non_negative(self, "deviation", "num_trials", "num_sweeps")
+        size = len(self.parts) + 1 if self.parts else 0
+        if [len(row) for row in self.correlations] != [size] * size:
+            shape = [len(row) for row in self.correlations]
+            rule = f"must be {size} rows of {size} numbers: of each part, and of the whole"
+            raise InvalidInput("correlations", shape, rule)
+
+    def of(self, part: str) -> float:
+        """What a part of a step takes here over what is predicted of it, by its own factor and by that of the whole."""
+        return self.factor * next((one.factor for one in self.parts if one.part == part), 1.0)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
-from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.jobs.calibration import Calibration
+from autotuner.costmodel.columns import Floats
+from autotuner.costmodel.uncertainty import PARTS
+from autotuner.domain.jobs.calibration import Calibration, PartFactor
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.search.learning.factors import Factors, TimedRuns, factor_deviations
 from autotuner.search.learning.platform import Platform
+from autotuner.search.learning.spread import interval_scale
+from autotuner.search.sampler.kinship import TIME_REACH, kinship
+from autotuner.search.sampler.time_prior import TIME_FACTORS
 
-__all__ = ["Learnt", "Lesson"]
+__all__ = ["MAX_TRIALS", "Learnt", "Lesson"]
+
+MAX_TRIALS = 200
+"""Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. In
+replays of published tables twice as many teach no more, half as many almost as much (docs/learning.md)."""
+
+_Ran: TypeAlias = tuple[Job, str | None]
+"""What ran, and which trainer ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +38,9 @@ class Lesson:
     Attributes:
         num_sweeps: Sweeps that the trials belong to.
         last_finished_at: Epoch seconds.
-        calibration: How fast the platform is beside what is predicted; None where every trial ran out of memory.
+        calibration: What its newest job is calibrated by; None where every trial ran out of memory.
+        median_error: Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed.
+        left_out_error: The same after learning, each job predicted from all others alone; None with fewer than two.
     """
 
     platform: Platform
@@ -33,23 +48,26 @@ class Lesson:
     num_sweeps: int
     last_finished_at: float
     calibration: Calibration | None
+    median_error: float | None = None
+    left_out_error: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """Stored trials as evidence; made by ``of``.
+    """Stored trials as evidence; predicts each of their jobs once, when first asked.
 
-    Attributes:
-        past: The trials, newest first; what their jobs were calibrated by is forgotten, since these trials say it.
+    Args:
+        past: In whatever order. What their jobs were calibrated by is forgotten, since such trials say it.
     """
 
-    past: tuple[PastTrial, ...]
+    def __init__(self, past: Iterable[PastTrial]) -> None:
+        known = (replace(trial, job=replace(trial.job, calibration=None)) for trial in past)
+        self.past = tuple(sorted(known, key=lambda trial: -trial.finished_at))
+        self._calibrations: dict[_Ran, Calibration | None] = {}
 
     @classmethod
     def of(cls, past: Iterable[PastTrial]) -> Learnt:
-        """From these trials, in whatever order."""
-        known = (replace(trial, job=replace(trial.job, calibration=None)) for trial in past)
-        return cls(past=tuple(sorted(known, key=lambda trial: -trial.finished_at)))
+        """From these trials."""
+        return cls(past)
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """The job with what the trials say of its step times, in the place of any other calibration.
@@ -58,48 +76,118 @@ class Learnt:
             job: To be predicted.
             trainer: Name of the registered trainer that will run it; None: our own decoder.
         """
-        trials = [trial for trial in self._on(Platform.of(job, trainer)) if not trial.ran_out_of_memory]
-        job = calibrated(replace(job, calibration=None), _runs(trials))
-        if job.calibration is None:
-            return job
-        num_sweeps = len({trial.sweep_id for trial in trials})
-        return replace(job, calibration=replace(job.calibration, num_trials=len(trials), num_sweeps=num_sweeps))
+        typical = replace(job, calibration=None)
+        if (typical, trainer) not in self._calibrations:
+            self._calibrations[typical, trainer] = self._calibration(typical, trainer)
+        return replace(job, calibration=self._calibrations[typical, trainer])
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
-        """The trials that a search for the job should know, newest first.
+        """The trials that a search for the job should know, the likest first; at most ``MAX_TRIALS``.
 
         Args:
             job: To be searched.
             trainer: Name of the registered trainer that runs its trials; None: our own decoder.
         """
-        return tuple(self._on(Platform.of(job, trainer)))
+        return self._likest(self.past, (replace(job, calibration=None), trainer))
+
+    def _likest(self, trials: Iterable[PastTrial], target: _Ran) -> tuple[PastTrial, ...]:
+        """Those on the likest platforms first, of these those of the very job, and of all sweeps in turn the newest."""
+        here = Platform.of(*target)
+        turns: dict[str, int] = defaultdict(int)
+        ranked = []
+        for trial in trials:
+            turns[trial.sweep_id] += 1
+            there = Platform.of(trial.job, trial.trainer)
+            ranked.append((here.differences(there), trial.job != target[0], turns[trial.sweep_id], trial))
+        return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:MAX_TRIALS])
 
     def lessons(self) -> Iterator[Lesson]:
         """What the trials of each platform teach, that of the newest trial first."""
         for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
-            trials = self._on(platform)
+            trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
+            before, after = _errors_of(trials)
             yield Lesson(
                 platform=platform,
                 num_trials=len(trials),
                 num_sweeps=len({trial.sweep_id for trial in trials}),
                 last_finished_at=trials[0].finished_at,
                 calibration=self.calibrated(trials[0].job, platform.trainer).calibration,
+                median_error=before,
+                left_out_error=after,
             )
 
-    def _on(self, platform: Platform) -> list[PastTrial]:
-        return [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
+    def _calibration(self, job: Job, trainer: str | None) -> Calibration | None:
+        timed = (trial for trial in self.past if trial.step_time_s is not None)
+        if not (trials := self._likest(timed, (job, trainer))):
+            return None
+        factors = _factors((job, trainer), trials)
+        mean, covariance = _beside_the_whole(factors, factor_deviations(job))
+        left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole
+        return Calibration(
+            factor=math.exp(mean[-1]),
+            deviation=float(left[-1]),
+            num_runs=len(trials),
+            num_trials=len(trials),
+            num_sweeps=len({trial.sweep_id for trial in trials}),
+            parts=tuple(_part(*one) for one in zip(PARTS, mean.tolist(), left.tolist(), strict=False)),
+            correlations=_rows(covariance / np.outer(left, left)),
+            interval_scale=interval_scale(factors.left_out_errors, factors.left_out_deviations, factors.jobs),
+        )
 
 
-def _runs(trials: Iterable[PastTrial]) -> Iterator[MeasuredRuns]:
-    """The trials that ended with a step time, by job."""
-    by_job: dict[Job, list[PastTrial]] = defaultdict(list)
+def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Floats]:
+    """Mean and covariance of the logarithms, that of the whole step as the runs had it last, of parts beside that.
+
+    What all parts share and what is common to all steps cannot be told apart, and need not be: shares sum to 1.
+    """
+    whole = np.append(factors.shares, 1.0)
+    turned = np.eye(len(whole)) - whole * np.append(np.ones(len(factors.shares)), 0.0)[:, None]
+    turned[:-1, -1] = 0.0
+    turned[-1] = whole
+    turned = turned * deviations
+    return turned @ factors.mean, turned @ factors.covariance @ turned.T
+
+
+def _part(name: str, mean: float, deviation: float) -> PartFactor:
+    return PartFactor(part=name, factor=math.exp(mean), deviation=deviation)
+
+
+def _rows(square: Floats) -> tuple[tuple[float, ...], ...]:
+    """As numbers of Python."""
+    return tuple(tuple(row) for row in square.tolist())
+
+
+def _factors(target: _Ran, trials: Iterable[PastTrial]) -> Factors:
+    """The factors of a job after these trials, which all have step times."""
+    by_job = _by_job(trials)
+    rans = list(dict.fromkeys([target, *by_job]))
+    return Factors.after(
+        [TimedRuns.of(job, [t.layout for t in some], _seconds(some)) for (job, _), some in by_job.items()],
+        [rans.index(ran) for ran in by_job],
+        kinship([job for job, _ in rans], TIME_FACTORS, TIME_REACH, [trainer for _, trainer in rans]),
+    )
+
+
+def _by_job(trials: Iterable[PastTrial]) -> Mapping[_Ran, list[PastTrial]]:
+    by_job: dict[_Ran, list[PastTrial]] = defaultdict(list)
     for trial in trials:
-        if trial.step_time_s is not None:
-            by_job[trial.job].append(trial)
-    for job, some in by_job.items():
-        yield _runs_of(job, some)
+        by_job[trial.job, trial.trainer].append(trial)
+    return by_job
 
 
-def _runs_of(job: Job, trials: Sequence[PastTrial]) -> MeasuredRuns:
-    seconds = np.array([trial.step_time_s for trial in trials], dtype=float)
-    return MeasuredRuns(job=job, layouts=LayoutColumns.from_layouts(t.layout for t in trials), step_time_s=seconds)
+def _seconds(trials: Iterable[PastTrial]) -> list[float]:
+    return [trial.step_time_s for trial in trials if trial.step_time_s is not None]
+
+
+def _errors_of(trials: Iterable[PastTrial]) -> tuple[float | None, float | None]:
+    """Median error of the trials of one platform as predicted, and from the trials of its other jobs."""
+    timed = [trial for trial in trials if trial.step_time_s is not None][:MAX_TRIALS]
+    if not timed:
+        return None, None
+    factors = _factors((timed[0].job, timed[0].trainer), timed)
+    after = _median_error(factors.left_out_errors) if len(set(factors.jobs.tolist())) > 1 else None
+    return _median_error(factors.errors), after
+
+
+def _median_error(log_errors: Floats) -> float:
+    return float(np.median(np.abs(np.expm1(-log_errors))))

@@ -16,7 +16,7 @@ class Platform:
     Attributes:
         accelerator: Name of the device.
         intra_node_link: Name of the link within a node.
-        inter_node_link: Name of the link between nodes, also of a cluster of one node: others with that link are like it.
+        inter_node_link: Name of the link between nodes, also of a cluster of one node.
         stack: Name of the software that predictions are for.
         trainer: Name of the registered trainer; None: our own decoder.
     """
@@ -38,3 +38,9 @@ class Platform:
             stack=job.stack.name,
             trainer=trainer,
         )
+
+    def differences(self, other: Platform) -> int:
+        """How many of accelerator, links and software differ."""
+        links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
+        software = (self.stack, self.trainer) != (other.stack, other.trainer)
+        return (self.accelerator != other.accelerator) + links + software

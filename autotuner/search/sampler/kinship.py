@@ -10,7 +10,7 @@ docs/small-trials.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,17 +51,25 @@ MEMORY_REACH = Reach(factor=1.0, residual=0.7, elsewhere=0.5)
 known than that of times. Replays of the one table that says what ran out of memory do not tell 0 from 1."""
 
 
-def kinship(jobs: Sequence[Job], factors: Iterable[str], reach: Reach) -> Kinship:
+def kinship(
+    jobs: Sequence[Job], factors: Iterable[str], reach: Reach, trainers: Sequence[str | None] | None = None
+) -> Kinship:
     """What the jobs share, the first of them that of the table.
 
     Args:
-        jobs: All different.
+        jobs: All different, or run by different trainers.
         factors: Names: parts of ``StepTime`` or of ``Memory``, or ``COMMON``.
         reach: Of times or of peaks.
+        trainers: Name of the registered trainer that ran each job, None where our own decoder did; None: one ran all.
     """
-    device, links, stack = (_where_same(jobs, what, reach.elsewhere) for what in (_device, _links, _stack))
-    where = {name: stack * (links if name in _BETWEEN_RANKS else device) for name in PARTS} | {COMMON: device * links}
-    carried, residual = (_where_same(jobs, lambda job: job, other) for other in (reach.factor, reach.residual))
+    who = trainers or [None] * len(jobs)
+    device, links = (_where_same([what(job) for job in jobs], reach.elsewhere) for what in (_device, _links))
+    stack = _where_same([(_stack(job), trainer) for job, trainer in zip(jobs, who, strict=True)], reach.elsewhere)
+    where = {name: stack * (links if name in _BETWEEN_RANKS else device) for name in PARTS} | {
+        COMMON: device * links * stack
+    }
+    same = list(zip(jobs, who, strict=True))
+    carried, residual = (_where_same(same, other) for other in (reach.factor, reach.residual))
     return Kinship(
         factors=np.stack([carried * where.get(name, stack) for name in factors]),
         residual=residual * device * links * stack,
@@ -73,9 +81,8 @@ def is_same_hardware(one: Job, other: Job) -> bool:
     return (_device(one), _links(one)) == (_device(other), _links(other))
 
 
-def _where_same(jobs: Sequence[Job], what: Callable[[Job], object], elsewhere: float) -> Floats:
+def _where_same(values: Sequence[object], elsewhere: float) -> Floats:
     """1 where two jobs have the same, else what is left: a valid kernel for any fraction that is."""
-    values = [what(job) for job in jobs]
     return np.array([[1.0 if one == other else elsewhere for other in values] for one in values])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import PARTS, LayoutErrors, TimeError, part_shares
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
@@ -35,22 +35,53 @@ wrong a sweep takes longer and stops too early (docs/sampler.md)."""
 def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: TimeError | LayoutErrors) -> Prior:
     """The belief about the log of each row's step time in seconds before any trial.
 
-    Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1.
+    Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1. Where runs told
+    of the parts, what a layout's options leave open beyond that is its own, a residual.
     """
     step_time = predictions.step_time
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
-    deviations = [error.parts[name] for name in error.parts] + [error.common]
+    residual: float | Floats
     if isinstance(error, LayoutErrors):
-        shares = shares * np.stack([np.broadcast_to(one, len(layouts)) for one in deviations], axis=1)
-        deviations = [1.0] * len(deviations)
+        shares, residual = _moved(shares, error), _own(shares, error)
+        deviations = np.ones(shares.shape[1])
+    else:
+        deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
     return Prior(
         layouts=layouts,
         log_predicted=np.log(step_time.total_s),
         shares=shares,
-        deviations=np.array(deviations),
-        residual=error.residual,
+        deviations=deviations,
+        residual=residual,
         residual_correlation=_RESIDUAL_CORRELATION,
     )
+
+
+def _moved(shares: Floats, error: LayoutErrors) -> Floats:
+    """What one standard deviation of each factor moves in each row."""
+    if error.covariance is not None:
+        moved: Floats = shares @ _root(error.covariance)
+        return moved
+    return shares * _by_row(error, len(shares))
+
+
+def _own(shares: Floats, error: LayoutErrors) -> Floats:
+    """Deviation of what no factor explains in each row."""
+    if error.covariance is None:
+        return error.residual
+    own: Floats = np.sqrt(np.square(error.residual) + np.square(shares * _by_row(error, len(shares))).sum(axis=1))
+    return own
+
+
+def _by_row(error: LayoutErrors, num_rows: int) -> Floats:
+    deviations = (*error.parts.values(), error.common)
+    return np.stack([np.broadcast_to(one, num_rows) for one in deviations], axis=1)
+
+
+def _root(covariance: Floats) -> Floats:
+    """The symmetric square root: factors that are independent of each other, each still about the part of its name."""
+    values, vectors = np.linalg.eigh(covariance)
+    root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return root
 
 
 def learn_times(
