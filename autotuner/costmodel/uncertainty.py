@@ -67,8 +67,8 @@ class LayoutErrors:
     """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each.
 
     Attributes:
-        covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is what
-            a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
+        covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is
+            what a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
     """
 
     parts: Mapping[str, float | Floats]
