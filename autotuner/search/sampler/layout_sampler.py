@@ -198,7 +198,15 @@ class LayoutSampler(BaseSampler):
         evidence, last = self._reader.read(trials, promised), self._last
         if last is not None and last[0] == evidence:
             return last[1]
-        tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
-        proposal = propose(self._beliefs, evidence, cost_exponent=self._cost_exponent, tie_breaker=tie_breaker)
+        proposal = self._proposal(evidence)
         self._last = evidence, proposal
         return proposal
+
+    def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
+        """What to try of some rows after these trials; None when each of them was tried or is not likely to fit."""
+        return self._proposal(self._reader.read(trials), rows)
+
+    def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:
+        tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
+        exponent = self._cost_exponent
+        return propose(self._beliefs, evidence, cost_exponent=exponent, tie_breaker=tie_breaker, among=among)

@@ -83,7 +83,12 @@ class Proposal:
 
 
 def propose(
-    beliefs: Beliefs, evidence: Evidence, *, cost_exponent: float, tie_breaker: np.random.Generator
+    beliefs: Beliefs,
+    evidence: Evidence,
+    *,
+    cost_exponent: float,
+    tie_breaker: np.random.Generator,
+    among: Integers | None = None,
 ) -> Proposal | None:
     """The untried row that most improves the expected best, per cost of its trial; None when none is likely to fit.
 
@@ -95,9 +100,11 @@ def propose(
         evidence: What the trials told.
         cost_exponent: How much the step time counts as cost: 0 not at all, 1 in proportion.
         tie_breaker: Decides between rows that are equally good: options that do nothing for a layout.
+        among: The only rows to choose from; None: all.
     """
     outlook = _Outlook.of(beliefs, evidence)
-    rows = _most_promising(outlook, _untried(len(beliefs.worth_per_step), evidence.tried))
+    untried = _untried(len(beliefs.worth_per_step), evidence.tried)
+    rows = _most_promising(outlook, untried if among is None else np.intersect1d(untried, among))
     times, log_fits = outlook.times.at(rows), outlook.log_fits(outlook.peaks.at(rows))
     log_worth = outlook.log_worth(times, log_fits, rows)
     if not (log_worth > -np.inf).any():

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotuner.costmodel.columns import LayoutColumns, joined
+import numpy as np
+
+from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.small_scale import SmallScale
 
-__all__ = ["Candidates", "incumbent_problems"]
+__all__ = ["Candidates", "incumbent_problems", "rows_beside_incumbent"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,6 +64,14 @@ class Candidates:
         )
 
 
+def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Integers:
+    """Rows of the layouts one step away from the incumbent of a challenge; none without one."""
+    if request.challenge is None or request.challenge.incumbent is None:
+        return np.empty(0, dtype=np.int64)
+    steps = neighbours(request.challenge.incumbent, request.trial_job)
+    return np.concatenate([np.empty(0, dtype=np.int64), *(_rows(layouts, step) for step in steps)])
+
+
 def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
     """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
     if request.challenge is None or request.challenge.incumbent is None:
@@ -76,12 +87,12 @@ def _layouts(request: SweepRequest) -> LayoutColumns:
     if not challenge.searches:
         return own
     searched = legal_layouts(request.trial_job, request.space, trial_rules(request.trainer))
-    return searched if _holds(searched, challenge.incumbent) else joined((searched, own))
+    return searched if _rows(searched, challenge.incumbent).size else joined((searched, own))
 
 
-def _holds(layouts: LayoutColumns, layout: Layout) -> bool:
-    """Whether one of the rows is the layout."""
-    rows = layouts
+def _rows(layouts: LayoutColumns, layout: Layout) -> Integers:
+    """Every row that is the layout."""
+    rows = np.arange(len(layouts))
     for name in LAYOUT_FIELDS:
-        rows = rows.take(getattr(rows, name) == int(getattr(layout, name)))
-    return len(rows) > 0
+        rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
+    return rows

@@ -56,7 +56,7 @@ class SweepPlan:
             return self._order(*self._study.again())
         match wanted := self._wanted(now):
             case None:
-                return self._order(*self._study.ask())
+                return self._order(*self._study.ask(self._step_from_incumbent()))
             case _ if self._study.running or self._gates:
                 return Wait()
             case Finish():
@@ -75,6 +75,14 @@ class SweepPlan:
             return first
         end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
         return end and (self._phases.after_search(trials) or self._phases.finished(trials, end))
+
+    def _step_from_incumbent(self) -> Layout | None:
+        """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
+
+        Between them the sampler is free, since what the model favours may lie far from what is in use.
+        """
+        num_searched = sum(trial.repeats is None for trial in self._trials.values())
+        return self._study.beside_incumbent() if num_searched % 2 else None
 
     def _order(self, number: int, layout: Layout) -> RunTrial:
         stored, small = self._trials.get(number), self._candidates.small

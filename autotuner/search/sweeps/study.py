@@ -18,7 +18,7 @@ from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Tr
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import Proposal
-from autotuner.search.sweeps.candidates import Candidates
+from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
 from autotuner.search.sweeps.pruner import LosingPruner
 
 __all__ = ["SweepStudy"]
@@ -39,6 +39,8 @@ class SweepStudy:
         self._sampler = candidates.sampler(request)
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
+        self._layouts = candidates.layouts
+        self._beside_incumbent = rows_beside_incumbent(request, candidates.layouts)
         self._study = self._rebuilt(trials)
 
     @property
@@ -70,6 +72,16 @@ class SweepStudy:
     def propose(self) -> Proposal | None:
         """What ``ask`` would try next, which the sampler remembers; None where nothing is left."""
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
+
+    def beside_incumbent(self) -> Layout | None:
+        """The layout one step away from the incumbent that is most worth trying; None where none promises enough."""
+        if not self._beside_incumbent.size:
+            return None
+        trials = self._study.get_trials(deepcopy=False)
+        proposal = self._sampler.propose_among(self._beside_incumbent, trials)
+        if proposal is None or proposal.expected_gain < self._request.budget.min_gain:
+            return None
+        return self._layouts.row(proposal.row)
 
     def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
         self._asked[asked.number] = asked

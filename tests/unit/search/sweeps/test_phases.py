@@ -17,6 +17,7 @@ from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.errors import InvalidInput
+from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.findings import findings
@@ -205,6 +206,15 @@ def test_time_for_the_turns_is_kept_once_there_is_something_to_compare() -> None
     found = findings(request, machine.trials)
     assert found.gain is not None
     assert found.gain.num_candidate >= TEST.min_runs
+
+
+def test_every_other_layout_that_is_searched_lies_one_step_from_the_incumbent() -> None:
+    request = challenged(challenge(), budget=Budget(num_trials=9, min_gain=0))
+    machine = Machine(lambda layout: 1000.0 if layout == INCUMBENT else 990.0)
+    ended(machine, request)
+    beside = [trial.layout in neighbours(INCUMBENT, request.job) for trial in machine.trials if trial.repeats is None]
+    assert len(beside) == 9
+    assert beside[1::2] == [True] * 4
 
 
 def test_a_search_without_anything_better_ends_without_turns() -> None:
