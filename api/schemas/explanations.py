@@ -132,8 +132,8 @@ class SweepRules:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
-        """What the measured ones among the trials say; one that only stands for its layout says nothing of it here."""
-        whole = [trial for trial in trials if trial.scaled is None]
+        """What the measured ones among the trials say; not small ones, nor repeats."""
+        whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
         measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
         return cls(num_measured=len(measured), items=_insights(measured))
 

@@ -10,10 +10,14 @@ from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
+from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.caveats import approximations
+from autotuner.search.text.comparisons import findings_in_words
 
 __all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]
 
@@ -31,7 +35,7 @@ class TrialCounts:
 
     @property
     def ran(self) -> int:
-        """Trials that came to an end, however: what the trial budget counts."""
+        """Trials that came to an end, however."""
         return self.complete + self.pruned + self.failed
 
 
@@ -41,7 +45,7 @@ class Progress:
 
     Attributes:
         fraction: The budget nearest its end, 0..1; 1 for a finished sweep.
-        num_trials: Trials that ran.
+        num_trials: Trials that ran, but for repeats.
         elapsed_s: Since the sweep started, until now or its end.
         accelerator_hours: Sum over trials and loss gates of run time x ranks.
     """
@@ -85,6 +89,7 @@ class SweepSummary:
         stop_reason: Null until the sweep is finished.
         stop_detail: The reason with its numbers, as a sentence.
         trials: How many there are in each state.
+        num_repeats: How many of these ran a layout again and came to an end; no budget of trials counts them.
         best_value: What the trial ranked first reached of ``objective``; null until there is one.
         best_measured_mfu: MFU of the trial ranked first; null until there is one, and where nothing measured it.
         trial_cluster: Name of the smaller cluster that trials run on; null where they run on ``cluster``. With one,
@@ -115,6 +120,7 @@ class SweepSummary:
     best_estimated_mfu: float | None
     engine: str
     best_simulated_mfu: float | None
+    num_repeats: int = 0
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -135,8 +141,9 @@ class SweepSummary:
             stop_detail=overview.stop_detail,
             budget=overview.budget,
             objective=overview.objective,
-            progress=Progress.of(overview, counts.ran, now),
+            progress=Progress.of(overview, counts.ran - overview.num_repeats, now),
             trials=counts,
+            num_repeats=overview.num_repeats,
             best_value=overview.best_value,
             best_measured_mfu=overview.best_mfu if kind == "measured" else None,
             trial_cluster=overview.trial_cluster,
@@ -163,6 +170,8 @@ class SweepDetail(SweepSummary):
         request: As it runs: every name resolved, every default filled in.
         best: The trial ranked first; null until there is one.
         trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
+        findings: What the runs say that it compares, until now; null where it challenges nothing.
+        said: The same in sentences without full stops.
     """
 
     model_size: ModelSize
@@ -170,6 +179,8 @@ class SweepDetail(SweepSummary):
     request: SweepRequest
     best: TrialView | None
     trainer: str | None = None
+    findings: ChallengeFindings | None = None
+    said: tuple[str, ...] = ()
 
     @classmethod
     def of_sweep(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
@@ -179,6 +190,7 @@ class SweepDetail(SweepSummary):
         best = TrialView.of(ranking[0]) if ranking else None
         trainer = sweep.request.trainer.name if sweep.request.trainer else None
         model = sweep.request.job.model
+        found = findings(sweep.request, all_trials(store, sweep.id)) if sweep.request.challenge else None
         return extended(
             cls,
             summary,
@@ -187,6 +199,8 @@ class SweepDetail(SweepSummary):
             request=sweep.request,
             best=best,
             trainer=trainer,
+            findings=found,
+            said=findings_in_words(found) if found else (),
         )
 
 

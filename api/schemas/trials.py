@@ -130,6 +130,7 @@ class TrialView:
         stopped: Why it was pruned or cancelled; null otherwise, and in records older than this field.
         gate_outcome: What the loss gate says of a layout that changes the mathematics; null for any other.
         jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
+        repeats: Number of the trial whose layout it runs again, to be compared; it has no rank. Null: it repeats none.
     """
 
     id: str
@@ -150,6 +151,7 @@ class TrialView:
     jobs: tuple[EngineJob, ...] = ()
     small: SmallTrialView | None = None
     estimated: Estimated | None = None
+    repeats: int | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -174,6 +176,7 @@ class TrialView:
             jobs=trial.jobs,
             small=SmallTrialView.of(trial.scaled, trial.measurement) if trial.scaled else None,
             estimated=Estimated.of(trial.estimate) if trial.estimate else None,
+            repeats=trial.repeats,
         )
 
 

@@ -68,13 +68,19 @@ def list_overviews(
 
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
-    """How many trials and accelerator-hours each sweep has in each state, from an index alone."""
+    """How many trials, repeats and accelerator-hours each sweep has in each state, from an index alone."""
     of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
     of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at  # null, so not summed, before the start
     seconds = func.coalesce(of_jobs, of_attempt)
     hours = func.coalesce(func.sum(seconds * trials.c.world_size), 0.0) / 3600.0
     return (
-        select(trials.c.sweep_id, trials.c.state, func.count().label("num_trials"), hours.label("accelerator_hours"))
+        select(
+            trials.c.sweep_id,
+            trials.c.state,
+            func.count().label("num_trials"),
+            func.count(trials.c.repeats).label("num_repeats"),
+            hours.label("accelerator_hours"),
+        )
         .where(trials.c.sweep_id.in_(sweep_ids))
         .group_by(trials.c.sweep_id, trials.c.state)
     )
@@ -89,16 +95,27 @@ def select_gate_hours(sweep_ids: Sequence[str]) -> AnySelect:
 def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> list[SweepOverview]:
     ids = [row.id for row in rows]
     num_trials: dict[str, dict[TrialState, int]] = {sweep_id: {} for sweep_id in ids}
-    hours = dict.fromkeys(ids, 0.0)
-    for sweep_id, state, count, state_hours in connection.execute(select_progress(ids, now)):
+    num_repeats, hours = dict.fromkeys(ids, 0), dict.fromkeys(ids, 0.0)
+    for sweep_id, state, count, repeats, state_hours in connection.execute(select_progress(ids, now)):
         num_trials[sweep_id][state] = count
+        num_repeats[sweep_id] += repeats if state in _RAN else 0
         hours[sweep_id] += state_hours
     for sweep_id, gate_hours in connection.execute(select_gate_hours(ids)):
         hours[sweep_id] += gate_hours
-    return [_overview(row, num_trials[row.id], hours[row.id]) for row in rows]
+    return [_overview(row, num_trials[row.id], num_repeats[row.id], hours[row.id]) for row in rows]
 
 
-def _overview(row: AnyRow, num_trials: dict[TrialState, int], accelerator_hours: float) -> SweepOverview:
+_RAN = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+
+
+def _overview(
+    row: AnyRow, num_trials: dict[TrialState, int], num_repeats: int, accelerator_hours: float
+) -> SweepOverview:
     said = dict(row._mapping)
-    objective = Objective(metric=said.pop("metric"))
-    return SweepOverview(objective=objective, num_trials=num_trials, accelerator_hours=accelerator_hours, **said)
+    return SweepOverview(
+        objective=Objective(metric=said.pop("metric")),
+        num_trials=num_trials,
+        num_repeats=num_repeats,
+        accelerator_hours=accelerator_hours,
+        **said,
+    )

@@ -66,10 +66,14 @@ _DEFAULTS = {
 }
 """What jobs were at by default when this revision was written: left out of the keys, as the store does."""
 
+_OVERVIEW = ("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy")
+
 
 def upgrade() -> None:
     op.add_column("trials", sa.Column("repeats", sa.Integer(), nullable=True))
     op.create_index("ix_trials_finished_at", "trials", ["finished_at"])
+    op.drop_index("ix_trials_overview", "trials")
+    op.create_index("ix_trials_overview", "trials", [*_OVERVIEW, "repeats"])
     for name in ("accelerator", "stack", "job_key"):
         op.add_column("sweeps", sa.Column(name, sa.String(), server_default=sa.text("''"), nullable=False))
     _fill_history()
@@ -254,4 +258,6 @@ def downgrade() -> None:
     for name in ("job_key", "stack", "accelerator"):
         op.drop_column("sweeps", name)
     op.drop_index("ix_trials_finished_at", "trials")
+    op.drop_index("ix_trials_overview", "trials")
+    op.create_index("ix_trials_overview", "trials", [*_OVERVIEW])
     op.drop_column("trials", "repeats")

@@ -205,6 +205,7 @@ class SweepOverview:
         model: Name of the model.
         cluster: Name of the cluster.
         num_trials: Trials by state; states without any are left out.
+        num_repeats: Those among them that ran a layout again and came to an end, which no budget counts.
         trial_cluster: Name of the smaller cluster that trials run on; None where that is the job's own. With one, the
             best value and MFU are estimates.
         engine: Name of the engine that runs its trials.
@@ -229,6 +230,7 @@ class SweepOverview:
     budget: Budget
     objective: Objective
     num_trials: Mapping[TrialState, int]
+    num_repeats: int = 0
     accelerator_hours: float
     best_value: float | None
     best_mfu: float | None

@@ -10,15 +10,15 @@ import numpy as np
 from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.space import legal_layouts
+from autotuner.search.sweeps.challenge_runs import incumbent_problems
 from autotuner.search.sweeps.small_scale import SmallScale
 
-__all__ = ["Candidates", "incumbent_problems", "rows_beside_incumbent"]
+__all__ = ["Candidates", "rows_beside_incumbent"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,13 +70,6 @@ def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Inte
         return np.empty(0, dtype=np.int64)
     steps = neighbours(request.challenge.incumbent, request.trial_job)
     return np.concatenate([np.empty(0, dtype=np.int64), *(_rows(layouts, step) for step in steps)])
-
-
-def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
-    """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
-    if request.challenge is None or request.challenge.incumbent is None:
-        return ()
-    return reasons(request.challenge.incumbent, request.trial_job, trial_rules(request.trainer))
 
 
 def _layouts(request: SweepRequest) -> LayoutColumns:

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
+from autotuner.search.expressible import trial_rules
 
-__all__ = ["ChallengeRuns", "first_measured", "run_group"]
+__all__ = ["ChallengeRuns", "first_measured", "incumbent_problems", "run_group"]
 
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
@@ -116,6 +118,13 @@ def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: Seque
     if runs is None or not baseline:
         return next_baseline_runs(runs, test) > 0
     return next_runs(baseline, [runs], test) > 0
+
+
+def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
+    """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
+    if request.challenge is None or request.challenge.incumbent is None:
+        return ()
+    return reasons(request.challenge.incumbent, request.trial_job, trial_rules(request.trainer))
 
 
 def run_group(trials: Sequence[Trial]) -> RunGroup | None:

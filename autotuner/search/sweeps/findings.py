@@ -10,8 +10,7 @@ from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.comparing.compare import compare
-from autotuner.search.sweeps.candidates import incumbent_problems
-from autotuner.search.sweeps.challenge_runs import ChallengeRuns, run_group
+from autotuner.search.sweeps.challenge_runs import ChallengeRuns, incumbent_problems, run_group
 
 __all__ = ["findings"]
 

@@ -120,7 +120,7 @@ class Lease:
         prediction: Prediction,
         *,
         scaled: ScaledTrial | None = None,
-        repeats: int | None = None,  # noqa: ARG002  # until the store has its column
+        repeats: int | None = None,
     ) -> Trial:
         """Store a queued trial."""
         return self._store.add_trial(
@@ -130,6 +130,7 @@ class Lease:
             layout=layout,
             prediction=prediction,
             scaled=scaled,
+            repeats=repeats,
         )
 
     def start(self, trial: Trial) -> Trial:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import Trial
-from autotuner.search.sweeps.candidates import incumbent_problems
-from autotuner.search.sweeps.challenge_runs import ChallengeRuns, first_measured
+from autotuner.search.sweeps.challenge_runs import ChallengeRuns, first_measured, incumbent_problems
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.instructions import Repeat
 from autotuner.search.sweeps.stopping import Finish, Spending, finish, spent

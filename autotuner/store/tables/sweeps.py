@@ -87,7 +87,7 @@ trials = Table(
     UniqueConstraint("sweep_id", "number"),
     Index(  # counts and hours
         "ix_trials_overview",
-        *("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy"),
+        *("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy", "repeats"),
     ),
     Index(None, "finished_at"),  # the newest of all
 )

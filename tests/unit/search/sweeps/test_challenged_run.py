@@ -1,0 +1,86 @@
+"""Challenged sweeps through a worker, a store and a launcher that only pretends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.trial import Measurement, TrialSpec, TrialState
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.ports import Store
+from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.worker import Worker
+from autotuner.store.sql import memory_store
+from tests.unit.search.sweeps.challenged import INCUMBENT, TEST, challenge, challenged
+from tests.unit.search.sweeps.test_sweep_run import RealClock
+
+BASELINE_FREE = challenge(baseline=())
+
+
+def a_fifth_slower_incumbent(spec: TrialSpec) -> Measurement:
+    """No two runs take equally long."""
+    number = int(spec.trial_id.split("-")[2])
+    return plain_measurement(spec, step_time_s=(1.2 if spec.layout == INCUMBENT else 1.0) * (1 + number % 3 / 1000))
+
+
+def worked(store: Store, launcher: FakeLauncher, shutdown: threading.Event | None = None, owner: str = "one") -> None:
+    Worker(store, launcher, RealClock(), owner=owner, lease_s=15.0, shutdown=shutdown).run_once()
+
+
+def stored(request: SweepRequest) -> tuple[Store, str]:
+    store = memory_store()
+    return store, store.create_sweep(request, now=0.0)[0].id
+
+
+def test_repeats_are_stored_without_a_rank_and_no_budget_counts_them() -> None:
+    request = challenged(BASELINE_FREE)
+    store, sweep_id = stored(request)
+    worked(store, FakeLauncher(a_fifth_slower_incumbent))
+    ended, trials = store.get_sweep(sweep_id), store.list_trials(sweep_id)[0]
+    repeats = [trial for trial in trials if trial.repeats is not None]
+    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.COMPARED)
+    assert len(trials) - len(repeats) == request.budget.num_trials
+    assert {trial.number for trial in store.ranking(sweep_id)[0]}.isdisjoint(trial.number for trial in repeats)
+    assert store.overview(sweep_id, now=0.0).num_repeats == len(repeats)
+    assert findings(request, trials).is_better
+
+
+def test_trials_of_a_challenge_run_once_each_since_repeats_tell_their_noise() -> None:
+    store, _ = stored(challenged(BASELINE_FREE))
+    launcher = FakeLauncher(a_fifth_slower_incumbent)
+    worked(store, launcher)
+    assert {spec.settings.num_runs for spec in launcher.specs} == {1}
+
+
+def test_a_worker_that_shuts_down_in_any_phase_leaves_the_rest_to_the_next() -> None:
+    request = challenged(BASELINE_FREE)
+    store, sweep_id = stored(request)
+    worked(store, FakeLauncher(a_fifth_slower_incumbent))
+    whole = [(trial.layout, trial.repeats) for trial in store.list_trials(sweep_id)[0]]
+    for num in range(len(whole)):
+        store, sweep_id = stored(request)
+        shutdown = threading.Event()
+        worked(store, FakeLauncher(_ending(shutdown, after=num)), shutdown)
+        assert store.get_sweep(sweep_id).state is SweepState.RUNNING
+        worked(store, FakeLauncher(a_fifth_slower_incumbent), owner="two")
+        trials = store.list_trials(sweep_id)[0]
+        assert [(trial.layout, trial.repeats) for trial in trials] == whole
+        assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+
+
+def _ending(shutdown: threading.Event, *, after: int) -> Callable[[TrialSpec], Measurement]:
+    """A launcher's behaviour in which the worker is told to stop while that trial runs."""
+
+    def run(spec: TrialSpec) -> Measurement:
+        if spec.trial_id.endswith(f"-{after:04d}"):
+            shutdown.set()
+        return a_fifth_slower_incumbent(spec)
+
+    return run
+
+
+def test_the_fewest_runs_of_an_incumbent_are_the_tests() -> None:
+    store, sweep_id = stored(challenged(challenge(baseline=(), searches=False)))
+    worked(store, FakeLauncher())
+    assert store.list_trials(sweep_id)[1] == TEST.min_runs
