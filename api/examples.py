@@ -8,6 +8,15 @@ from typing import Any
 
 from api.cluster_examples import check_bodies, check_page, cluster_check, engine_list, link_list
 from api.gate_examples import gate_answers, gate_bodies
+from api.retune_examples import (
+    adoption_bodies,
+    retune_bodies,
+    retune_detail,
+    retune_list,
+    retune_run,
+    retune_run_page,
+    retune_trend,
+)
 from api.schemas import (
     AcceleratorDetail,
     AcceleratorList,
@@ -540,6 +549,8 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "create_check": check_bodies,
     **WEBHOOK_BODIES,
     "create_gate": gate_bodies,
+    "create_retune": retune_bodies,
+    "adopt_layout": adoption_bodies,
 }
 """Bodies that the operation takes, by what they show."""
 
@@ -576,6 +587,17 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "cancel_check": cluster_check,
     "list_links": link_list,
     **gate_answers(),
+    "create_retune": retune_detail,
+    "list_retunes": retune_list,
+    "read_retune": retune_detail,
+    "remove_retune": retune_detail,
+    "pause_retune": retune_detail,
+    "resume_retune": retune_detail,
+    "adopt_layout": retune_detail,
+    "run_retune": retune_run,
+    "list_retune_runs": retune_run_page,
+    "read_retune_run": retune_run,
+    "read_retune_trend": retune_trend,
     "list_accelerators": _accelerator_list,
     "read_accelerator": _accelerator_detail,
     "list_catalog_models": _model_list,

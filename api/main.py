@@ -23,6 +23,7 @@ from api.routes import (
     gates,
     health,
     predictions,
+    retunes,
     stacks,
     sweeps,
     trainers,
@@ -38,7 +39,7 @@ _PREFIX = "/api/v1"
 
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, exports, events),
-    *(gates, webhooks, feeds),
+    *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, health),
 )
 """In the order in which the OpenAPI document lists them."""

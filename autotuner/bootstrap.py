@@ -31,6 +31,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
+from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.detect import detect_cluster
@@ -57,6 +58,7 @@ from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_layouts
 from autotuner.search.upkeep.gate_asking import ask_gate
 from autotuner.search.upkeep.mfu_gating import gate_sweep
+from autotuner.search.upkeep.retuning import Retuning
 from autotuner.settings import Settings
 
 __all__ = ["App", "build"]
@@ -272,6 +274,7 @@ class App:
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
             raise _refused(request, refusal)
 
+    # ------------------------------------------------------------------ once a layout is in use
     def create_gate(self, request: MfuGateRequest) -> MfuGate:
         """Queue the sweep of an MFU gate, or finish it by what an earlier one of the same content measured.
 
@@ -281,6 +284,19 @@ class App:
         self.require_runnable(gate_sweep(request, None))
         software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
         return ask_gate(self.store, request, software, now=self.clock.now())
+
+    @property
+    def retuning(self) -> Retuning:
+        """Retunes as people change them, and runs out of turn."""
+        return Retuning(self.store, self.clock)
+
+    def create_retune(self, request: RetuneRequest) -> Retune:
+        """Store a retune; errors as ``Retuning.add`` and ``create_sweep`` have them."""
+        try:
+            self.require_runnable(request.template)
+        except InvalidInput as error:
+            raise error.under("sweep") from error
+        return self.retuning.add(request)
 
     @property
     def webhooks(self) -> Webhooks:
@@ -308,6 +324,7 @@ class App:
         silence_optuna()
         self.start_checks()
         self.start_sender()
+        self.start_upkeep()
         worker = Worker(
             self.store,
             self.launcher,
@@ -340,6 +357,17 @@ class App:
             shutdown=self._shutdown,
         )
         self._run_beside(sender.run_forever, "autotuner-sender")
+
+    def start_upkeep(self) -> None:
+        """Start runs of retunes, and conclude these and MFU gates, on a thread until ``stop_workers`` is called."""
+        from autotuner.search.upkeep.gate_concluding import conclude_gates  # noqa: PLC0415  # as Worker above
+        from autotuner.search.upkeep.loop import UpkeepLoop  # noqa: PLC0415
+        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415
+
+        starts = self.settings.starts_retunes
+        scheduler = RetuneScheduler(self.store, self.clock, software_of_this_machine, starts=starts)
+        steps = (scheduler.step, lambda: conclude_gates(self.store, now=self.clock.now()))
+        self._run_beside(UpkeepLoop(steps, shutdown=self._shutdown).run_forever, "autotuner-upkeep")
 
     def _run_beside(self, run_forever: Callable[[float], None], name: str) -> None:
         thread = threading.Thread(target=run_forever, args=(self.settings.poll_s,), name=name)

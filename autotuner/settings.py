@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     )
     lease_s: float = Field(default=15.0, gt=0, description="A worker silent for so long loses its sweep to another.")
     poll_s: float = Field(default=1.0, gt=0, description="How often an idle worker looks for a sweep.")
+    starts_retunes: bool = Field(
+        default=True, description="Whether a worker starts the runs of retunes that are due; it concludes runs anyway."
+    )
     work_dir: Path = Field(default=Path("var/trials"), description="Where running trials keep their files.")
     launch: Literal["zygote", "torchrun"] = Field(
         default="zygote", description="zygote: trials are forked from a process that has imported torch; torchrun: not."

@@ -45,6 +45,16 @@ from api.schemas.requests import (
     SweepCreate,
     as_described,
 )
+from api.schemas.retunes import (
+    Adoption,
+    RetuneCreate,
+    RetuneDetail,
+    RetuneList,
+    RetuneRunPage,
+    RetuneRunView,
+    RetuneTrend,
+    RetuneView,
+)
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
@@ -56,6 +66,7 @@ __all__ = [
     "AcceleratorList",
     "BaselineList",
     "BaselineView",
+    "Adoption",
     "CheckPage",
     "CheckView",
     "ClusterList",
@@ -93,6 +104,13 @@ __all__ = [
     "RankingPage",
     "Readiness",
     "Remedy",
+    "RetuneCreate",
+    "RetuneDetail",
+    "RetuneList",
+    "RetuneRunPage",
+    "RetuneRunView",
+    "RetuneTrend",
+    "RetuneView",
     "Shortfall",
     "SmallTrialView",
     "StackList",

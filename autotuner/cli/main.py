@@ -25,6 +25,7 @@ from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
+from autotuner.cli.commands.retune import retune
 from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.stacks import stacks
 from autotuner.cli.commands.sweep import cancel, show, sweep
@@ -61,6 +62,7 @@ for _panel, _commands in _COMMANDS.items():
 
 app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
 app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
+app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -34,7 +34,8 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
         runs_checks: Whether another runs checks of clusters.
         keep: False for a service that stores nothing, and needs no database.
     """
-    application = _application(Settings(num_workers=num_workers, log_level="warning"), keep=keep)
+    settings = Settings(num_workers=num_workers, log_level="warning", starts_retunes=False)  # this process ends soon
+    application = _application(settings, keep=keep)
     with terminable(), start_blocking_portal() as portal:
         application.start_workers()
         if runs_checks:

@@ -1,0 +1,99 @@
+"""Retunes: sweeps that come back by the clock and challenge the layout in use; their runs, and what these found."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from api.dependencies import AppOf, Name, PageOf
+from api.documents import Document
+from api.openapi import problems
+from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["retunes"])
+
+_RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q2mxn5k"])]
+
+
+@router.post("/retunes", status_code=201, responses=problems(400, 404, 409, 422))
+def create_retune(
+    request: Request, response: Response, app: AppOf, body: Document[RetuneCreate]
+) -> Document[RetuneDetail]:
+    """Store a retune: a cron expression in a time zone, and the sweep that every due time starts.
+
+    It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
+    searches, and measures the best that it finds and the incumbent by turns.
+    """
+    retune = app.create_retune(body.resolved(app))
+    response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
+    return RetuneDetail.of_retune(app.store, retune)
+
+
+@router.get("/retunes", responses=problems())
+def list_retunes(app: AppOf) -> Document[RetuneList]:
+    """List all retunes: what is in use, when each is due, and how its last run ended."""
+    return RetuneList.of(app.store)
+
+
+@router.get("/retunes/{name}", responses=problems(404, 422))
+def read_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+    """Read a retune with all that was asked of it."""
+    return RetuneDetail.of_retune(app.store, app.store.retunes.get(name))
+
+
+@router.delete("/retunes/{name}", responses=problems(404, 409, 422))
+def remove_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+    """Forget a retune with its runs; their sweeps stay. While a run is not finished: 409."""
+    removed = RetuneDetail.of_retune(app.store, app.store.retunes.get(name))
+    app.store.retunes.remove(name)
+    return removed
+
+
+@router.post("/retunes/{name}/pause", responses=problems(404, 422))
+def pause_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+    """Start no run by the clock any more; one that goes on ends as it would."""
+    return RetuneDetail.of_retune(app.store, app.retuning.pause(name))
+
+
+@router.post("/retunes/{name}/resume", responses=problems(404, 422))
+def resume_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+    """Go on with the next due time; those that came meanwhile are not caught up."""
+    return RetuneDetail.of_retune(app.store, app.retuning.resume(name))
+
+
+@router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
+def adopt_layout(app: AppOf, name: Name, body: Document[Adoption]) -> Document[RetuneDetail]:
+    """Make another layout the incumbent: the one that is named, else the better one that the last run found.
+
+    Where the last run found none: 409.
+    """
+    return RetuneDetail.of_retune(app.store, app.retuning.adopt(name, body.layout))
+
+
+@router.post("/retunes/{name}/runs", status_code=201, responses=problems(404, 409, 422))
+def run_retune(request: Request, response: Response, app: AppOf, name: Name) -> Document[RetuneRunView]:
+    """Start a run now; when the retune is next due stays as it was. While another is not finished: 409."""
+    run = app.retuning.run_now(name)
+    response.headers["Location"] = request.url_for("read_retune_run", run_id=run.id).path
+    return RetuneRunView.of(run)
+
+
+@router.get("/retunes/{name}/runs", responses=problems(404, 422))
+def list_retune_runs(app: AppOf, name: Name, page: PageOf) -> Document[RetuneRunPage]:
+    """List the runs of a retune, newest first: why each began, and how it ended."""
+    return RetuneRunPage.of(app.store, name, page)
+
+
+@router.get("/retunes/{name}/trend", responses=problems(404, 422))
+def read_retune_trend(app: AppOf, name: Name) -> Document[RetuneTrend]:
+    """Read what the layout in use reached run by run, each beside the band in which noise alone lies."""
+    return RetuneTrend.of(app.store, name)
+
+
+@router.get("/retune-runs/{run_id}", responses=problems(404, 422))
+def read_retune_run(app: AppOf, run_id: _RunId) -> Document[RetuneRunView]:
+    """Read a run of a retune: its sweep while it goes on, and how it ended."""
+    return RetuneRunView.of(app.store.retunes.get_run(run_id))

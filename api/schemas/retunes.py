@@ -1,0 +1,257 @@
+"""Retunes: what is asked, where each stands, its runs and their trend."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from api.documents import extended
+from api.schemas.requests import SweepCreate
+from autotuner.bootstrap import App
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.comparison import SequentialTest
+from autotuner.domain.upkeep.retune import (
+    Retune,
+    RetuneOutcome,
+    RetuneRequest,
+    RetuneRun,
+    RunState,
+    Trigger,
+)
+from autotuner.errors import InvalidInput
+from autotuner.ports import Page, Store
+from autotuner.search.upkeep.retuning import the_cron
+from autotuner.search.upkeep.trend import TrendPoint, trend
+
+__all__ = [
+    "Adoption",
+    "RetuneCreate",
+    "RetuneDetail",
+    "RetuneList",
+    "RetuneRunPage",
+    "RetuneRunView",
+    "RetuneTrend",
+    "RetuneView",
+]
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
+
+_MOST_POINTS = 500
+"""Runs that a trend goes back; a year of nights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneCreate:
+    """A sweep that comes back by the clock, and challenges the layout in use.
+
+    Attributes:
+        name: Of the retune, unique.
+        cron: Five fields: minute, hour, day of month, month, day of week.
+        time_zone: Of the expression, as the IANA database names it.
+        sweep: What every run starts, budget included.
+        incumbent: The layout in use; a field left out takes its default. Null: the fastest that was measured of the
+            job before, else the best that the first run finds.
+        searches: Whether runs try other layouts; else they only measure the incumbent.
+        test: How strictly runs are compared.
+        on_new_environment: Also run when torch, the driver or the kernel of this machine has changed.
+        adopts: Take a better layout for the incumbent without asking.
+    """
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    cron: str
+    time_zone: str = "UTC"
+    sweep: SweepCreate
+    incumbent: Layout | None = None
+    searches: bool = True
+    test: SequentialTest = field(default_factory=SequentialTest)
+    on_new_environment: bool = False
+    adopts: bool = False
+
+    def resolved(self, app: App) -> RetuneRequest:
+        """The retune that is asked for; errors of its sweep as ``SweepCreate.resolved`` has them."""
+        try:
+            template = self.sweep.resolved(app)
+        except InvalidInput as error:
+            raise error.under("sweep") from error
+        return RetuneRequest(
+            name=self.name,
+            cron=" ".join(self.cron.split()),
+            time_zone=self.time_zone,
+            template=template,
+            incumbent=self.incumbent,
+            searches=self.searches,
+            test=self.test,
+            on_new_environment=self.on_new_environment,
+            adopts=self.adopts,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What becomes the incumbent.
+
+    Attributes:
+        layout: A field left out takes its default. Its next run measures what it is held to; the incumbent itself,
+            named here, is from then on held to what it reaches now. Null: the better layout that the last run found.
+    """
+
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneRunView:
+    """One run of a retune.
+
+    Attributes:
+        retune: Its name.
+        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
+        started_at: Epoch seconds, as is the next.
+        sweep_id: The sweep that it started; null of one that was skipped.
+        num_missed: Due times before this one that nobody was there for; this run stands for them all.
+        outcome: Null until it is finished.
+    """
+
+    id: str
+    retune: str
+    due_at: float
+    trigger: Trigger
+    state: RunState
+    started_at: float
+    finished_at: float | None
+    sweep_id: str | None
+    num_missed: int
+    outcome: RetuneOutcome | None
+
+    @classmethod
+    def of(cls, run: RetuneRun) -> Self:
+        """The run as it stands."""
+        return extended(cls, run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneView:
+    """A retune as a line of a list.
+
+    Attributes:
+        cron_in_words: When it is due, in English.
+        model: Its name.
+        cluster: Its name.
+        incumbent: The layout in use; null before it is known.
+        measured_tokens_per_s: What the incumbent is held to, the mean of its baseline; null without one, as the next.
+        measured_mfu: The same as MFU.
+        num_baseline_runs: Runs that the baseline is made of.
+        next_due_at: Epoch seconds; null while it is paused.
+        last_run: The newest that is not skipped; null before the first.
+    """
+
+    name: str
+    cron: str
+    cron_in_words: str
+    time_zone: str
+    model: str
+    cluster: str
+    is_paused: bool
+    incumbent: Layout | None
+    measured_tokens_per_s: float | None
+    measured_mfu: float | None
+    num_baseline_runs: int
+    created_at: float
+    next_due_at: float | None
+    last_run: RetuneRunView | None
+
+    @classmethod
+    def of(cls, retune: Retune, last_run: RetuneRun | None) -> RetuneView:
+        """The retune with its newest run."""
+        request, job = retune.request, retune.request.template.job
+        groups = retune.baseline
+        return RetuneView(
+            name=retune.name,
+            cron=request.cron,
+            cron_in_words=the_cron(request).in_words,
+            time_zone=request.time_zone,
+            model=job.model.name,
+            cluster=job.cluster.name,
+            is_paused=retune.is_paused,
+            incumbent=retune.incumbent,
+            measured_tokens_per_s=statistics.fmean(rate for one in groups for rate in one.rates) if groups else None,
+            measured_mfu=statistics.fmean(one.mfu for one in groups) if groups else None,
+            num_baseline_runs=len(groups),
+            created_at=retune.created_at,
+            next_due_at=retune.next_due_at,
+            last_run=None if last_run is None else RetuneRunView.of(last_run),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneDetail(RetuneView):
+    """A retune with everything that was asked of it.
+
+    Attributes:
+        request: Every name resolved, every default filled in.
+    """
+
+    request: RetuneRequest
+
+    @classmethod
+    def of_retune(cls, store: Store, retune: Retune) -> RetuneDetail:
+        """The retune with its newest run."""
+        return extended(cls, RetuneView.of(retune, _last_run(store, retune.name)), request=retune.request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneList:
+    """All retunes, by name."""
+
+    items: tuple[RetuneView, ...]
+
+    @classmethod
+    def of(cls, store: Store) -> Self:
+        """Each with its newest run."""
+        return cls(items=tuple(RetuneView.of(one, _last_run(store, one.name)) for one in store.retunes.list()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneRunPage:
+    """Runs of a retune, newest first.
+
+    Attributes:
+        total: How many there are in all.
+    """
+
+    items: tuple[RetuneRunView, ...]
+    total: int
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, store: Store, name: str, page: Page) -> Self:
+        """Those of one page."""
+        store.retunes.get(name)
+        runs, total = store.retunes.runs(name, page=page)
+        return cls(items=tuple(map(RetuneRunView.of, runs)), total=total, limit=page.limit, offset=page.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetuneTrend:
+    """What the layout in use reached, run by run.
+
+    Attributes:
+        items: The oldest first; runs that measured nothing have none.
+    """
+
+    items: tuple[TrendPoint, ...]
+
+    @classmethod
+    def of(cls, store: Store, name: str) -> Self:
+        """The last 500 runs."""
+        store.retunes.get(name)
+        return cls(items=trend(store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))
+
+
+def _last_run(store: Store, name: str) -> RetuneRun | None:
+    runs: Sequence[RetuneRun] = store.retunes.runs(name, page=Page(limit=20))[0]
+    return next((run for run in runs if run.state is not RunState.SKIPPED), None)

@@ -1,0 +1,276 @@
+"""``autotuner retune``: sweeps that come back by the clock and challenge the layout in use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.options import (
+    ClusterArgument,
+    GlobalBatch,
+    Json,
+    Model,
+    OptionalLayoutText,
+    SeqLen,
+    Server,
+    Space,
+    TrialOption,
+)
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from autotuner.cli.client import Client
+
+__all__ = ["retune"]
+
+retune = typer.Typer(
+    no_args_is_help=True,
+    help="Have the layout in use measured and challenged by the clock, and be told of the outcome.",
+)
+
+_COULD_NOT_RUN, _REGRESSION = 6, 8
+
+_STOP = "What a run may cost"
+_TEST = "How strictly runs are compared"
+
+_Name = Annotated[str, typer.Argument(help="The retune's name.")]
+
+
+@retune.command("add")
+def add(
+    name: _Name,
+    cron: Annotated[
+        str, typer.Option("--cron", help="Minute, hour, day of month, month, day of week: '0 2 * * *' is nightly.")
+    ],
+    model: Model,
+    cluster: ClusterArgument,
+    global_batch: GlobalBatch,
+    seq_len: SeqLen,
+    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the cron expression: Europe/Berlin.")] = "UTC",
+    layout: OptionalLayoutText = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Most layouts to try.", rich_help_panel=_STOP)] = 20,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Most wall-clock minutes.", rich_help_panel=_STOP)
+    ] = None,
+    accelerator_hours: Annotated[
+        float | None, typer.Option("--accelerator-hours", help="Most of these.", rich_help_panel=_STOP)
+    ] = None,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search/--no-search", help="Try other layouts, or only measure --layout.", rich_help_panel=_STOP
+        ),
+    ] = True,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", help="Loss that is accepted, as a fraction.", rich_help_panel=_TEST),
+    ] = 0.02,
+    loss: Annotated[
+        float, typer.Option("--loss", help="Loss that must be found, as a fraction.", rich_help_panel=_TEST)
+    ] = 0.05,
+    min_runs: Annotated[
+        int, typer.Option("--min-runs", help="Fewest measurements of the layout in use.", rich_help_panel=_TEST)
+    ] = 3,
+    max_runs: Annotated[int, typer.Option("--max-runs", help="Most measurements of it.", rich_help_panel=_TEST)] = 40,
+    on_new_environment: Annotated[
+        bool, typer.Option("--on-new-environment", help="Also run when torch, driver or kernel here have changed.")
+    ] = False,
+    adopts: Annotated[
+        bool, typer.Option("--adopt", help="Take a better layout for the one in use without asking.")
+    ] = False,
+    trainer: Annotated[
+        str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
+    ] = None,
+    trial: TrialOption = None,
+    space: Space = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Store a retune; a service or `autotuner worker` runs it when it is due.
+
+    Without --layout the layout in use is the fastest that was measured of the job, else the best that the first run
+    finds.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import job_body, read_space, read_trial_settings
+    from autotuner.cli.layout_text import read_layout
+    from autotuner.cli.views.retunes import due_in_words
+
+    body = {
+        "name": name,
+        "cron": cron,
+        "time_zone": time_zone,
+        "sweep": {
+            **job_body(model, cluster, global_batch, seq_len),
+            "space": read_space(space),
+            "budget": {
+                "num_trials": trials,
+                "wall_clock_s": None if minutes is None else minutes * 60,
+                "accelerator_hours": accelerator_hours,
+            },
+            "trial": read_trial_settings(trial),
+            "trainer": trainer,
+        },
+        "incumbent": None if layout is None else read_layout(layout),
+        "searches": search,
+        "test": {"tolerance": tolerance, "loss": loss, "min_runs": min_runs, "max_runs": max_runs},
+        "on_new_environment": on_new_environment,
+        "adopts": adopts,
+    }
+    with connect(server) as client:
+        added = client.post("/retunes", body)
+    if as_json:
+        return print_json(added)
+    console().print(f"{name} is stored: {due_in_words(added)}; a service or `autotuner worker` runs it")
+    return None
+
+
+@retune.command("list")
+def list_(server: Server = None, as_json: Json = False) -> None:
+    """List the retunes: the layout in use, what it reaches, when each is due, and how its last run ended."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.retunes import retune_table
+
+    with connect(server) as client:
+        found = client.get("/retunes")
+    if as_json:
+        return print_json(found)
+    console().print(retune_table(found["items"]))
+    return None
+
+
+@retune.command("show")
+def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Print a retune: when it is due, what is in use and what that is held to, and how the last run ended."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.retunes import retune_view
+
+    with connect(server) as client:
+        found = client.get(f"/retunes/{name}")
+    if as_json:
+        return print_json(found)
+    console().print(retune_view(found))
+    return None
+
+
+@retune.command("history")
+def history(
+    name: _Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most runs to print.")] = 30,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Print the runs of a retune, newest first: what the layout in use reached, beside the band of its noise."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.retunes import history_view
+
+    with connect(server) as client:
+        runs = client.get(f"/retunes/{name}/runs", limit=limit)
+        points = client.get(f"/retunes/{name}/trend")
+        zone = client.get(f"/retunes/{name}")["time_zone"]
+    if as_json:
+        return print_json({"runs": runs, "trend": points})
+    console().print(history_view(runs["items"], points["items"], zone))
+    return None
+
+
+@retune.command("run")
+def run(
+    name: _Name,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run to its outcome.")] = True,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Start a run now; when the retune is next due stays as it was.
+
+    Exit code 8: the layout in use has become slower; 6: it could not run.
+    """
+    from rich.console import Console
+
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.follow import follow
+    from autotuner.cli.views.retunes import outcome_view
+
+    with connect(server, num_workers=1 if wait else 0) as client:
+        begun = client.post(f"/retunes/{name}/runs")
+        if wait:
+            follow(client, begun["sweep_id"], Console(stderr=True, quiet=as_json, markup=False))
+            begun = _concluded(client, begun["id"])
+    if as_json:
+        print_json(begun)
+    elif wait:
+        console().print(outcome_view(begun["outcome"]))
+    else:
+        console().print(f"{begun['id']} has begun; a service or `autotuner worker` runs its sweep {begun['sweep_id']}")
+    verdict = (begun["outcome"] or {}).get("verdict")
+    if verdict in ("regression", "could_not_run"):
+        raise typer.Exit(_REGRESSION if verdict == "regression" else _COULD_NOT_RUN)
+
+
+@retune.command("pause")
+def pause(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Start no run of it by the clock any more."""
+    _changed(f"/retunes/{name}/pause", None, server, as_json=as_json)
+
+
+@retune.command("resume")
+def resume(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Go on with the next due time."""
+    _changed(f"/retunes/{name}/resume", None, server, as_json=as_json)
+
+
+@retune.command("adopt")
+def adopt(name: _Name, layout: OptionalLayoutText = None, server: Server = None, as_json: Json = False) -> None:
+    """Make the better layout that the last run found, or --layout, the one in use.
+
+    The layout in use, named again, is from then on held to what it reaches now: that accepts a regression.
+    """
+    from autotuner.cli.layout_text import read_layout
+
+    body = {"layout": None if layout is None else read_layout(layout)}
+    _changed(f"/retunes/{name}/adopt", body, server, as_json=as_json)
+
+
+@retune.command("remove")
+def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
+    """Forget a retune with its runs; their sweeps stay."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+
+    with connect(server) as client:
+        removed = client.delete(f"/retunes/{name}")
+    if as_json:
+        return print_json(removed)
+    console().print(f"{name} is forgotten, with its runs; their sweeps stay")
+    return None
+
+
+def _changed(path: str, body: Any, server: str | None, *, as_json: bool) -> None:
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.retunes import retune_view
+
+    with connect(server) as client:
+        changed = client.post(path, body)
+    if as_json:
+        return print_json(changed)
+    console().print(retune_view(changed))
+    return None
+
+
+def _concluded(client: Client, run_id: str) -> dict[str, Any]:
+    """The run, once it has its outcome: its sweep is finished, and whoever runs retunes looks every few seconds."""
+    import time
+
+    while True:
+        found: dict[str, Any] = client.get(f"/retune-runs/{run_id}")
+        if found["outcome"] is not None:
+            return found
+        time.sleep(0.2)

@@ -1,0 +1,136 @@
+"""Retunes: what is in use and what it is held to, when each is due, how runs ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.wire import from_dict
+from autotuner.units import format_rate
+
+__all__ = ["due_in_words", "history_view", "outcome_view", "retune_table", "retune_view"]
+
+Retune = Mapping[str, Any]
+
+_VERDICTS = {
+    "unchanged": "unchanged",
+    "better_found": "better found",
+    "regression": "regression",
+    "could_not_run": "could not run",
+}
+
+_TRIGGERS = {"cron": "due", "caught_up": "caught up", "manual": "asked for", "environment": "new software"}
+
+
+def due_in_words(retune: Retune) -> str:
+    """When it is due: ``At 02:00 every day (Europe/Berlin), next 2026-03-02 02:00``."""
+    when = f"{retune['cron_in_words']} ({retune['time_zone']})"
+    return f"{when}, paused" if retune["is_paused"] else f"{when}, next {_at(retune['next_due_at'], retune)}"
+
+
+def retune_table(retunes: Sequence[Retune]) -> RenderableType:
+    """A line for each."""
+    if not retunes:
+        return Text("no retune is stored; `autotuner retune add NAME --cron '0 2 * * *' ...` stores one")
+    table = plain_table("name", "layout", "reaches", "next due", "last run")
+    for one in retunes:
+        table.add_row(
+            one["name"],
+            _layout(one["incumbent"]),
+            _reached(one),
+            "paused" if one["is_paused"] else _at(one["next_due_at"], one),
+            _last(one),
+        )
+    return table
+
+
+def retune_view(retune: Retune) -> RenderableType:
+    """One retune, with its last outcome."""
+    head = f"{retune['name']}: {retune['model']} on {retune['cluster']}, {due_in_words(retune)}"
+    in_use = f"in use: {_layout(retune['incumbent'])}"
+    if retune["num_baseline_runs"]:
+        runs = "1 run" if retune["num_baseline_runs"] == 1 else f"{retune['num_baseline_runs']} runs"
+        in_use += f", held to {_reached(retune)}, the mean of {runs}"
+    parts = [Text(head), Text(in_use), Text(f"last run: {_last(retune)}")]
+    outcome = (retune["last_run"] or {}).get("outcome")
+    return Group(*parts, *(_sentences(outcome) if outcome else ()))
+
+
+def history_view(
+    runs: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], time_zone: str
+) -> RenderableType:
+    """A line for each run, newest first, then the sentences of those that were not as before."""
+    if not runs:
+        return Text("it has not run yet")
+    by_run = {point["run_id"]: point for point in points}
+    table = plain_table("due", "why", "state", "reached", "baseline", "band of noise", "measurements")
+    for run in runs:
+        table.add_row(*_row(run, by_run.get(run["id"]), time_zone))
+    told = [
+        Text(f"{_local(run['due_at'], time_zone)}: {'. '.join(_said(run['outcome']))}")
+        for run in runs
+        if run["outcome"] and run["outcome"]["verdict"] != "unchanged"
+    ]
+    return Group(table, *told)
+
+
+def outcome_view(outcome: Mapping[str, Any]) -> RenderableType:
+    """How a run ended, a line for each sentence."""
+    return Group(Text(_VERDICTS[outcome["verdict"]]), *_sentences(outcome))
+
+
+def _row(run: Mapping[str, Any], point: Mapping[str, Any] | None, time_zone: str) -> Iterator[str]:
+    yield _local(run["due_at"], time_zone)
+    missed = f", for {run['num_missed']} more" if run["num_missed"] else ""
+    yield _TRIGGERS[run["trigger"]] + missed
+    yield _VERDICTS[run["outcome"]["verdict"]] if run["outcome"] else run["state"]
+    if point is None:
+        yield from ("-", "-", "-", "-")
+        return
+    yield format_rate(point["tokens_per_s"], "token/s")
+    if point["reference"] is None:
+        yield from ("-", "-")
+    else:
+        yield format_rate(point["reference"], "token/s")
+        yield f"± {100 * (point['band_high'] / point['reference'] - 1):.1f} %"
+    yield str(point["num_measurements"])
+
+
+def _sentences(outcome: Mapping[str, Any]) -> list[Text]:
+    return [Text(f"  {sentence}") for sentence in _said(outcome)]
+
+
+def _said(outcome: Mapping[str, Any]) -> list[str]:
+    return [outcome["detail"], *outcome["explanation"]]
+
+
+def _layout(layout: Mapping[str, Any] | None) -> str:
+    return "not known before the first run" if layout is None else str(from_dict(Layout, dict(layout), "layout"))
+
+
+def _reached(retune: Retune) -> str:
+    rate, mfu = retune["measured_tokens_per_s"], retune["measured_mfu"]
+    return "-" if rate is None else f"{format_rate(rate, 'token/s')} ({100 * mfu:.1f} % MFU)"
+
+
+def _last(retune: Retune) -> str:
+    run = retune["last_run"]
+    if run is None:
+        return "never"
+    state = _VERDICTS[run["outcome"]["verdict"]] if run["outcome"] else f"goes on as {run['sweep_id']}"
+    return f"{_at(run['due_at'], retune)}, {state}"
+
+
+def _at(epoch_s: float, retune: Retune) -> str:
+    return _local(epoch_s, retune["time_zone"])
+
+
+def _local(epoch_s: float, time_zone: str) -> str:
+    return datetime.fromtimestamp(epoch_s, ZoneInfo(time_zone)).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,146 @@
+"""Retuning: what people and the clock ask of retunes; the store decides who is first."""
+
+from __future__ import annotations
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import require_legal
+from autotuner.domain.runs.job_key import job_key
+from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.errors import Conflict, InvalidInput
+from autotuner.ports import Clock, Page, Store
+from autotuner.search.expressible import trial_rules
+from autotuner.search.upkeep.challenged import best_known, challenged_sweep
+from autotuner.search.upkeep.cron import Cron
+from autotuner.search.upkeep.due import DueRun, first_due_at
+
+__all__ = ["Retuning", "last_measured", "the_cron"]
+
+_NUM_RECENT = 50
+"""Runs that are looked through for the last that measured something; skipped ones lie between."""
+
+
+def the_cron(request: RetuneRequest) -> Cron:
+    """When the retune is due.
+
+    Raises:
+        InvalidInput: The expression or the time zone is not legal.
+    """
+    return Cron.read(request.cron, request.time_zone)
+
+
+def last_measured(store: Store, name: str) -> RetuneRun | None:
+    """The retune's last run that measured what it compared; None: none of late did."""
+    runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
+    return next((run for run in runs if run.outcome and run.outcome.findings and run.outcome.findings.runs), None)
+
+
+class Retuning:
+    """Retunes as people change them, and runs as they begin."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    # ------------------------------------------------------------------ retunes
+    def add(self, request: RetuneRequest) -> Retune:
+        """Store a retune, first due at the next due time.
+
+        Raises:
+            InvalidInput: The cron expression or the time zone is not legal, or the incumbent cannot run as a trial.
+            Conflict: There is one of that name.
+        """
+        cron, now = the_cron(request), self._clock.now()
+        if request.incumbent is not None:
+            self._require_legal(request, request.incumbent, "incumbent")
+        return self._store.retunes.save(request, now=now, next_due_at=first_due_at(cron, now=now))
+
+    def pause(self, name: str) -> Retune:
+        """No run begins by itself any more; one that goes on ends as it would."""
+        return self._store.retunes.set_paused(name, True, next_due_at=None)
+
+    def resume(self, name: str) -> Retune:
+        """Due again at the next due time; what came meanwhile is not caught up."""
+        retune = self._store.retunes.get(name)
+        if not retune.is_paused:
+            return retune
+        next_due_at = first_due_at(the_cron(retune.request), now=self._clock.now())
+        return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
+
+    def adopt(self, name: str, layout: Layout | None = None) -> Retune:
+        """Have another layout for the incumbent; without one the better layout that was found last.
+
+        A layout that is named begins without a baseline: the next run measures one. The incumbent named again keeps
+        none either, which accepts what it reaches now.
+
+        Raises:
+            InvalidInput: The layout cannot run as a trial.
+            Conflict: No layout is named, and the last run that measured found none that is better.
+        """
+        retune = self._store.retunes.get(name)
+        if layout is not None:
+            self._require_legal(retune.request, layout, "layout")
+            return self._store.retunes.set_incumbent(name, layout, ())
+        last = last_measured(self._store, name)
+        found = last.outcome if last else None
+        if found is None or found.verdict is not Verdict.BETTER_FOUND or found.findings is None:
+            raise Conflict(f"the last run of the retune {name} found no better layout; name the one to adopt")
+        challenger, runs = found.findings.challenger, found.findings.challenger_runs
+        assert challenger is not None  # else it was not better
+        return self._store.retunes.set_incumbent(name, challenger, () if runs is None else (runs,))
+
+    @staticmethod
+    def _require_legal(request: RetuneRequest, layout: Layout, field: str) -> None:
+        template = request.template
+        try:
+            require_legal(layout, template.job, trial_rules(template.trainer))
+        except InvalidInput as error:
+            raise error.under(field) from error
+
+    # ------------------------------------------------------------------ runs
+    def run_now(self, name: str) -> RetuneRun:
+        """Begin a run out of turn; when the retune is next due stays as it was.
+
+        Raises:
+            Conflict: A run of it is not finished.
+        """
+        run = self.begin_out_of_turn(self._store.retunes.get(name), Trigger.MANUAL)
+        if run is None:
+            unfinished = self._store.retunes.unfinished_run(name)
+            which = f"run {unfinished.id}" if unfinished else "another run"
+            raise Conflict(f"{which} of the retune {name} is not finished; wait for it, or cancel its sweep")
+        return run
+
+    def begin_out_of_turn(self, retune: Retune, trigger: Trigger) -> RetuneRun | None:
+        """A run that no due time asked for; None where another is unfinished or was faster."""
+        now = self._clock.now()
+        return self._store.retunes.start_run(
+            retune.name,
+            expected_due_at=retune.next_due_at,
+            due_at=now,
+            next_due_at=retune.next_due_at,
+            trigger=trigger,
+            now=now,
+            sweep=challenged_sweep(retune, self.incumbent(retune), due_at=now),
+        )
+
+    def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
+        """The run that a due time asked for, or its skipping; None where somebody else was faster."""
+        sweep = None if due.skipped else challenged_sweep(retune, self.incumbent(retune), due_at=due.due_at)
+        return self._store.retunes.start_run(
+            retune.name,
+            expected_due_at=due.expected_due_at,
+            due_at=due.due_at,
+            next_due_at=due.next_due_at,
+            trigger=due.trigger,
+            now=self._clock.now(),
+            sweep=sweep,
+            num_missed=due.num_missed,
+            skipped=due.skipped,
+        )
+
+    def incumbent(self, retune: Retune) -> Layout | None:
+        """The layout in use; before the first run, the fastest that was measured of the job where none was named."""
+        if retune.incumbent is not None:
+            return retune.incumbent
+        template = retune.request.template
+        return best_known(template, self._store.history.of_job(job_key(template), before=self._clock.now()))

@@ -1,0 +1,146 @@
+"""Scheduler: starts the runs of retunes when they are due, and concludes those whose sweep is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from autotuner.domain.jobs.cluster import LOCAL
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
+from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
+from autotuner.errors import NotFound
+from autotuner.ports import Clock, Store
+from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.history import all_trials
+from autotuner.search.upkeep.due import due_run
+from autotuner.search.upkeep.outcome import outcome_of
+from autotuner.search.upkeep.retuning import Retuning, last_measured
+from autotuner.search.upkeep.standing import Standing
+from autotuner.search.upkeep.told import told
+
+__all__ = ["RetuneScheduler", "software_changes"]
+
+_SOFTWARE_EVERY_S = 60.0
+"""How often this machine's software is looked at."""
+
+_log = structlog.get_logger(__name__)
+
+Software = Callable[[], Mapping[str, str]]
+
+
+class RetuneScheduler:
+    """One of many that may share a store: each step is a transaction that one of them wins.
+
+    Args:
+        store: Where retunes are.
+        clock: Says when they are due.
+        software: This machine's, as far as it is known without a trial.
+        starts: Whether it starts runs; it concludes them anyway.
+    """
+
+    def __init__(self, store: Store, clock: Clock, software: Software, *, starts: bool = True) -> None:
+        self._store = store
+        self._clock = clock
+        self._software = software
+        self._starts = starts
+        self._retuning = Retuning(store, clock)
+        self._looked_at: float | None = None
+        self._answered: dict[str, Mapping[str, str]] = {}
+
+    def step(self) -> None:
+        """Do all that there is to do now: conclude first, so that what is due beside it need not be skipped."""
+        self._conclude()
+        if self._starts:
+            self._start_due()
+            self._start_for_new_software()
+
+    # ------------------------------------------------------------------ starting
+    def _start_due(self) -> None:
+        now = self._clock.now()
+        for retune in self._store.retunes.due(now):
+            is_running = self._store.retunes.unfinished_run(retune.name) is not None
+            if due := due_run(retune, now=now, is_running=is_running):
+                _say(self._retuning.begin_due(retune, due))
+
+    def _start_for_new_software(self) -> None:
+        """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at < _SOFTWARE_EVERY_S:
+            return
+        self._looked_at = now
+        for retune in self._store.retunes.list():
+            if not retune.is_paused and _runs_here(retune) and self._is_new(retune, software := self._software()):
+                self._answered[retune.name] = software
+                _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
+
+    def _is_new(self, retune: Retune, software: Mapping[str, str]) -> bool:
+        """Whether the last run that measured ran on other software, and nobody has looked into that yet."""
+        last = last_measured(self._store, retune.name)
+        if last is None or self._answered.get(retune.name) == software:
+            return False
+        newest, _ = self._store.retunes.runs(retune.name)
+        if newest[0].trigger is Trigger.ENVIRONMENT and newest[0].id != last.id:
+            return False  # it looked, and could not measure; the next due time looks again
+        assert last.outcome is not None
+        assert last.outcome.findings is not None
+        assert last.outcome.findings.runs is not None
+        return bool(software_changes(last.outcome.findings.runs.environment, software))
+
+    # ------------------------------------------------------------------ concluding
+    def _conclude(self) -> None:
+        for run, sweep in self._store.retunes.concludable():
+            try:
+                retune = self._store.retunes.get(run.retune)
+            except NotFound:
+                continue  # removed at this moment
+            self._conclude_run(retune, run, sweep)
+
+    def _conclude_run(self, retune: Retune, run: RetuneRun, sweep: Sweep | None) -> None:
+        outcome, now = self._outcome(retune, sweep), self._clock.now()
+        standing = Standing.after(retune, outcome)
+        ended = self._store.retunes.conclude(
+            run.id,
+            outcome,
+            now=now,
+            incumbent=standing.incumbent,
+            baseline=standing.baseline,
+            announcement=told(retune, run, outcome, at=now),
+        )
+        if ended is not None:
+            _log.info("retune.concluded", retune=run.retune, run=run.id, verdict=outcome.verdict.value)
+
+    def _outcome(self, retune: Retune, sweep: Sweep | None) -> RetuneOutcome:
+        if sweep is None:
+            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="no sweep was started")
+        trials = list(all_trials(self._store, sweep.id))
+        return outcome_of(retune.request, sweep, findings(sweep.request, trials), trials)
+
+
+def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
+    """What is installed now that a trial found otherwise, of what both know; nothing of other machines."""
+    if then.get("host") != now.get("host"):
+        return ()
+    both = then.keys() & now.keys()
+    return environment_changes({name: then[name] for name in both}, {name: now[name] for name in both})
+
+
+def _runs_here(retune: Retune) -> bool:
+    """Whether this machine's software is what its trials run on: our own decoder, on no engine's nodes."""
+    request = retune.request
+    is_ours = request.template.trainer is None and request.template.runs_on.engine == LOCAL
+    return request.on_new_environment and is_ours
+
+
+def _say(run: RetuneRun | None) -> None:
+    if run is not None:
+        _log.info(
+            "retune.started",
+            retune=run.retune,
+            run=run.id,
+            trigger=run.trigger.value,
+            state=run.state.value,
+            sweep=run.sweep_id,
+            num_missed=run.num_missed,
+        )

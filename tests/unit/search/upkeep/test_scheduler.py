@@ -1,0 +1,273 @@
+"""Runs of retunes from their due time to their outcome, on a store, with a clock that tests set."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from autotuner.domain.runs.sweep import Budget
+from autotuner.domain.runs.trial import Measurement, TrialSpec
+from autotuner.domain.upkeep.announcement import AnnouncementKind
+from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.errors import Conflict, InvalidInput
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.ports import Store
+from autotuner.search.sweeps.worker import Worker
+from autotuner.search.upkeep.retuning import Retuning
+from autotuner.search.upkeep.scheduler import RetuneScheduler, software_changes
+from autotuner.store.sql import memory_store
+from tests.builders import cpu_layout, sweep_request
+from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
+
+DAY = 86400.0
+HOST = {"host": "a", "torch": "2.12"}
+
+
+@dataclass
+class Night:
+    """A machine with a service, whose clock, speed and software a test sets."""
+
+    store: Store = field(default_factory=memory_store)
+    at: float = NIGHT - 3600
+    slowness: float = 1.0
+    software: Mapping[str, str] = field(default_factory=lambda: dict(HOST))
+    noise: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+    @property
+    def retuning(self) -> Retuning:
+        return Retuning(self.store, self)
+
+    def scheduler(self) -> RetuneScheduler:
+        return RetuneScheduler(self.store, self, lambda: self.software)
+
+    def add(self, **asked: object) -> Retune:
+        template = sweep_request(budget=Budget(num_trials=2, min_gain=0))
+        request = RetuneRequest(
+            name="nightly", cron="0 2 * * *", template=template, incumbent=INCUMBENT, searches=False
+        )
+        return self.retuning.add(replace(request, **asked))  # type: ignore[arg-type]  # the test's business
+
+    def work(self) -> None:
+        """Run every sweep that waits."""
+        worker = Worker(self.store, FakeLauncher(self.measure), self, owner="one", lease_s=1e6)
+        while worker.run_once():
+            pass
+
+    def measure(self, spec: TrialSpec) -> Measurement:
+        """What the machine reaches, within a thousandth; pipelines are slow."""
+        self.at += 1.0
+        pace = 1.0 if spec.layout.pipeline_parallel_degree == 1 else 1.2
+        measured = plain_measurement(spec, step_time_s=pace * self.slowness * self.noise.gauss(1.0, 0.001))
+        return replace(measured, environment=dict(self.software))
+
+    def pass_night(self, at: float) -> RetuneRun:
+        """Let it become that time, and do all that is due then."""
+        self.at = at
+        scheduler = self.scheduler()
+        scheduler.step()
+        self.work()
+        scheduler.step()
+        return self.runs()[0]
+
+    def runs(self) -> list[RetuneRun]:
+        return list(self.store.retunes.runs("nightly")[0])
+
+
+def verdict(run: RetuneRun) -> Verdict | None:
+    return run.outcome.verdict if run.outcome else None
+
+
+def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower() -> None:
+    night = Night()
+    night.add()
+    first, second = (night.pass_night(NIGHT + number * DAY) for number in range(2))
+    night.slowness, night.software = 1.1, {"host": "a", "torch": "2.13"}
+    third = night.pass_night(NIGHT + 2 * DAY)
+    assert [verdict(run) for run in (first, second, third)] == [
+        Verdict.UNCHANGED,
+        Verdict.UNCHANGED,
+        Verdict.REGRESSION,
+    ]
+    assert third.outcome is not None
+    assert third.outcome.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
+    assert third.outcome.since is not None
+    assert NIGHT + DAY <= third.outcome.since < NIGHT + DAY + 600
+    kept = night.store.retunes.get("nightly")
+    assert [NIGHT <= group.at < NIGHT + DAY + 600 for group in kept.baseline] == [True, True]
+
+
+def test_every_outcome_is_announced_once() -> None:
+    night = Night()
+    night.add()
+    night.pass_night(NIGHT)
+    night.scheduler().step()
+    (told,), _ = night.store.announcements.feed()
+    assert (told.kind, told.title) == (AnnouncementKind.RETUNE_UNCHANGED, "nightly: unchanged")
+    assert told.facts["verdict"] == "unchanged"
+
+
+def test_nothing_is_started_before_it_is_due_or_twice() -> None:
+    night = Night()
+    night.add()
+    night.scheduler().step()
+    assert night.runs() == []
+    night.at = NIGHT
+    for scheduler in (night.scheduler(), night.scheduler()):
+        scheduler.step()
+    assert len(night.runs()) == 1
+
+
+def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped() -> None:
+    night = Night()
+    night.add()
+    night.at = NIGHT
+    night.scheduler().step()
+    night.at = NIGHT + DAY
+    night.scheduler().step()
+    assert [run.state for run in night.runs()] == [RunState.SKIPPED, RunState.RUNNING]
+
+
+def test_a_service_that_was_away_for_days_runs_once_for_all_of_them() -> None:
+    night = Night()
+    night.add()
+    run = night.pass_night(NIGHT + 3 * DAY + 7200)
+    assert (run.trigger, run.due_at, run.num_missed, len(night.runs())) == (
+        Trigger.CAUGHT_UP,
+        NIGHT + 3 * DAY,
+        3,
+        1,
+    )
+    assert night.store.retunes.get("nightly").next_due_at == NIGHT + 4 * DAY
+
+
+def test_a_loop_that_may_not_start_runs_concludes_them() -> None:
+    night = Night()
+    night.add()
+    night.at = NIGHT
+    quiet = RetuneScheduler(night.store, night, dict, starts=False)
+    quiet.step()
+    assert night.runs() == []
+    night.retuning.run_now("nightly")
+    night.work()
+    quiet.step()
+    assert verdict(night.runs()[0]) is Verdict.UNCHANGED
+
+
+# ---------------------------------------------------------------- people
+def test_a_run_out_of_turn_leaves_the_next_due_time_alone_and_there_is_one_at_a_time() -> None:
+    night = Night()
+    night.add()
+    assert night.retuning.run_now("nightly").trigger is Trigger.MANUAL
+    assert night.store.retunes.get("nightly").next_due_at == NIGHT
+    with pytest.raises(Conflict, match="is not finished"):
+        night.retuning.run_now("nightly")
+
+
+def test_what_came_due_while_a_retune_was_paused_is_not_caught_up() -> None:
+    night = Night()
+    night.add()
+    night.retuning.pause("nightly")
+    night.at = NIGHT + DAY + 60
+    night.scheduler().step()
+    assert night.runs() == []
+    assert night.retuning.resume("nightly").next_due_at == NIGHT + 2 * DAY
+    assert night.retuning.resume("nightly").next_due_at == NIGHT + 2 * DAY
+
+
+def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted() -> None:
+    night = Night()
+    night.add(searches=True, incumbent=cpu_layout(pipeline_parallel_degree=2))
+    best = cpu_layout(data_parallel_replicate_degree=2)
+    fast = FakeLauncher(
+        lambda spec: replace(night.measure(spec), **({"tokens_per_s": 1e4} if spec.layout == best else {}))
+    )
+    night.at = NIGHT
+    night.scheduler().step()
+    Worker(night.store, fast, night, owner="one", lease_s=1e6).run_once()
+    night.scheduler().step()
+    (run,) = night.runs()
+    assert run.outcome is not None
+    assert verdict(run) is Verdict.BETTER_FOUND, run.outcome.detail
+    adopted = night.retuning.adopt("nightly")
+    assert run.outcome.findings is not None
+    assert adopted.incumbent == run.outcome.findings.challenger
+    assert len(adopted.baseline) == 1
+
+
+def test_nothing_is_adopted_where_nothing_better_was_found() -> None:
+    night = Night()
+    night.add()
+    night.pass_night(NIGHT)
+    with pytest.raises(Conflict, match="found no better layout"):
+        night.retuning.adopt("nightly")
+
+
+def test_the_incumbent_adopted_again_is_held_to_what_it_reaches_from_then_on() -> None:
+    night = Night()
+    night.add()
+    night.pass_night(NIGHT)
+    night.slowness = 1.1
+    assert night.retuning.adopt("nightly", INCUMBENT).baseline == ()
+    assert verdict(night.pass_night(NIGHT + DAY)) is Verdict.UNCHANGED
+    assert verdict(night.pass_night(NIGHT + 2 * DAY)) is Verdict.UNCHANGED
+
+
+def test_a_layout_that_cannot_run_is_not_taken_for_the_one_in_use() -> None:
+    with pytest.raises(InvalidInput, match="incumbent"):
+        Night().add(incumbent=cpu_layout(tensor_parallel_degree=3))
+
+
+def test_without_an_incumbent_the_fastest_that_was_measured_of_the_job_is_challenged() -> None:
+    night = Night()
+    night.add()
+    night.pass_night(NIGHT)
+    named = replace(night.store.retunes.get("nightly").request, name="other", incumbent=None, searches=True)
+    other = night.retuning.add(named)
+    assert night.retuning.incumbent(other) == INCUMBENT
+
+
+# ---------------------------------------------------------------- software
+def test_new_software_starts_one_run() -> None:
+    night = Night()
+    night.add(on_new_environment=True)
+    night.pass_night(NIGHT)
+    scheduler = night.scheduler()
+    night.software = {"host": "a", "torch": "2.13"}
+    for hour in (1, 2, 3):
+        night.at = NIGHT + hour * 3600
+        scheduler.step()
+        night.work()
+        scheduler.step()
+    assert [run.trigger for run in night.runs()] == [Trigger.ENVIRONMENT, Trigger.CRON]
+
+
+def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software() -> None:
+    night = Night()
+    night.add()
+    night.pass_night(NIGHT)
+    night.software = {"host": "a", "torch": "2.13"}
+    assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "changed"),
+    [
+        ({"host": "a", "torch": "1"}, {"host": "a", "torch": "2"}, ["torch"]),
+        ({"host": "a", "torch": "1"}, {"host": "b", "torch": "2"}, []),
+        ({"host": "a", "OMP_NUM_THREADS": "1"}, {"host": "a", "driver": "570"}, []),
+    ],
+)
+def test_software_has_changed_where_both_know_a_fact_of_one_machine(
+    then: dict[str, str], now: dict[str, str], changed: list[str]
+) -> None:
+    assert [change.name for change in software_changes(then, now)] == changed
