@@ -187,15 +187,7 @@ def test_what_came_due_while_a_retune_was_paused_is_not_caught_up() -> None:
 def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted() -> None:
     night = Night()
     night.add(searches=True, incumbent=cpu_layout(pipeline_parallel_degree=2))
-    best = cpu_layout(data_parallel_replicate_degree=2)
-    fast = FakeLauncher(
-        lambda spec: replace(night.measure(spec), **({"tokens_per_s": 1e4} if spec.layout == best else {}))
-    )
-    night.at = NIGHT
-    night.scheduler().step()
-    Worker(night.store, fast, night, owner="one", lease_s=1e6).run_once()
-    night.scheduler().step()
-    (run,) = night.runs()
+    run = night.pass_night(NIGHT)
     assert run.outcome is not None
     assert verdict(run) is Verdict.BETTER_FOUND, run.outcome.detail
     adopted = night.retuning.adopt("nightly")

@@ -1,0 +1,95 @@
+"""``autotuner retune``."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotuner.bootstrap import build
+from autotuner.domain.upkeep.retune import RetuneOutcome, Verdict
+from autotuner.settings import Settings
+from tests.unit.cli.command_line import CommandLine
+from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs
+
+JOB = ("--model", "gpt2-124m", "--cluster", "h100:2", "--global-batch", "8", "--seq-len", "256")
+ADD = ("retune", "add", "nightly", "--cron", "0 2 * * *", "--time-zone", "Europe/Berlin", *JOB, "--layout", "dp2 mb1")
+
+
+def concluded(outcome: RetuneOutcome) -> None:
+    """A run that ended so."""
+    app = build(Settings(num_workers=0))
+    run = app.retuning.run_now("nightly")
+    ended = app.store.retunes.conclude(
+        run.id, outcome, now=run.started_at + 60, incumbent=INCUMBENT, baseline=(runs(),)
+    )
+    assert ended is not None
+    app.close()
+
+
+def test_a_retune_is_added_listed_paused_resumed_and_removed(cli: CommandLine) -> None:
+    assert "nightly is stored: At 02:00 every day (Europe/Berlin), next 20" in cli.run(*ADD)
+    assert "dp2 mb1" in cli.run("retune", "list")
+    assert "At 02:00 every day (Europe/Berlin), paused" in cli.run("retune", "pause", "nightly")
+    assert "paused" in cli.run("retune", "list")
+    assert "last run: never" in cli.run("retune", "resume", "nightly")
+    assert "it has not run yet" in cli.run("retune", "history", "nightly")
+    assert "nightly is forgotten" in cli.run("retune", "remove", "nightly")
+    assert "no retune is stored" in cli.run("retune", "list")
+
+
+def test_what_is_asked_is_stored(cli: CommandLine) -> None:
+    options = ("--trials", "7", "--no-search", "--loss", "0.1", "--max-runs", "9", "--on-new-environment", "--adopt")
+    request = cli.run_json(*ADD, *options)["request"]
+    assert (request["template"]["budget"]["num_trials"], request["searches"], request["adopts"]) == (7, False, True)
+    assert (request["test"]["loss"], request["test"]["max_runs"], request["on_new_environment"]) == (0.1, 9, True)
+
+
+def test_an_expression_that_is_not_legal_is_refused_with_the_nearest_that_is(cli: CommandLine) -> None:
+    error = cli.error_of(*ADD[:4], "61 2 * * *", *ADD[5:])
+    assert "61 for its minute" in error
+    assert "nearest legal value: 59 2 * * *" in error
+
+
+def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
+    concluded(RetuneOutcome(verdict=Verdict.REGRESSION, detail=lost, findings=SLOWER))
+    text = cli.run("retune", "history", "nightly")
+    assert "regression" in text
+    assert "930 token/s" in text
+    assert "± 1.0 %" in text
+    assert lost in text
+    assert lost in cli.run("retune", "show", "nightly")
+    found = cli.run_json("retune", "history", "nightly")
+    assert [run["trigger"] for run in found["runs"]["items"]] == ["manual"]
+    assert len(found["trend"]["items"]) == 1
+
+
+def test_the_better_layout_of_the_last_run_is_adopted(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    assert "found no better layout" in cli.error_of("retune", "adopt", "nightly", code=4)
+    concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
+    assert "in use: tp2" in cli.run("retune", "adopt", "nightly")
+    assert "in use: dp2 mb2" in cli.run("retune", "adopt", "nightly", "--layout", "dp2 mb2")
+
+
+def test_a_run_asked_for_without_waiting_is_left_to_a_service(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    assert "a service or `autotuner worker` runs its sweep sw-" in cli.run("retune", "run", "nightly", "--no-wait")
+    assert "is not finished" in cli.error_of("retune", "run", "nightly", "--no-wait", code=4)
+
+
+def test_a_run_is_followed_to_its_outcome(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNER_POLL_S", "0.1")
+    simulated = cli.directory / "simulated.json"
+    simulated.write_text(
+        '{"name": "far", "accelerator": "h100", "num_nodes": 1, "accelerators_per_node": 2, "engine": "simulated"}'
+    )
+    far = ("--model", "gpt2-124m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
+    cli.run("retune", "add", "far", "--cron", "0 2 * * *", *far, "--layout", "dp2 mb1 flash bf16", "--no-search")
+    assert "unchanged\n  nothing to compare with yet" in cli.run("retune", "run", "far")
+    assert cli.run_json("retune", "run", "far")["outcome"]["verdict"] == "unchanged"
+
+
+def test_a_name_that_is_not_stored_is_told_the_nearest(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    assert "did you mean 'nightly'?" in cli.error_of("retune", "show", "nihgtly", code=3)
