@@ -14,7 +14,7 @@ from tests.api.service import NOW
 from tests.unit.search.upkeep.builders import BETTER, CHALLENGER, INCUMBENT, SLOWER, runs
 
 SWEEP = {
-    "model": "gpt2-124m",
+    "model": "gpt-3-125m",
     "cluster": "h100:2",
     "workload": {"seq_len": 256, "global_batch_size": 8},
     "space": {"precision": ["bf16"], "attention_kernel": ["flash"]},
@@ -42,7 +42,7 @@ def test_a_retune_is_stored_with_what_it_leaves_out_and_due_at_the_next_due_time
     assert nightly["incumbent"]["data_parallel_replicate_degree"] == 2
     assert (nightly["measured_tokens_per_s"], nightly["last_run"], nightly["is_paused"]) == (None, None, False)
     assert nightly["request"]["test"]["loss"] == 0.05
-    assert nightly["request"]["template"]["job"]["model"]["name"] == "gpt2-124m"
+    assert nightly["request"]["template"]["job"]["model"]["name"] == "gpt-3-125m"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_retune_is_stored_with_what_it_leaves_out_and_due_at_the_next_due_time
         ({"time_zone": "Europe/Berlni"}, "time_zone"),
         ({"sweep": SWEEP | {"cluster": "h1000:2"}}, None),
         ({"sweep": SWEEP | {"space": {"tensor_parallel_degree": [64]}}}, "sweep.space"),
-        ({"incumbent": LAYOUT | {"tensor_parallel_degree": 3}}, "incumbent.tensor_parallel_degree"),
+        ({"incumbent": LAYOUT | {"tensor_parallel_degree": 3}}, "incumbent.data_parallel"),
         ({"incumbent": None, "searches": False}, "searches"),
         ({"test": {"tolerance": 0.1}}, "test.tolerance"),
         ({"nmae": "x"}, None),
@@ -121,7 +121,7 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
     named = client.post("/retunes/nightly/adopt", json={"layout": LAYOUT}).json()
     assert (named["incumbent"]["precision"], named["num_baseline_runs"]) == ("bf16", 0)
     refused = client.post("/retunes/nightly/adopt", json={"layout": LAYOUT | {"tensor_parallel_degree": 3}})
-    assert (refused.status_code, refused.json()["field"]) == (422, "layout.tensor_parallel_degree")
+    assert (refused.status_code, refused.json()["field"]) == (422, "layout.data_parallel_replicate_degree")
 
 
 @pytest.mark.usefixtures("nightly")

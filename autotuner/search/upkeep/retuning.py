@@ -94,7 +94,8 @@ class Retuning:
         try:
             require_legal(layout, template.job, trial_rules(template.trainer))
         except InvalidInput as error:
-            raise error.under(field) from error
+            path = error.field.replace("layout", field, 1)
+            raise InvalidInput(path, error.value, error.rule, error.nearest) from error
 
     # ------------------------------------------------------------------ runs
     def run_now(self, name: str) -> RetuneRun:

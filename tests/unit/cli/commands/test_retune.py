@@ -10,7 +10,7 @@ from autotuner.settings import Settings
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs
 
-JOB = ("--model", "gpt2-124m", "--cluster", "h100:2", "--global-batch", "8", "--seq-len", "256")
+JOB = ("--model", "gpt-3-125m", "--cluster", "h100:2", "--global-batch", "8", "--seq-len", "256")
 ADD = ("retune", "add", "nightly", "--cron", "0 2 * * *", "--time-zone", "Europe/Berlin", *JOB, "--layout", "dp2 mb1")
 
 
@@ -84,7 +84,7 @@ def test_a_run_is_followed_to_its_outcome(cli: CommandLine, monkeypatch: pytest.
     simulated.write_text(
         '{"name": "far", "accelerator": "h100", "num_nodes": 1, "accelerators_per_node": 2, "engine": "simulated"}'
     )
-    far = ("--model", "gpt2-124m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
+    far = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
     cli.run("retune", "add", "far", "--cron", "0 2 * * *", *far, "--layout", "dp2 mb1 flash bf16", "--no-search")
     assert "unchanged\n  nothing to compare with yet" in cli.run("retune", "run", "far")
     assert cli.run_json("retune", "run", "far")["outcome"]["verdict"] == "unchanged"
