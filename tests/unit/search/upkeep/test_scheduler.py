@@ -184,6 +184,18 @@ def test_what_came_due_while_a_retune_was_paused_is_not_caught_up() -> None:
     assert night.retuning.resume("nightly").next_due_at == NIGHT + 2 * DAY
 
 
+def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted() -> None:
+    night = Night()
+    night.add(searches=True, incumbent=cpu_layout(pipeline_parallel_degree=2))
+    run = night.pass_night(NIGHT)
+    assert run.outcome is not None
+    assert verdict(run) is Verdict.BETTER_FOUND, run.outcome.detail
+    adopted = night.retuning.adopt("nightly")
+    assert run.outcome.findings is not None
+    assert adopted.incumbent == run.outcome.findings.challenger
+    assert len(adopted.baseline) == 1
+
+
 def test_nothing_is_adopted_where_nothing_better_was_found() -> None:
     night = Night()
     night.add()
