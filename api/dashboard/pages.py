@@ -81,8 +81,9 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         noun=sweep.request.objective.noun,
         emulated=EMULATED,
         queued=[TrialView.of(t) for t in stored if t.state is TrialState.QUEUED],
-        ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked],
-        scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated]),
+        ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked and not _told_apart(t)],
+        repeats=[TrialView.of(t) for t in stored if _told_apart(t)],
+        scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated and t.repeats is None]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
         source=_source(sweep),
         engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
@@ -108,6 +109,11 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
+
+
+def _told_apart(trial: Trial) -> bool:
+    """Whether it is listed with what it is compared with, and not among those that ended without a rank."""
+    return trial.repeats is not None and trial.measurement is not None
 
 
 def _source(sweep: Sweep) -> Literal["measured", "simulated"]:

@@ -134,6 +134,8 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
 
 
 def _head(trial: dict[str, Any], watch: _Watch) -> str:
+    if watch.sweep["findings"]:  # of its trials some repeat others, which the budget does not count
+        return f"trial {trial['number'] + 1:>2}{'' if trial['repeats'] is None else ' (again)'}"
     return f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
 
 

@@ -7,9 +7,12 @@ from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.trial import Stopped
+from autotuner.launch.fake import FakeLauncher
+from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.sentences import size_in_words
-from tests.api.service import StoreDriver, loss_gate_result
+from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
 from tests.builders import breakdown, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
 
 
 def test_without_a_sweep_the_page_says_how_to_start_one(page: Page, address: str) -> None:
@@ -437,3 +440,22 @@ def test_what_a_trainer_cannot_say_of_a_trial_s_layout_stands_beside_its_export(
     page.goto(f"/trials/{trial.id}?format=megatron-lm")
     said = page.locator("h3", has_text="What it cannot say").locator("+ ul")
     expect(said).to_contain_text("keeps its part of the logits")
+
+
+def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_runs_again_with_it(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep, _ = driver.store.create_sweep(challenged(challenge(baseline=nights(1000.0, 1))), now=NOW)
+    Worker(driver.store, FakeLauncher(a_fifth_slower_incumbent), FixedClock(), owner="one", lease_s=15.0).run_once()
+    repeats = [trial for trial in driver.store.list_trials(sweep.id)[0] if trial.repeats is not None]
+    page.goto(f"/sweeps/{sweep.id}")
+    compared = page.locator("section").filter(has=page.get_by_role("heading", name="Compared"))
+    expect(compared.get_by_role("row").filter(has_text="Baseline of")).to_contain_text("25.0 %")
+    expect(compared.get_by_role("row").filter(has_text="In use, now")).to_contain_text("micro-batch 2")
+    expect(compared.get_by_role("row").filter(has_text="Challenger")).to_be_visible()
+    expect(compared.locator("p").last).to_contain_text("faster (95 % interval")
+    expect(compared.locator("summary")).to_contain_text(f"{len(repeats)} runs")
+    expect(compared.locator("details li")).to_have_count(len(repeats))
+    expect(page.get_by_role("heading", name="Ended without a rank")).to_have_count(0)
+    page.goto(f"/trials/{repeats[0].id}")
+    expect(page.locator("#live")).to_contain_text("Runs the layout of trial 0 again")

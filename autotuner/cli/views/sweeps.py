@@ -36,7 +36,8 @@ def sweep_view(
     Args:
         sweep: As the service shows it.
         ranking: What is to be shown of it, the best first.
-        trials: Every trial to be shown; those with a rank, of which nothing is said, are left to the ranking.
+        trials: Every trial to be shown; those with a rank, of which nothing is said, are left to the ranking, and
+            complete repeats to what is compared.
         said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
     """
     told = {**jobs_in_words(trials, time.time()), **(said or {})}
@@ -46,7 +47,8 @@ def sweep_view(
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
         parts.append(ranking_table(ranking, from_dict(Objective, sweep["objective"])))
-    others = [trial for trial in trials if not _is_ranked(trial) or trial["id"] in told]
+    parts.extend(Text(f"compared: {sentence}") for sentence in sweep["said"])
+    others = [trial for trial in trials if not _is_shown(trial) or trial["id"] in told]
     if others:
         parts.append(_others_table(others, told))
     if sweep["caveats"]:
@@ -112,7 +114,8 @@ def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> 
     return LayoutTable(keys=("trial", "state"), heads=("why",) if any(reasons) else (), rows=rows)
 
 
-def _is_ranked(trial: dict[str, Any]) -> bool:
+def _is_shown(trial: dict[str, Any]) -> bool:
+    """Whether the ranking has it, or it repeats one of these and is told with what it is compared with."""
     is_complete = trial["state"] == "complete"
     return is_complete and not _is_emulated(trial) and trial["gate_outcome"] != GateOutcome.FAILED
 

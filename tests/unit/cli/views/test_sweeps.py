@@ -68,3 +68,10 @@ def test_a_sweep_of_a_registered_trainer_names_it() -> None:
 
 def test_a_running_trial_says_how_its_job_stands() -> None:
     assert "slurm job 4711 ran 43 s, after 10 s in the queue" in shown(trial(state="running", measured=None))
+
+
+def test_what_a_sweep_compares_is_said_and_its_repeats_are_not_listed_as_trials_without_a_rank() -> None:
+    sweep = to_dict(examples.sweep_detail()) | {"said": ["dp2 reached 41.0 % MFU in 4 runs"]}
+    text = printed(sweep_view(sweep, [], [trial(repeats=0)]), 200)
+    assert "compared: dp2 reached 41.0 % MFU in 4 runs" in text
+    assert "state" not in text

@@ -14,7 +14,8 @@ from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialSpec, TrialState
+from autotuner.launch.fake import plain_measurement
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan
 from tests.builders import cpu_layout, failure, measurement, sweep_request
@@ -35,6 +36,12 @@ def even(layout: Layout) -> float:
 def faster_than_incumbent(layout: Layout, incumbent: Layout = INCUMBENT) -> float:
     """Everything else reaches a fifth more."""
     return 1000.0 if layout == incumbent else 1200.0
+
+
+def a_fifth_slower_incumbent(spec: TrialSpec) -> Measurement:
+    """What a fake launcher measures of every layout; no two runs take equally long."""
+    number = int(spec.trial_id.split("-")[2])
+    return plain_measurement(spec, step_time_s=(1.2 if spec.layout == INCUMBENT else 1.0) * (1 + number % 3 / 1000))
 
 
 def night(*rates: float, at: float = 0.0) -> RunGroup:

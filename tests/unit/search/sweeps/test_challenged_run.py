@@ -7,21 +7,15 @@ from collections.abc import Callable
 
 from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, TrialSpec, TrialState
-from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
-from tests.unit.search.sweeps.challenged import INCUMBENT, TEST, challenge, challenged
+from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 from tests.unit.search.sweeps.test_sweep_run import RealClock
 
 BASELINE_FREE = challenge(baseline=())
-
-
-def a_fifth_slower_incumbent(spec: TrialSpec) -> Measurement:
-    """No two runs take equally long."""
-    number = int(spec.trial_id.split("-")[2])
-    return plain_measurement(spec, step_time_s=(1.2 if spec.layout == INCUMBENT else 1.0) * (1 + number % 3 / 1000))
 
 
 def worked(store: Store, launcher: FakeLauncher, shutdown: threading.Event | None = None, owner: str = "one") -> None:
