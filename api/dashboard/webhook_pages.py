@@ -17,7 +17,7 @@ __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_DELIVERIES_PER_PAGE = 50
+_DELIVERIES_PER_PAGE = 25
 
 _Part = Annotated[Literal["live"] | None, Query()]
 _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _DELIVERIES_PER_PAGE)]

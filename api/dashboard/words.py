@@ -33,6 +33,7 @@ __all__ = [
     "engine",
     "estimated_fit",
     "estimated_mfu",
+    "exact_rate",
     "facts",
     "fit",
     "gain",
@@ -54,6 +55,7 @@ __all__ = [
     "predicted_seconds",
     "rounded",
     "seconds",
+    "sentence",
     "size",
     "standing",
     "step_shares",
@@ -118,6 +120,18 @@ def byte_rate(per_s: float | None) -> str:
 def token_rate(per_s: float | None) -> str:
     """``104 ktoken/s``."""
     return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
+
+
+def exact_rate(per_s: float | None) -> str:
+    """``1,004 token/s``: digits enough to see a loss of a percent, and one unit beside others."""
+    if not _known(per_s):
+        return _UNKNOWN
+    return f"{per_s:,.0f} token/s" if per_s >= 1000 else f"{per_s:.4g} token/s"
+
+
+def sentence(text: str) -> str:
+    """A sentence of ours, which begins small and ends without a full stop, by itself."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def predicted_seconds(predicted: Predicted | Estimated) -> str:

@@ -17,7 +17,7 @@ def announce_end(sweep: SweepOverview) -> Announcement:
         kind=AnnouncementKind.SWEEP_FINISHED,
         title=f"Sweep {sweep.name or sweep.id}, {sweep.model} on {sweep.cluster}: {sweep.state.value}{best}",
         text=sweep.stop_detail,
-        path=f"sweeps/{sweep.id}",
+        path=f"/sweeps/{sweep.id}",
         subject_id=sweep.id,
         facts={
             "name": sweep.name,

@@ -37,7 +37,7 @@ def test_it_says_how_the_sweep_ended_and_the_best_that_it_found() -> None:
     told = announce_end(ENDED)
     assert (told.id, told.at, told.kind) == ("an-sw-x", 9.0, AnnouncementKind.SWEEP_FINISHED)
     assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 %"
-    assert (told.text, told.path, told.subject_id) == ("4 of 4 trials ran", "sweeps/sw-x", "sw-x")
+    assert (told.text, told.path, told.subject_id) == ("4 of 4 trials ran", "/sweeps/sw-x", "sw-x")
     assert (told.facts["num_trials"], told.facts["accelerator_hours"]) == (4, 0.5)
 
 

@@ -1,0 +1,106 @@
+"""Retunes, MFU gates and deliveries for tests of pages, stored as services store them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from tests.api.service import NOW, StoreDriver
+from tests.builders import cpu_layout, sweep_request
+
+__all__ = ["DAY_S", "INCUMBENT", "finished_gate", "finished_run", "queued_gate", "retune", "started_run"]
+
+DAY_S = 86400.0
+INCUMBENT = cpu_layout(tensor_parallel_degree=2)
+CHANGE = EnvironmentChange(name="OMP_NUM_THREADS", then="2", now="1")
+
+
+def runs(rate: float, at: float = NOW) -> RunGroup:
+    return RunGroup(rates=(0.998 * rate, rate, 1.002 * rate), mfu=rate / 4000, at=at)
+
+
+def compared(rate: float) -> Comparison:
+    change = rate / 1000 - 1
+    return Comparison(
+        decision=Decision.SLOWER if change < -0.02 else Decision.NOT_SLOWER,
+        change=change,
+        low=change - 0.008,
+        high=change + 0.008,
+        noise=0.002,
+        num_reference=9,
+        num_candidate=3,
+        detail="",
+    )
+
+
+def found(rate: float) -> ChallengeFindings:
+    return ChallengeFindings(measured=INCUMBENT, runs=runs(rate), against_baseline=compared(rate))
+
+
+# ---------------------------------------------------------------- retunes
+def retune(driver: StoreDriver, name: str = "nightly", **changes: Any) -> None:
+    """One of every night at two, due now."""
+    request = RetuneRequest(name=name, cron="0 2 * * *", template=sweep_request(), incumbent=INCUMBENT)
+    driver.store.retunes.save(replace(request, **changes), now=NOW, next_due_at=NOW)
+
+
+def started_run(driver: StoreDriver, name: str = "nightly", night: int = 0) -> RetuneRun:
+    """The run of a night, whose sweep is queued."""
+    due_at = NOW + night * DAY_S
+    run = driver.store.retunes.start_run(
+        name,
+        expected_due_at=due_at,
+        due_at=due_at,
+        next_due_at=due_at + DAY_S,
+        trigger=Trigger.CRON,
+        now=due_at,
+        sweep=sweep_request(),
+    )
+    assert run is not None
+    return run
+
+
+def finished_run(
+    driver: StoreDriver, verdict: Verdict, rate: float | None, detail: str, name: str = "nightly", night: int = 0
+) -> RetuneRun:
+    """A run that ended so."""
+    run = started_run(driver, name, night)
+    is_slower = verdict is Verdict.REGRESSION
+    outcome = RetuneOutcome(
+        verdict=verdict,
+        detail=detail,
+        findings=None if rate is None else found(rate),
+        changes=(CHANGE,) if is_slower else (),
+        explanation=("tensor 2 → 1",) if verdict is Verdict.BETTER_FOUND else (),
+    )
+    baseline = None if is_slower else (runs(1000.0),)
+    ended = driver.store.retunes.conclude(run.id, outcome, now=run.due_at + 60, baseline=baseline)
+    assert ended is not None
+    return ended
+
+
+# ---------------------------------------------------------------- MFU gates
+def queued_gate(driver: StoreDriver, software: str = "pull request 7", **changes: Any) -> MfuGate:
+    """A gate held to the baseline main, whose sweep is queued."""
+    request = MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main", software=software)
+    held_to = Baseline(name="main", key="k" * 64, layout=INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW)
+    return driver.store.mfu_gates.create(
+        replace(request, **changes), key="k" * 64, content=software, baseline=held_to, sweep=sweep_request(), now=NOW
+    )
+
+
+def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, detail: str, **changes: Any) -> MfuGate:
+    """A gate that ended so, and what it measured is the baseline from now on if it passed."""
+    gate = queued_gate(driver, **changes)
+    is_passed = outcome is MfuGateOutcome.PASSED
+    result = MfuGateResult(outcome=outcome, detail=detail, findings=found(rate), changes=() if is_passed else (CHANGE,))
+    assert gate.baseline is not None
+    kept = replace(gate.baseline, gate_id=gate.id, runs=(runs(1000.0), runs(rate)))
+    ended = driver.store.mfu_gates.conclude(gate.id, result, now=NOW + 60, baseline=kept if is_passed else None)
+    assert ended is not None
+    return ended

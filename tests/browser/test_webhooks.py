@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from playwright.sync_api import Page, expect
+
+from autotuner.domain.upkeep.announcement import DeliveryState
+from tests.announcements import AT, announcement, webhook
+from tests.api.service import StoreDriver
+
+
+def test_without_a_webhook_the_page_says_how_to_add_one(page: Page, address: str) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Webhooks").click()
+    expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
+    expect(page.locator("pre")).to_contain_text(
+        f"autotuner webhook add ours https://hooks.example.com/autotuner --server {address}"
+    )
+
+
+def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page, driver: StoreDriver) -> None:
+    store = driver.store.announcements
+    store.save_webhook(webhook(url="https://hooks.example.com/credential"))
+    store.announce(announcement())
+    dead = store.claim_delivery(now=AT, lease_s=1.0)
+    assert dead is not None
+    store.end_delivery(dead.id, DeliveryState.DEAD, "HTTP 404 Not Found", now=AT)
+    store.announce(replace(announcement(), id="an-2", title="weekly: unchanged", path="/retunes/weekly"))
+    page.goto("/webhooks")
+    expect(page.locator("main")).not_to_contain_text("credential")
+    hook = page.get_by_role("row").filter(has_text="everything")
+    expect(hook).to_contain_text("https://hooks.example.com")
+    rows = page.locator("#deliveries ~ div tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="weekly")).to_contain_text("pending")
+    page.get_by_role("link", name="given up").click()
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("HTTP 404 Not Found")
+    expect(page.locator("#deliveries ~ div caption")).to_contain_text("autotuner webhook send-again ID")
+    expect(rows.get_by_role("link")).to_have_attribute("href", "/retunes/nightly")
+
+
+def test_many_deliveries_are_turned_over_by_pages(page: Page, driver: StoreDriver) -> None:
+    store = driver.store.announcements
+    store.save_webhook(webhook())
+    for number in range(30):
+        store.announce(replace(announcement(), id=f"an-{number}", title=f"told {number}", at=AT + number))
+    page.goto("/webhooks?state=pending")
+    rows = page.locator("#deliveries ~ div tbody tr")
+    expect(rows).to_have_count(25)
+    page.get_by_role("link", name="Older").click()
+    expect(rows).to_have_count(5)
+    page.get_by_role("link", name="Newer").click()
+    expect(rows).to_have_count(25)
+
+
+def test_the_page_of_webhooks_fits_a_phone(page: Page, driver: StoreDriver) -> None:
+    store = driver.store.announcements
+    store.save_webhook(webhook(name="w" * 100, url=f"https://{'h' * 60}.example.com/"))
+    store.announce(replace(announcement(), title="t" * 200))
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto("/webhooks")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
