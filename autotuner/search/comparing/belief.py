@@ -68,6 +68,10 @@ class Belief:
         """The likely deviation from run to run."""
         return math.exp(float(self._weights() @ np.log(self.within)))
 
+    def middle(self) -> float:
+        """The mean of the changes that the runs leave possible."""
+        return float(self._weights() @ self.centres)
+
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Changes below which the truth lies with these probabilities, if before the runs all were equally likely."""
         weights = self._weights()

@@ -42,13 +42,13 @@ def place(belief: Belief, test: SequentialTest) -> Bets:
     return Bets(on_loss=_mixed(on_losses) - on_gains[0], on_none=_mixed(on_gains) - on_losses[0])
 
 
-def decide(belief: Belief, change: float, test: SequentialTest) -> Decision:
+def decide(belief: Belief, test: SequentialTest) -> Decision:
     """The side of the tolerance that the change lies on, once the bet on that side has paid enough.
 
     A bet on a loss multiplies its stake by 1 / ``false_alarms`` in at most that share of equal layouts, however long it
     runs; the other by 1 / (1 - ``power``) in at most that share of those with the loss.
     """
-    bets = place(belief, test)
+    bets, change = place(belief, test), math.expm1(belief.middle())
     if change < -test.tolerance and bets.on_loss >= -math.log(test.false_alarms):
         return Decision.SLOWER
     if change >= -test.tolerance and bets.on_none >= -math.log1p(-test.power):

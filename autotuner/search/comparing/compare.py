@@ -20,9 +20,9 @@ from autotuner.search.comparing.belief import Belief, believe, believe_pairs
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.sitting import sittings
 
-__all__ = ["compare"]
+__all__ = ["compare", "weigh"]
 
-_INTERVAL = (0.025, 0.5, 0.975)
+_INTERVAL = (0.025, 0.975)
 
 
 def compare(
@@ -43,24 +43,33 @@ def compare(
     Raises:
         InvalidInput: One side has no runs.
     """
-    for name, groups in (("reference", reference), ("candidate", candidate)):
-        if not groups:
-            raise InvalidInput(name, [], "must have one run or more")
-    belief = _paired(reference, candidate) if same_sitting else _apart(reference, candidate)
-    low, middle, high = (math.expm1(value) for value in belief.quantiles(_INTERVAL))
+    belief = weigh(reference, candidate, same_sitting=same_sitting)
+    change, (low, high) = math.expm1(belief.middle()), (math.expm1(end) for end in belief.quantiles(_INTERVAL))
     num_reference, num_candidate = _num_runs(reference), _num_runs(candidate)
     counted = min(num_reference, num_candidate) if same_sitting else num_candidate
-    decision = decide(belief, middle, test) if counted >= test.min_runs else Decision.UNDECIDED
+    decision = decide(belief, test) if counted >= test.min_runs else Decision.UNDECIDED
     return Comparison(
         decision=decision,
-        change=middle,
+        change=change,
         low=low,
         high=high,
         noise=belief.noise(),
         num_reference=num_reference,
         num_candidate=num_candidate,
-        detail=_detail(decision, belief, (low, middle, high), (num_candidate, num_reference)),
+        detail=_detail(decision, belief, (low, change, high), (num_candidate, num_reference)),
     )
+
+
+def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
+    """What the runs leave possible of the change; the arguments are those of ``compare``.
+
+    Raises:
+        InvalidInput: One side has no runs.
+    """
+    for name, groups in (("reference", reference), ("candidate", candidate)):
+        if not groups:
+            raise InvalidInput(name, [], "must have one run or more")
+    return _paired(reference, candidate) if same_sitting else _apart(reference, candidate)
 
 
 def _apart(reference: Sequence[RunGroup], candidate: Sequence[RunGroup]) -> Belief:

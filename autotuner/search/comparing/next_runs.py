@@ -22,6 +22,9 @@ _TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
 _SURPRISES = (-2.0, -1.0, 1.0, 2.0)
 """How far the mean of further runs may lie from that of the runs so far, in its deviations, to be thought possible."""
 
+_FEW, _CALMER = 10, 0.25
+"""Of fewer runs one that was disturbed says too much of the scatter, which may turn out to be this share of it."""
+
 _BASELINE_SHARE = 4
 """One in so many of the most runs that a candidate may take is what a baseline takes in its first sitting."""
 
@@ -72,28 +75,28 @@ def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: Se
     before, (*others, last) = both[: len(reference)], both[len(reference) :]
     left = test.max_runs - sum(sitting.num_runs for sitting in (*others, last))
 
-    def decides(num_more: int, surprise: float) -> bool:
-        grown = _of_length(last, last.num_runs + num_more)
+    def decides(num_more: int, surprise: float = 0.0, calm: float = 1.0) -> bool:
+        grown = _of_length(last, last.num_runs + num_more, calm)
         moved = surprise * _deviation(last) * math.sqrt(1 / last.num_runs - 1 / grown.num_runs)
         belief = believe(before, [*others, replace(grown, mean=last.mean + moved)])
-        return decide(belief, math.expm1(belief.quantiles([0.5])[0]), test) is not Decision.UNDECIDED
+        return decide(belief, test) is not Decision.UNDECIDED
 
-    enough = next((more for more in (*_TRIED, left) if more <= left and decides(more, 0.0)), None)
+    enough = next((more for more in (*_TRIED, left) if more <= left and decides(more)), None)
     if enough is not None:
         return enough
-    return left if any(decides(left, surprise) for surprise in _SURPRISES) else 0
+    calms = (1.0, _CALMER) if last.num_runs < _FEW else (1.0,)
+    return left if any(decides(left, surprise, calm) for surprise in _SURPRISES for calm in calms) else 0
 
 
 def _finds_loss(baseline: Sitting, test: SequentialTest) -> bool:
     unlucky = _Z95 * _deviation(baseline) * math.sqrt(2 / baseline.num_runs)
     candidate = replace(baseline, mean=baseline.mean + math.log1p(-test.loss) + unlucky)
-    belief = believe([baseline], [candidate])
-    return decide(belief, math.expm1(candidate.mean - baseline.mean), test) is Decision.SLOWER
+    return decide(believe([baseline], [candidate]), test) is Decision.SLOWER
 
 
-def _of_length(sitting: Sitting, num_runs: int) -> Sitting:
-    """A longer sitting that scatters as much."""
-    return replace(sitting, num_runs=num_runs, squares=_deviation(sitting) ** 2 * (num_runs - 1))
+def _of_length(sitting: Sitting, num_runs: int, calm: float = 1.0) -> Sitting:
+    """A longer sitting that scatters so many times as much."""
+    return replace(sitting, num_runs=num_runs, squares=(calm * _deviation(sitting)) ** 2 * (num_runs - 1))
 
 
 def _deviation(sitting: Sitting) -> float:

@@ -1,0 +1,217 @@
+"""False alarms and power of the test behind MFU gates and retunes, by simulation over noises.
+
+``python -m bench.gate_power`` draws pairs of layouts that are equal, and pairs of which the second is slower by just
+the loss that must be found, looks after every run as the product does, and prints how each ended. A pair is judged by
+the product's own code. ``make bench`` does not run it: it takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats
+from autotuner.domain.runs.comparison import Decision, RunGroup, SequentialTest
+from autotuner.search.comparing.bets import decide
+from autotuner.search.comparing.compare import weigh
+
+__all__ = ["Scenario", "Tally", "simulated"]
+
+Tail = Literal["normal", "heavy", "one-sided", "disturbed 5 %", "disturbed 10 %", "correlated", "drift by turns"]
+
+_TEST = SequentialTest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is compared.
+
+    Attributes:
+        noise: Relative standard deviation from run to run.
+        tail: How runs scatter. Heavy: Student's t of 3 degrees of freedom. One-sided: exponential, towards slow.
+            Disturbed: so many runs are 10 to 30 % slower. Correlated: each run shares half of its deviation with the
+            run before. By turns: the machine loses a fifth of its speed while both run.
+        baseline: Runs of the reference in each of its sittings.
+        between: Relative standard deviation from sitting to sitting.
+    """
+
+    noise: float
+    tail: Tail = "normal"
+    baseline: tuple[int, ...] = (10,)
+    between: float = 0.003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How pairs ended.
+
+    Attributes:
+        slower: How many were called slower.
+        not_slower: How many were not.
+        undecided: How many stayed open.
+        runs: Runs of the candidate that each took.
+    """
+
+    slower: int
+    not_slower: int
+    undecided: int
+    runs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ends: Iterable[tuple[Decision, int]]) -> Tally:
+        """Count decisions, each with the runs that it took."""
+        decisions, runs = zip(*ends, strict=True)
+        return cls(
+            slower=decisions.count(Decision.SLOWER),
+            not_slower=decisions.count(Decision.NOT_SLOWER),
+            undecided=decisions.count(Decision.UNDECIDED),
+            runs=runs,
+        )
+
+    @property
+    def num_decisions(self) -> int:
+        """Pairs, those left open among them."""
+        return len(self.runs)
+
+    def in_words(self) -> str:
+        """Shares and runs, as cells of a table."""
+        ends = (self.slower, self.not_slower, self.undecided)
+        shares = " | ".join(f"{100 * end / self.num_decisions:.1f} %" for end in ends)
+        return f"{shares} | {statistics.fmean(self.runs):.1f}, {max(self.runs)}"
+
+
+_NIGHTS = (5, 5, 5)
+
+_SCENARIOS: dict[str, tuple[Scenario, ...]] = {
+    "By noise, one sitting of 10 runs as baseline": tuple(
+        Scenario(noise=noise) for noise in (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1)
+    ),
+    "By noise, three sittings of 5": tuple(
+        Scenario(noise=noise, baseline=_NIGHTS) for noise in (0.002, 0.01, 0.02, 0.03, 0.05)
+    ),
+    "By size of the baseline": tuple(
+        Scenario(noise=noise, baseline=baseline)
+        for noise in (0.01, 0.02)
+        for baseline in ((3,), (5,), (20,), (5,) * 7, (10,) * 7)
+    ),
+    "By how runs scatter": tuple(
+        Scenario(noise=noise, tail=tail, baseline=baseline)
+        for tail in ("heavy", "one-sided", "disturbed 5 %", "disturbed 10 %", "correlated")
+        for noise, baseline in ((0.005, (10,)), (0.015, (10,)), (0.015, _NIGHTS))
+    ),
+    "By how far sittings lie apart": tuple(
+        Scenario(noise=0.005, between=between, baseline=(5,) * num_sittings)
+        for between in (0.0, 0.005, 0.01, 0.02, 0.04)
+        for num_sittings in (1, 3, 14)
+    ),
+    "Runs by turns, while the machine loses a fifth of its speed": tuple(
+        Scenario(noise=noise, tail="drift by turns", between=0.0, baseline=(_TEST.max_runs,))
+        for noise in (0.002, 0.01, 0.02, 0.03, 0.05)
+    ),
+}
+
+
+def main() -> None:
+    """Print a table for each question."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gate_power", description=__doc__.partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=1000, help="pairs of each kind in each scenario")
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for title, scenarios in _SCENARIOS.items():
+            _print(f"\n### {title}\n\n{_HEAD}")
+            for line in pool.map(partial(_line, num_pairs=arguments.pairs), scenarios):
+                _print(line)
+
+
+_HEAD = """\
+| noise | scatter | baseline | between sittings | equal: slower | not slower | undecided | runs, mean and most \
+| 5 % lost: slower | not slower | undecided | runs, mean and most |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def _line(scenario: Scenario, num_pairs: int) -> str:
+    sizes = scenario.baseline
+    baseline = f"{len(sizes)} × {sizes[0]}" if len(sizes) > 1 else f"{sizes[0]}"
+    if scenario.tail == "drift by turns":
+        baseline = "by turns"
+    noise, between = (f"{100 * share:g} %" for share in (scenario.noise, scenario.between))
+    equal, lost = (simulated(scenario, loss, num_pairs).in_words() for loss in (0.0, _TEST.loss))
+    return f"| {noise} | {scenario.tail} | {baseline} | {between} | {equal} | {lost} |"
+
+
+def simulated(scenario: Scenario, loss: float, num_pairs: int) -> Tally:
+    """How so many pairs ended of which the second is slower by ``loss``."""
+    rng = np.random.default_rng([round(1e4 * scenario.noise), round(1e4 * loss), *scenario.baseline])
+    return Tally.of(_ended(scenario, loss, rng) for _ in range(num_pairs))
+
+
+def _ended(scenario: Scenario, loss: float, rng: np.random.Generator) -> tuple[Decision, int]:
+    """What is decided of one pair, and after how many runs."""
+    *reference, candidate = (_sitting(scenario, n, rng) for n in (*scenario.baseline, _TEST.max_runs))
+    candidate += math.log1p(-loss)
+    same_sitting = scenario.tail == "drift by turns"
+    groups = [_group(logs) for logs in reference]
+    for num_runs in range(_TEST.min_runs, _TEST.max_runs + 1):
+        belief = weigh(groups, [_group(candidate[:num_runs])], same_sitting=same_sitting)
+        if (decision := decide(belief, _TEST)) is not Decision.UNDECIDED:
+            return decision, num_runs
+    return Decision.UNDECIDED, _TEST.max_runs
+
+
+def _sitting(scenario: Scenario, num_runs: int, rng: np.random.Generator) -> Floats:
+    """Logarithms of the rates of one layout in one sitting."""
+    return scenario.between * rng.standard_normal() + _scattered(scenario, num_runs, rng)
+
+
+def _scattered(scenario: Scenario, num_runs: int, rng: np.random.Generator) -> Floats:
+    normal: Floats = scenario.noise * rng.standard_normal(num_runs)
+    match scenario.tail:
+        case "normal":
+            return normal
+        case "heavy":
+            heavy: Floats = scenario.noise * rng.standard_t(3, num_runs) / math.sqrt(3)  # whose variance is 3
+            return heavy
+        case "one-sided":
+            return scenario.noise * (1 - rng.exponential(1.0, num_runs))
+        case "disturbed 5 %":
+            return normal + _disturbances(0.05, num_runs, rng)
+        case "disturbed 10 %":
+            return normal + _disturbances(0.1, num_runs, rng)
+        case "correlated":
+            return _correlated(normal)
+        case "drift by turns":
+            return normal + math.log(0.8) * np.linspace(0, 1, num_runs)
+
+
+def _disturbances(share: float, num_runs: int, rng: np.random.Generator) -> Floats:
+    slowed: Floats = np.log(rng.uniform(0.7, 0.9, num_runs))
+    return np.where(rng.random(num_runs) < share, slowed, 0.0)
+
+
+def _correlated(normal: Floats, share: float = 0.5) -> Floats:
+    """An autoregressive process of order one with the same variance."""
+    logs = normal.copy()
+    for index in range(1, len(logs)):
+        logs[index] = share * logs[index - 1] + math.sqrt(1 - share**2) * normal[index]
+    return logs
+
+
+def _group(logs: Sequence[float] | Floats) -> RunGroup:
+    return RunGroup(rates=tuple(np.exp(logs)), mfu=0.0, at=0.0)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a benchmark prints its result
+
+
+if __name__ == "__main__":
+    main()
