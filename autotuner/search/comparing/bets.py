@@ -15,8 +15,10 @@ _ON_THE_POINT = 0.8
 """Share of a stake on just the loss that must be found, or on none at all. What is left is spread over other changes:
 runs that lie far from both points tell them apart badly."""
 
-_FURTHER = (2.0, 4.0, 8.0, 16.0, 32.0)
-"""Those further away, as multiples of that loss in logarithms: of 5 % up to a fifth of the rate, and five times it."""
+_FURTHER = tuple(1.1**step for step in range(1, 37))
+"""Those further away, as multiples of that loss in logarithms: of 5 % up to a fifth of the rate, and five times it. So
+close to each other that no loss lies far from all of them, however quiet the machine: one that none is near to would
+look as much like an odd sitting of equal layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

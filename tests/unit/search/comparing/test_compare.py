@@ -51,6 +51,14 @@ def test_runs_that_lost_half_are_slower() -> None:
     assert decision(group(100, 101, 99, 100.5), group(50, 51, 49.5)) is Decision.SLOWER
 
 
+@pytest.mark.parametrize("percent", [6, 8, 13, 25, 30, 45, 60])
+def test_however_large_a_loss_is_quiet_runs_beside_one_sitting_decide_it(percent: int) -> None:
+    quiet = 1 - percent / 100
+    assert decision(group(100, 100.01, 99.99), group(100 * quiet, 100.01 * quiet, 99.99 * quiet)) is Decision.SLOWER
+    faster = group(100 / quiet, 100.01 / quiet, 99.99 / quiet)
+    assert decision(group(100, 100.01, 99.99), faster) is Decision.NOT_SLOWER
+
+
 def test_fewer_runs_than_the_fewest_decide_nothing() -> None:
     assert decision(group(100, 101, 99, 100.5), group(70, 71)) is Decision.UNDECIDED
 
