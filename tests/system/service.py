@@ -35,11 +35,16 @@ def until(what: str, ask: Callable[[], Any], deadline_s: float = _DEADLINE_S) ->
 
 
 class Service:
-    """``autotuner serve`` on a SQLite file of its own; leaving the block stops it in good order."""
+    """``autotuner serve`` on a SQLite file of its own; leaving the block stops it in good order.
+
+    Attributes:
+        variables: Of its environment, beside those of the tests; changed, they hold from its next start on.
+    """
 
     def __init__(self, directory: Path, *, lease_s: float = 2.0) -> None:
         self._directory = directory
         self._lease_s = lease_s
+        self.variables: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._port = _free_port()
 
@@ -50,6 +55,7 @@ class Service:
             "AUTOTUNER_WORK_DIR": str(self._directory / "trials"),
             "AUTOTUNER_LEASE_S": str(self._lease_s),
             "AUTOTUNER_POLL_S": "0.2",
+            **self.variables,
         }
         command = [sys.executable, "-m", "autotuner.cli", "serve", "--port", str(self._port)]
         with (self._directory / "service.log").open("ab") as log:
