@@ -61,9 +61,9 @@ def create_app(app: App | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        autotuner.start_workers()
+        autotuner.background.start()
         yield
-        autotuner.stop_workers()
+        autotuner.background.stop()
         if app is None:
             autotuner.close()
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import version
-from uuid import uuid4
 
 from autotuner.announcing.networks import read_networks
 from autotuner.announcing.posting import Poster
-from autotuner.announcing.sender import Sender
 from autotuner.announcing.webhooks import Webhooks
+from autotuner.background import Background
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
@@ -33,7 +29,6 @@ from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
@@ -47,15 +42,13 @@ from autotuner.launch.software import software_of_this_machine
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
-from autotuner.logs import configure_logs, silence_optuna
+from autotuner.logs import configure_logs
 from autotuner.machine import host_hash
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
-from autotuner.search.expressible import trial_rules
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.ranking import PredictionTable, best_predicted
-from autotuner.search.scaling.table import small_trials
-from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.runnable import empty_space, require_layouts
 from autotuner.search.upkeep.gate_asking import ask_gate
 from autotuner.search.upkeep.mfu_gating import gate_sweep
 from autotuner.search.upkeep.retuning import Retuning
@@ -66,9 +59,6 @@ __all__ = ["App", "build"]
 
 _PROFILE = "profile:"
 """Before the name of a profile, where a cluster's is expected."""
-
-_NUM_REASONS = 3
-"""Of an empty space; the rules that remove most come first, the others rarely matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +83,7 @@ class App:
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     poster: Poster = field(default_factory=Poster)
-    _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
-    _workers: list[threading.Thread] = field(default_factory=list, init=False)
+    _backgrounds: list[Background] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -236,7 +225,7 @@ class App:
         """
         table = best_predicted(job, space, limit=limit, rules=rules)
         if not table.num_legal:
-            raise _empty(job, space, rules, "holds no legal layout")
+            raise empty_space(job, space, rules, "holds no legal layout")
         return table
 
     def advice(self, job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
@@ -265,12 +254,7 @@ class App:
         Raises:
             InvalidInput: As for ``create_sweep``.
         """
-        rules = trial_rules(request.trainer)
-        layouts = legal_layouts(request.job, request.space, rules)
-        if not len(layouts):
-            raise _empty(request.job, request.space, rules, "holds no layout that a trial can run")
-        if request.small_cluster:
-            _require_small_trials(request, layouts, request.small_cluster)
+        require_layouts(request)
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
             raise _refused(request, refusal)
 
@@ -309,92 +293,30 @@ class App:
             public_url=self.settings.public_url,
         )
 
-    # ------------------------------------------------------------------ workers
-    def start_workers(self) -> None:
-        """Run sweeps on background threads of this process, ``settings.num_workers`` of them."""
-        for _ in range(self.settings.num_workers):
-            thread = threading.Thread(target=self.work, name="autotuner-worker")
-            thread.start()
-            self._workers.append(thread)
-
-    def work(self) -> None:
-        """Run sweeps on this thread, and what goes on beside them on others, until ``stop_workers`` is called."""
-        from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
-
-        silence_optuna()
-        self.start_checks()
-        self.start_sender()
-        self.start_upkeep()
-        worker = Worker(
-            self.store,
-            self.launcher,
-            self.clock,
-            owner=_new_owner(),
-            lease_s=self.settings.lease_s,
-            shutdown=self._shutdown,
-        )
-        worker.run_forever(self.settings.poll_s)
-
-    def start_checks(self) -> None:
-        """Run checks of clusters on a background thread until ``stop_workers`` is called."""
-        worker = CheckWorker(
-            self.store,
-            self.engine_launchers,
-            self.clock,
-            owner=_new_owner(),
-            lease_s=self.settings.lease_s,
-            shutdown=self._shutdown,
-        )
-        self._run_beside(worker.run_forever, "autotuner-checks")
-
-    def start_sender(self) -> None:
-        """Post what is announced on a background thread until ``stop_workers`` is called."""
-        sender = Sender(
-            self.store.announcements,
-            self.poster,
-            self.clock,
-            public_url=self.settings.public_url,
-            shutdown=self._shutdown,
-        )
-        self._run_beside(sender.run_forever, "autotuner-sender")
-
-    def start_upkeep(self) -> None:
-        """Start runs of retunes, and conclude these and MFU gates, on a thread until ``stop_workers`` is called."""
-        from autotuner.search.upkeep.gate_concluding import conclude_gates  # noqa: PLC0415  # as Worker above
-        from autotuner.search.upkeep.loop import UpkeepLoop  # noqa: PLC0415
-        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415
-
-        starts = self.settings.starts_retunes
-        scheduler = RetuneScheduler(self.store, self.clock, software_of_this_machine, starts=starts)
-        steps = (scheduler.step, lambda: conclude_gates(self.store, now=self.clock.now()))
-        self._run_beside(UpkeepLoop(steps, shutdown=self._shutdown).run_forever, "autotuner-upkeep")
-
-    def _run_beside(self, run_forever: Callable[[float], None], name: str) -> None:
-        thread = threading.Thread(target=run_forever, args=(self.settings.poll_s,), name=name)
-        thread.start()
-        self._workers.append(thread)
-
-    def request_stop(self) -> None:
-        """Have every worker end its trial and give its sweep back; returns at once."""
-        self._shutdown.set()
-
-    def stop_workers(self) -> None:
-        """Stop the workers and wait for their threads."""
-        self.request_stop()
-        while self._workers:
-            self._workers.pop(0).join()
-
     def close(self) -> None:
-        """Stop the workers and release launcher and store."""
-        self.stop_workers()
+        """Stop what runs in the background and release launcher and store."""
+        self.background.stop()
         self.launcher.close()
         for store in self._opened:
             store.close()
 
+    @property
+    def background(self) -> Background:
+        """What works beside the answers: it runs sweeps, and looks after what follows them."""
+        with self._opening:
+            if not self._backgrounds:
+                self._backgrounds.append(self._new_background())
+            return self._backgrounds[0]
 
-def _new_owner() -> str:
-    """A name that no other worker has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+    def _new_background(self) -> Background:
+        return Background(
+            settings=self.settings,
+            open_store=self.open,
+            launcher=self.launcher,
+            clock=self.clock,
+            engine_launchers=self.engine_launchers,
+            poster=self.poster,
+        )
 
 
 def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
@@ -402,24 +324,6 @@ def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
         return InvalidInput("trainer", request.trainer.name, refusal)
     field = "cluster" if request.trial_cluster is None else "trial_cluster"
     return InvalidInput(field, request.runs_on.name, f"cannot be tried here: {refusal}", "local")
-
-
-def _require_small_trials(request: SweepRequest, layouts: LayoutColumns, cluster: Cluster) -> None:
-    """Return if a trial on the smaller cluster stands for one of the layouts at least.
-
-    Raises:
-        InvalidInput: With why none does.
-    """
-    is_whole = request.trainer is not None
-    trials = small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
-    if not len(trials):
-        whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:_NUM_REASONS])
-        raise InvalidInput("trial_cluster", cluster.name, f"holds no trial that stands for a layout of the job: {whys}")
-
-
-def _empty(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
-    broken = explain_empty(job, space, rules)[:_NUM_REASONS]
-    return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
 def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) -> Launcher:

@@ -37,9 +37,9 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
     settings = Settings(num_workers=num_workers, log_level="warning", starts_retunes=False)  # this process ends soon
     application = _application(settings, keep=keep)
     with terminable(), start_blocking_portal() as portal:
-        application.start_workers()
+        application.background.start()
         if runs_checks:
-            application.start_checks()
+            application.background.start_checks()
         try:
             with httpx.Client(transport=_InProcess(create_app(application), portal), base_url=_URL) as http:
                 yield http

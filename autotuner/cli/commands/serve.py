@@ -43,8 +43,8 @@ def worker() -> None:
     settings = Settings()
     migrate_if_embedded(settings)
     application = build(settings)
-    with interruptible(application.request_stop):
-        application.work()
+    with interruptible(application.background.request_stop):
+        application.background.work()
     application.close()
 
 

@@ -1,0 +1,121 @@
+"""Background: the threads of an application that work beside its answers, until they are told to stop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from autotuner.announcing.posting import Poster
+from autotuner.announcing.sender import Sender
+from autotuner.launch.checks.worker import CheckWorker
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.software import software_of_this_machine
+from autotuner.logs import silence_optuna
+from autotuner.ports import Clock, Launcher, Store
+from autotuner.settings import Settings
+
+__all__ = ["Background"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What runs sweeps and checks, looks after retunes and MFU gates, and posts what is announced.
+
+    Attributes:
+        open_store: The application's store, opened unless it is.
+        engine_launchers: Of the registered engines, by name.
+        poster: Posts what is announced.
+    """
+
+    settings: Settings
+    open_store: Callable[[], Store]
+    launcher: Launcher
+    clock: Clock
+    engine_launchers: Mapping[str, EngineLauncher]
+    poster: Poster
+    _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
+    _threads: list[threading.Thread] = field(default_factory=list, init=False)
+
+    def start(self) -> None:
+        """Run sweeps, ``settings.num_workers`` at once, and all that goes on beside them."""
+        for _ in range(self.settings.num_workers):
+            self._run(self.work, "autotuner-worker")
+
+    def work(self) -> None:
+        """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
+        from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
+
+        silence_optuna()
+        self.start_checks()
+        self.start_sender()
+        self.start_upkeep()
+        worker = Worker(
+            self.open_store(),
+            self.launcher,
+            self.clock,
+            owner=_new_owner(),
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+        worker.run_forever(self.settings.poll_s)
+
+    def start_checks(self) -> None:
+        """Run checks of clusters on a thread."""
+        worker = CheckWorker(
+            self.open_store(),
+            self.engine_launchers,
+            self.clock,
+            owner=_new_owner(),
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+        self._run_again_and_again(worker.run_forever, "autotuner-checks")
+
+    def start_sender(self) -> None:
+        """Post what is announced on a thread."""
+        sender = Sender(
+            self.open_store().announcements,
+            self.poster,
+            self.clock,
+            public_url=self.settings.public_url,
+            shutdown=self._shutdown,
+        )
+        self._run_again_and_again(sender.run_forever, "autotuner-sender")
+
+    def start_upkeep(self) -> None:
+        """Start runs of retunes, and conclude these and MFU gates, on a thread."""
+        from autotuner.search.upkeep.gate_concluding import conclude_gates  # noqa: PLC0415  # as Worker above
+        from autotuner.search.upkeep.loop import UpkeepLoop  # noqa: PLC0415
+        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415
+
+        store, starts = self.open_store(), self.settings.starts_retunes
+        scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)
+        steps = (scheduler.step, lambda: conclude_gates(store, now=self.clock.now()))
+        self._run_again_and_again(UpkeepLoop(steps, shutdown=self._shutdown).run_forever, "autotuner-upkeep")
+
+    def request_stop(self) -> None:
+        """Have every worker end its trial and give its sweep back; returns at once."""
+        self._shutdown.set()
+
+    def stop(self) -> None:
+        """Stop all threads and wait for them."""
+        self.request_stop()
+        while self._threads:
+            self._threads.pop(0).join()
+
+    def _run_again_and_again(self, run_forever: Callable[[float], None], name: str) -> None:
+        self._run(lambda: run_forever(self.settings.poll_s), name)
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name)
+        thread.start()
+        self._threads.append(thread)
+
+
+def _new_owner() -> str:
+    """A name that no other worker has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
