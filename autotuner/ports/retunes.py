@@ -101,8 +101,12 @@ class RetuneStore(Protocol):
         incumbent: Layout | None = None,
         baseline: Sequence[RunGroup] | None = None,
         announcement: Announcement | None = None,
+        seen: Retune | None = None,
     ) -> RetuneRun | None:
-        """Finish the run, and tell of it; all at once. None, and nothing is changed, if it was not running any more.
+        """Finish the run, and tell of it; all at once.
+
+        None, and nothing is changed, where the run was not running any more, or the retune is not held to what the
+        caller saw: somebody adopted another layout meanwhile, and the outcome has to be judged again.
 
         Args:
             run_id: The run's.
@@ -111,6 +115,7 @@ class RetuneStore(Protocol):
             incumbent: What the retune's becomes; None: it stays.
             baseline: What the retune's becomes; None: it stays.
             announcement: Who hears of it; None: nobody.
+            seen: The retune as the caller judged by it; None: it was not judged by it.
         """
         ...
 

@@ -143,10 +143,13 @@ class SqlRetunes:
         incumbent: Layout | None = None,
         baseline: Sequence[RunGroup] | None = None,
         announcement: Announcement | None = None,
+        seen: Retune | None = None,
     ) -> RetuneRun | None:
         with writing(self._engine) as connection:
             name = _get_run(connection, run_id).retune
             _lock(connection, name)
+            if seen is not None and not _is_held_to(_get(connection, name), seen):
+                return None
             ended = {"state": RunState.FINISHED, "finished_at": now, "verdict": outcome.verdict, "outcome": outcome}
             mine = (retune_runs.c.id == run_id) & _UNFINISHED
             if not connection.execute(update(retune_runs).where(mine).values(ended)).rowcount:
@@ -207,6 +210,10 @@ def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -
     """Whether the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
     mine = select(retunes.c.name).where(retunes.c.name == name, *conditions)
     return connection.scalar(mine.with_for_update()) is not None
+
+
+def _is_held_to(retune: Retune, seen: Retune) -> bool:
+    return (retune.incumbent, retune.baseline) == (seen.incumbent, seen.baseline)
 
 
 def _is_due_at(due_at: float | None) -> ColumnElement[bool]:

@@ -251,6 +251,17 @@ def test_a_run_is_concluded_once_and_told_of_once(store: Store) -> None:
     assert store.announcements.feed()[1] == 1
 
 
+def test_a_layout_that_is_adopted_while_its_run_is_judged_is_not_overwritten(store: Store) -> None:
+    seen = saved_retune(store, incumbent=cpu_layout())
+    run = started_run(store)
+    store.retunes.set_paused("nightly", True, next_due_at=None)  # which judges nothing
+    adopted = store.retunes.set_incumbent("nightly", FASTER, ())
+    assert store.retunes.conclude(run.id, outcome(), now=130.0, incumbent=cpu_layout(), seen=seen) is None
+    assert store.retunes.get("nightly") == adopted
+    assert store.retunes.unfinished_run("nightly") == run
+    assert store.retunes.conclude(run.id, outcome(), now=131.0, incumbent=FASTER, seen=adopted) is not None
+
+
 def test_one_of_many_threads_concludes_a_run(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
