@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -104,9 +104,11 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=2, help="that share the database")
     parser.add_argument("--retunes", type=int, default=6, help="all due every minute")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    parser.add_argument("--postgresql", action="store_true", help="on a server of its own, instead of an SQLite file")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--database", metavar="URL", help="an empty one; without, an SQLite file")
+    where.add_argument("--postgresql", action="store_true", help="on a server of its own")
     given = parser.parse_args()
-    with _database(postgresql=given.postgresql) as url:
+    with nullcontext(given.database) if given.database else _database(postgresql=given.postgresql) as url:
         result = killed(
             url, num_kills=given.kills, num_services=given.services, num_retunes=given.retunes, seed=given.seed
         )

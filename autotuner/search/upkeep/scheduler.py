@@ -107,6 +107,7 @@ class RetuneScheduler:
             incumbent=standing.incumbent,
             baseline=standing.baseline,
             announcement=told(retune, run, outcome, at=now),
+            seen=retune,
         )
         if ended is not None:
             _log.info("retune.concluded", retune=run.retune, run=run.id, verdict=outcome.verdict.value)
