@@ -168,9 +168,9 @@ def _serve(url: str, folder: str, at: float, ready: Connection) -> None:
     """What ``autotuner worker`` does, with that clock."""
     settings = Settings(database_url=url, work_dir=Path(folder), lease_s=1.0, poll_s=_POLL_S, log_level="error")
     app = build(settings, clock=_PutForward(at))
-    signal.signal(signal.SIGTERM, lambda *_: app.request_stop())
+    signal.signal(signal.SIGTERM, lambda *_: app.background.request_stop())
     ready.send(None)
-    app.work()
+    app.background.work()
     app.close()
 
 
