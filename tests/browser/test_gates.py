@@ -7,14 +7,6 @@ from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_gate, queued_gate
 
 
-def test_without_a_gate_the_page_says_how_to_set_a_baseline(page: Page, address: str) -> None:
-    page.goto("/")
-    page.get_by_role("link", name="Gates").click()
-    expect(page.get_by_role("heading", name="No gate yet")).to_be_visible()
-    expect(page.locator("pre")).to_contain_text("--set-baseline")
-    expect(page.locator("pre")).to_contain_text(f"--server {address}")
-
-
 def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page, driver: StoreDriver) -> None:
     passed = finished_gate(driver, MfuGateOutcome.PASSED, 1004.0, "within 2 % of main", software="pull request 6")
     waiting = queued_gate(driver)
@@ -50,12 +42,3 @@ def test_the_page_of_a_gate_follows_it(page: Page, driver: StoreDriver) -> None:
     expect(page.locator("#standing")).to_contain_text("running")
     expect(page.locator("#live")).to_contain_text("tensor 2")
     expect(page.get_by_role("link", name=str(gate.sweep_id))).to_be_visible()
-
-
-def test_the_pages_of_gates_fit_a_phone(page: Page, driver: StoreDriver) -> None:
-    gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "x" * 300, software="s" * 120)
-    page.set_viewport_size({"width": 360, "height": 740})
-    for path in ("/gates", f"/gates/{gate.id}"):
-        page.goto(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -7,14 +7,6 @@ from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_run, retune, started_run
 
 
-def test_without_a_retune_the_page_says_how_to_add_one(page: Page, address: str) -> None:
-    page.goto("/")
-    page.get_by_role("link", name="Retunes").click()
-    expect(page.get_by_role("heading", name="No retune yet")).to_be_visible()
-    expect(page.locator("pre")).to_contain_text("autotuner retune add nightly")
-    expect(page.locator("pre")).to_contain_text(f"--server {address}")
-
-
 def test_retunes_are_listed_with_when_they_are_due_and_how_they_ended(page: Page, driver: StoreDriver) -> None:
     retune(driver)
     retune(driver, "weekly", cron="0 4 * * 1", time_zone="Europe/Berlin")
@@ -71,21 +63,3 @@ def test_what_a_better_layout_does_otherwise_is_on_the_page(page: Page, driver: 
     page.goto("/retunes/nightly")
     expect(page.locator("#standing")).to_contain_text("better found")
     expect(page.locator(".said")).to_have_text("Tensor 2 → 1.")
-
-
-def test_the_pages_of_retunes_fit_a_phone(page: Page, driver: StoreDriver) -> None:
-    retune(driver, "n" * 80)
-    for night in range(9):
-        finished_run(driver, Verdict.UNCHANGED, 1000.0 + night, "word " * 60 + "x" * 200, "n" * 80, night)
-    page.set_viewport_size({"width": 360, "height": 740})
-    for path in ("/retunes", f"/retunes/{'n' * 80}"):
-        page.goto(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_a_retune_that_is_not_stored_has_no_page(page: Page, driver: StoreDriver, complaints: list[str]) -> None:
-    retune(driver)
-    page.goto("/retunes/nigthly")
-    expect(page.locator("main")).to_contain_text("Did you mean nightly?")
-    complaints.clear()

@@ -9,15 +9,6 @@ from tests.announcements import AT, announcement, webhook
 from tests.api.service import StoreDriver
 
 
-def test_without_a_webhook_the_page_says_how_to_add_one(page: Page, address: str) -> None:
-    page.goto("/")
-    page.get_by_role("link", name="Webhooks").click()
-    expect(page.get_by_role("heading", name="No webhook yet")).to_be_visible()
-    expect(page.locator("pre")).to_contain_text(
-        f"autotuner webhook add ours https://hooks.example.com/autotuner --server {address}"
-    )
-
-
 def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page, driver: StoreDriver) -> None:
     store = driver.store.announcements
     store.save_webhook(webhook(url="https://hooks.example.com/credential"))
@@ -52,13 +43,3 @@ def test_many_deliveries_are_turned_over_by_pages(page: Page, driver: StoreDrive
     expect(rows).to_have_count(5)
     page.get_by_role("link", name="Newer").click()
     expect(rows).to_have_count(25)
-
-
-def test_the_page_of_webhooks_fits_a_phone(page: Page, driver: StoreDriver) -> None:
-    store = driver.store.announcements
-    store.save_webhook(webhook(name="w" * 100, url=f"https://{'h' * 60}.example.com/"))
-    store.announce(replace(announcement(), title="t" * 200))
-    page.set_viewport_size({"width": 360, "height": 740})
-    page.goto("/webhooks")
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
