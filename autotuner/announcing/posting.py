@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from threading import Event
 
 import anyio
 import httpx
@@ -20,6 +21,9 @@ LIMIT_S = 10.0
 
 _MOST_BYTES = 2048
 """Read of an answer; the rest is never asked for."""
+
+_LOOK_S = 0.1
+"""How often a post looks whether it is still wanted."""
 
 _SHOWN = 200
 """Characters kept of what a public receiver said."""
@@ -73,13 +77,30 @@ class Poster:
         self._tls = tls
         self._limit_s = limit_s
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post the body and say how that ended; called outside event loops."""
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Event | None = None) -> Answer | None:
+        """Post the body and say how that ended; called outside event loops.
+
+        Args:
+            url: Where.
+            body: What.
+            headers: Beside our own.
+            stop: Set from another thread, it ends the wait for an answer; None comes back then.
+        """
         try:
             there = destination(url, self._allowed, self._resolve)
         except Refused as refused:
             return Answer(status=None, detail=f"not posted: {refused}")
-        return anyio.run(self._post_within, there, body, headers)
+        return anyio.run(self._post_unless, there, body, headers, stop or Event())
+
+    async def _post_unless(
+        self, there: Destination, body: bytes, headers: Mapping[str, str], stop: Event
+    ) -> Answer | None:
+        answer: Answer | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_on, stop, tasks.cancel_scope)
+            answer = await self._post_within(there, body, headers)
+            tasks.cancel_scope.cancel()
+        return answer
 
     async def _post_within(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> Answer:
         if self._tls is None:
@@ -107,6 +128,12 @@ class Poster:
                 except httpx.ConnectError:
                     continue
             return await _post(client, there, there.addresses[-1], body, headers)
+
+
+async def _cancel_on(stop: Event, scope: anyio.CancelScope) -> None:
+    while not stop.is_set():
+        await anyio.sleep(_LOOK_S)
+    scope.cancel()
 
 
 async def _post(

@@ -24,11 +24,19 @@ _LEASE_S = 6 * LIMIT_S
 _log = structlog.get_logger(__name__)
 
 
-def post(poster: Poster, webhook: Webhook, announcement: Announcement, *, now: float, public_url: str | None) -> Answer:
-    """Post an announcement to a webhook, signed with its secret."""
+def post(
+    poster: Poster,
+    webhook: Webhook,
+    announcement: Announcement,
+    *,
+    now: float,
+    public_url: str | None,
+    stop: Flag | None = None,
+) -> Answer | None:
+    """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
     body = payload(announcement, webhook.format, public_url)
     try:
-        return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body))
+        return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body), stop)
     except InvalidInput as error:  # a URL that an older release took
         return Answer(status=None, detail=f"not posted: {error.rule}")
 
@@ -41,7 +49,7 @@ class Sender:
 
     Args:
         public_url: Where people reach the service, for links.
-        shutdown: Set it to return after the post that is under way.
+        shutdown: Set it to give back the delivery that is under way, and return.
         luck: Uniform in 0..1, for the jitter.
     """
 
@@ -85,9 +93,12 @@ class Sender:
             webhook = self._store.get_webhook(delivery.webhook)
         except NotFound:  # removed since, with its deliveries
             return True
-        now = self._clock.now()
-        answer = post(self._poster, webhook, delivery.announcement, now=now, public_url=self._public_url)
-        self._settle(delivery, answer)
+        now, told = self._clock.now(), delivery.announcement
+        answer = post(self._poster, webhook, told, now=now, public_url=self._public_url, stop=self._shutdown)
+        if answer is None:
+            self._store.retry_delivery(delivery.id, next_attempt_at=now, detail="its sender was stopped meanwhile")
+        else:
+            self._settle(delivery, answer)
         return True
 
     def _settle(self, delivery: Delivery, answer: Answer) -> None:

@@ -167,3 +167,22 @@ def test_a_sender_runs_until_it_is_told_to_stop(store: AnnouncementStore) -> Non
         shutdown.set()
         thread.join()
     assert only(store).state is DeliveryState.DELIVERED
+
+
+def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(store: AnnouncementStore) -> None:
+    shutdown, asked, done = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(_handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        done.wait(20)
+
+    with receiver(hold) as there:
+        announced(store, there)
+        thread = threading.Thread(target=Sender(store, HOME, MovedClock(), shutdown=shutdown).run_forever, args=(0.01,))
+        thread.start()
+        assert asked.wait(20)
+        shutdown.set()
+        thread.join()
+        done.set()
+    waits = only(store)
+    assert (waits.state, waits.attempts, waits.next_attempt_at) == (DeliveryState.PENDING, 1, AT)
