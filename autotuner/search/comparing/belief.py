@@ -64,6 +64,13 @@ class Belief:
         highest = logs.max(axis=1)
         return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
+    def reaching(self, log_likelihood: float) -> Belief:
+        """What is left of the mixture without the parts that are nowhere as likely as this."""
+        kept = self.log_weights - np.log(self.deviations) > log_likelihood
+        columns = (self.log_weights, self.centres, self.deviations, self.within)
+        log_weights, centres, deviations, within = (column[kept] for column in columns)
+        return Belief(log_weights=log_weights, centres=centres, deviations=deviations, within=within)
+
     def noise(self) -> float:
         """The likely deviation from run to run."""
         return math.exp(float(self._weights() @ np.log(self.within)))

@@ -15,10 +15,14 @@ _ON_THE_POINT = 0.8
 """Share of a stake on just the loss that must be found, or on none at all. What is left is spread over other changes:
 runs that lie far from both points tell them apart badly."""
 
-_FURTHER = tuple(1.1**step for step in range(1, 37))
+_FURTHER = tuple(1.25**step for step in range(1, 17))
 """Those further away, as multiples of that loss in logarithms: of 5 % up to a fifth of the rate, and five times it. So
 close to each other that no loss lies far from all of them, however quiet the machine: one that none is near to would
 look as much like an odd sitting of equal layouts."""
+
+
+_NEGLIGIBLE = 25.0
+"""Natural logarithms below what a bet is held against at which nothing matters: 1 in 70 thousand million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +41,12 @@ class Bets:
 def place(belief: Belief, test: SequentialTest) -> Bets:
     """What the bets have paid by the runs that the belief knows."""
     point = math.log1p(-test.loss)
-    losses = [point, math.log1p(-(test.tolerance + test.loss) / 2), *(k * point for k in _FURTHER)]
-    gains = [0.0, *(-k * point for k in _FURTHER)]
-    logs = belief.log_likelihoods([*losses, *gains])
-    on_losses, on_gains = logs[: len(losses)], logs[len(losses) :]
-    return Bets(on_loss=_mixed(on_losses) - on_gains[0], on_none=_mixed(on_gains) - on_losses[0])
+    equal, lost = belief.log_likelihoods([0.0, point])
+    losses = [math.log1p(-(test.tolerance + test.loss) / 2), *(k * point for k in _FURTHER)]
+    gains = [-k * point for k in _FURTHER]
+    others = belief.reaching(min(equal, lost) - _NEGLIGIBLE).log_likelihoods([*losses, *gains])
+    on_losses, on_gains = others[: len(losses)], others[len(losses) :]
+    return Bets(on_loss=_mixed(lost, on_losses) - equal, on_none=_mixed(equal, on_gains) - lost)
 
 
 def decide(belief: Belief, test: SequentialTest) -> Decision:
@@ -58,9 +63,9 @@ def decide(belief: Belief, test: SequentialTest) -> Decision:
     return Decision.UNDECIDED
 
 
-def _mixed(logs: Sequence[float]) -> float:
-    """The stake on the first of these points and what is spread over the others, after the runs."""
-    shared = (1 - _ON_THE_POINT) / (len(logs) - 1)
-    paid = [math.log(_ON_THE_POINT) + logs[0], *(math.log(shared) + other for other in logs[1:])]
+def _mixed(point: float, others: Sequence[float]) -> float:
+    """The stake on the point and what is spread over the others, after the runs."""
+    shared = (1 - _ON_THE_POINT) / len(others)
+    paid = [math.log(_ON_THE_POINT) + point, *(math.log(shared) + other for other in others)]
     highest = max(paid)
     return highest + math.log(sum(math.exp(value - highest) for value in paid))
