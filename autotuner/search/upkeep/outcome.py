@@ -15,7 +15,7 @@ from autotuner.domain.runs.trial import Trial
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, Verdict
 from autotuner.search.upkeep.better import why_better
-from autotuner.search.upkeep.words import beside, changes_in_words, gained, lost, reached
+from autotuner.search.upkeep.words import beside, changed, changes_in_words, gained, lost, reached
 
 __all__ = ["is_faster", "outcome_of"]
 
@@ -133,5 +133,5 @@ def _unchanged(seen: _Seen) -> str:
         )
     if against.decision is Decision.UNDECIDED:
         found = f"no loss was found, and one of {100 * seen.request.test.loss:.0f} % not ruled out"
-        return f"{found}: {gained(against)}, {seen.beside(against)}"
-    return f"the incumbent runs as it did: {gained(against)}, {reached(seen.runs)}, {seen.beside(against)}"
+        return f"{found}: {changed(against)}, {seen.beside(against)}"
+    return f"the incumbent runs as it did: {changed(against)}, {reached(seen.runs)}, {seen.beside(against)}"

@@ -8,7 +8,7 @@ from autotuner.domain.runs.comparison import Comparison, RunGroup
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.units import format_rate
 
-__all__ = ["beside", "changes_in_words", "gained", "lost", "reached"]
+__all__ = ["beside", "changed", "changes_in_words", "gained", "lost", "reached"]
 
 _MOST_CHANGES = 4
 """Differences of environments that a sentence names; the record has them all."""
@@ -20,8 +20,13 @@ def lost(comparison: Comparison) -> str:
 
 
 def gained(comparison: Comparison) -> str:
-    """How much faster, with half the width of its 95 % interval: ``5.2 % ± 0.9``; below 0 it is slower."""
-    return f"{100 * comparison.change:.1f} % ± {_half_width(comparison)}".replace("-", "−")
+    """How much faster, with half the width of its 95 % interval: ``5.2 % ± 0.9``."""
+    return f"{100 * comparison.change:.1f} % ± {_half_width(comparison)}"
+
+
+def changed(comparison: Comparison) -> str:
+    """A change that may be none, with half the width of its 95 % interval: ``+0.3 % ± 0.8``."""
+    return f"{100 * comparison.change:+.1f} % ± {_half_width(comparison)}".replace("-", "−")
 
 
 def _half_width(comparison: Comparison) -> str:

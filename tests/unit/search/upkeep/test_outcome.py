@@ -34,7 +34,7 @@ def test_an_incumbent_that_runs_as_it_did_is_unchanged() -> None:
     unchanged = outcome(findings())
     assert unchanged.verdict is Verdict.UNCHANGED
     assert unchanged.detail == (
-        "the incumbent runs as it did: 0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
+        "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
         "3 measurements beside 4 of the run before, which scatter by 0.4 %"
     )
 
