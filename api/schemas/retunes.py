@@ -140,6 +140,8 @@ class RetuneView:
         cron_in_words: When it is due, in English.
         model: Its name.
         cluster: Its name.
+        engine: Name of the engine that its trials run on; with ``simulated`` nothing runs, and what stands under
+            ``measured`` is what the cost model says, with seeded noise.
         incumbent: The layout in use; null before it is known.
         measured_tokens_per_s: What the incumbent is held to, the mean of its baseline; null without one, as the next.
         measured_mfu: The same as MFU.
@@ -154,6 +156,7 @@ class RetuneView:
     time_zone: str
     model: str
     cluster: str
+    engine: str
     is_paused: bool
     incumbent: Layout | None
     measured_tokens_per_s: float | None
@@ -175,6 +178,7 @@ class RetuneView:
             time_zone=request.time_zone,
             model=job.model.name,
             cluster=job.cluster.name,
+            engine=request.template.runs_on.engine,
             is_paused=retune.is_paused,
             incumbent=retune.incumbent,
             measured_tokens_per_s=statistics.fmean(rate for one in groups for rate in one.rates) if groups else None,

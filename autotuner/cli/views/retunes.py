@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import from_dict
 from autotuner.units import format_rate
@@ -117,7 +118,8 @@ def _layout(layout: Mapping[str, Any] | None) -> str:
 
 def _reached(retune: Retune) -> str:
     rate, mfu = retune["measured_tokens_per_s"], retune["measured_mfu"]
-    return "-" if rate is None else f"{format_rate(rate, 'token/s')} ({100 * mfu:.1f} % MFU)"
+    simulated = ", simulated" if retune["engine"] == SIMULATED else ""
+    return "-" if rate is None else f"{format_rate(rate, 'token/s')} ({100 * mfu:.1f} % MFU{simulated})"
 
 
 def _last(retune: Retune) -> str:

@@ -12,7 +12,8 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import Breakdown, Trial
 from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.measured import PHASE_WORDS
-from autotuner.search.text.sentences import change_in_words, percent
+from autotuner.search.text.sentences import change_in_words, expected_seconds, percent
+from autotuner.units import format_seconds
 
 __all__ = ["why_better"]
 
@@ -30,7 +31,9 @@ def why_better(before: Layout, after: Layout, job: Job, trials: Sequence[Trial])
         trials: Of the sweep that measured both.
     """
     first, second = (predict(LayoutColumns.from_layouts([layout]), job).row(0) for layout in (before, after))
-    predicted = f"predicted: it {moved_in_words(first.step_time, second.step_time)}"
+    then = expected_seconds(second.step_time.total_s, second.relative_error)
+    steps = f"step {format_seconds(first.step_time.total_s)} → {then}"
+    predicted = f"predicted: it {moved_in_words(first.step_time, second.step_time)}, {steps}"
     return (
         change_in_words(before, after),
         predicted,

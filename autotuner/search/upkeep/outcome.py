@@ -19,6 +19,8 @@ from autotuner.search.upkeep.words import beside, changed, changes_in_words, gai
 
 __all__ = ["is_faster", "outcome_of"]
 
+_SIMULATED = ("nothing ran: these are times of the cost model, with seeded noise",)
+
 
 def outcome_of(
     request: RetuneRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
@@ -36,11 +38,11 @@ def outcome_of(
     if outcome.detail or findings.runs is None or challenge is None:
         return outcome
     seen = _Seen(request=request, challenge=challenge, findings=findings, runs=findings.runs)
-    outcome = replace(outcome, changes=seen.changes)
+    outcome = replace(outcome, changes=seen.changes, explanation=_SIMULATED if _is_simulated(trials) else ())
     against = findings.against_baseline
     if against is not None and against.decision is Decision.SLOWER:
         last_good = challenge.baseline[-1].at
-        also = _faster_now(findings)
+        also = (*_faster_now(findings), *outcome.explanation)
         return replace(
             outcome, verdict=Verdict.REGRESSION, detail=_lost(seen, against), since=last_good, explanation=also
         )
@@ -48,8 +50,12 @@ def outcome_of(
         assert findings.measured is not None  # what the challenger is better than
         why = why_better(findings.measured, findings.challenger, sweep.request.job, trials)
         detail = _better(seen, findings.measured, findings.challenger, findings.gain)
-        return replace(outcome, verdict=Verdict.BETTER_FOUND, detail=detail, explanation=why)
+        return replace(outcome, verdict=Verdict.BETTER_FOUND, detail=detail, explanation=(*why, *outcome.explanation))
     return replace(outcome, verdict=Verdict.UNCHANGED, detail=_unchanged(seen))
+
+
+def _is_simulated(trials: Sequence[Trial]) -> bool:
+    return any(trial.measurement is not None and trial.measurement.is_simulated for trial in trials)
 
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:

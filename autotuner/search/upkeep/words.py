@@ -26,7 +26,8 @@ def gained(comparison: Comparison) -> str:
 
 def changed(comparison: Comparison) -> str:
     """A change that may be none, with half the width of its 95 % interval: ``+0.3 % ± 0.8``."""
-    return f"{100 * comparison.change:+.1f} % ± {_half_width(comparison)}".replace("-", "−")
+    percents = round(100 * comparison.change, 1) + 0.0  # which is no -0.0
+    return f"{percents:+.1f} % ± {_half_width(comparison)}".replace("-", "−")
 
 
 def _half_width(comparison: Comparison) -> str:

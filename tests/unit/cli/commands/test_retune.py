@@ -88,6 +88,7 @@ def test_a_run_is_followed_to_its_outcome(cli: CommandLine, monkeypatch: pytest.
     cli.run("retune", "add", "far", "--cron", "0 2 * * *", *far, "--layout", "dp2 mb1 flash bf16", "--no-search")
     assert "unchanged\n  nothing to compare with yet" in cli.run("retune", "run", "far")
     assert cli.run_json("retune", "run", "far")["outcome"]["verdict"] == "unchanged"
+    assert "% MFU, simulated)" in cli.run("retune", "list")
 
 
 def test_a_name_that_is_not_stored_is_told_the_nearest(cli: CommandLine) -> None:

@@ -9,9 +9,11 @@ import pytest
 from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import Decision, SequentialTest
 from autotuner.domain.runs.sweep import Sweep, SweepState
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.retune import RetuneOutcome, Verdict
 from autotuner.search.upkeep.outcome import outcome_of
+from tests.builders import measurement, prediction
 from tests.unit.search.upkeep.builders import (
     BETTER,
     CHALLENGER,
@@ -118,3 +120,14 @@ def test_a_run_that_measured_nothing_says_why(sweep: Sweep, found: ChallengeFind
 
 def test_what_was_decided_stands_though_the_sweep_was_cancelled_later() -> None:
     assert outcome(SLOWER, ended(SweepState.CANCELLED)).verdict is Verdict.REGRESSION
+
+
+def test_what_was_simulated_says_so() -> None:
+    trial = Trial(
+        id="t", sweep_id="sw-1", number=0, state=TrialState.COMPLETE, layout=INCUMBENT, prediction=prediction()
+    )
+    simulated = replace(trial, measurement=measurement(is_simulated=True))
+    told = [outcome_of(retune().request, ended(), found, [simulated]) for found in (findings(), SLOWER, BETTER)]
+    assert {one.explanation[-1] for one in told} == {
+        "nothing ran: these are times of the cost model, with seeded noise"
+    }
