@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from api.calibration_examples import calibration_list
 from api.cluster_examples import check_bodies, check_page, cluster_check, engine_list, link_list
 from api.gate_examples import gate_answers, gate_bodies
 from api.retune_examples import (
@@ -604,6 +605,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_stacks": _stack_list,
     "list_stack_profiles": _stack_profile_list,
     "list_trainers": _trainer_list,
+    "list_calibrations": calibration_list,
     "health": Health,
     "ready": lambda: Readiness(schema_revision="0002"),
 }

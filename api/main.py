@@ -13,6 +13,7 @@ from api.errors import add_error_handlers
 from api.middleware import RequestLog
 from api.openapi import install_openapi, operation_id
 from api.routes import (
+    calibrations,
     catalog,
     checks,
     descriptions,
@@ -38,7 +39,7 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, trials, predictions, explanations, exports, events),
+    *(sweeps, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, health),
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from api.dashboard import cluster_pages, gate_pages, retune_pages, webhook_pages
+from api.dashboard import calibration_pages, cluster_pages, gate_pages, retune_pages, webhook_pages
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
 from api.dashboard.words import engine
@@ -43,7 +43,7 @@ _Format = Annotated[ExportFormat | None, Query(alias="format")]
 def add_dashboard(api: FastAPI) -> None:
     """Serve the pages at ``/`` and what they load at ``/static``."""
     api.include_router(_router)
-    for module in (cluster_pages, retune_pages, gate_pages, webhook_pages):
+    for module in (cluster_pages, calibration_pages, retune_pages, gate_pages, webhook_pages):
         api.include_router(module.router)
     api.mount("/static", StaticFiles(directory=STATIC), name="static")
 

@@ -4,6 +4,7 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
+from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from api.schemas.descriptions import (
     AcceleratorDetail,
@@ -67,6 +68,8 @@ __all__ = [
     "Adoption",
     "BaselineList",
     "BaselineView",
+    "CalibrationList",
+    "CalibrationView",
     "CheckPage",
     "CheckView",
     "ClusterList",
@@ -90,6 +93,7 @@ __all__ = [
     "LayoutChange",
     "LayoutExplanation",
     "LayoutExport",
+    "LearntFactor",
     "LinkList",
     "LinkStanding",
     "ModelList",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from autotuner.cli.commands.backtest import backtest
+from autotuner.cli.commands.calibrate import calibrate
 from autotuner.cli.commands.catalog import catalog
 from autotuner.cli.commands.cluster import cluster
 from autotuner.cli.commands.dry_run import dry_run
@@ -50,7 +51,7 @@ _COMMANDS = {
     "Bring your own launch": (import_, export),
     "Gate a change": (gate, baselines),
     "Look at sweeps": (show, cancel, rules),
-    "Judge and calibrate predictions": (backtest, profile, catalog, stacks),
+    "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),
 }
 

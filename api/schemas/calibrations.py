@@ -1,0 +1,108 @@
+"""What stored trials taught of hardware and software, for those who want to know why predictions changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.jobs.calibration import Calibration
+from autotuner.search.learning.learnt import Lesson
+
+__all__ = ["CalibrationList", "CalibrationView", "LearntFactor"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFactor:
+    """How many times as long something takes as is predicted for a typical platform.
+
+    Attributes:
+        factor: Above 1: longer.
+        relative_error: Half-width of the factor's 80 % interval, as a share of it.
+    """
+
+    factor: float
+    relative_error: float
+
+    @classmethod
+    def of(cls, factor: float, deviation: float) -> Self:
+        """The factor whose logarithm has that standard deviation."""
+        return cls(factor=factor, relative_error=math.expm1(Z80 * deviation))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationView:
+    """What the stored trials on one platform taught.
+
+    Attributes:
+        accelerator: Name of the accelerator that they ran on.
+        intra_node_link: Name of the link within its nodes.
+        inter_node_link: Name of the link between them.
+        stack: Name of the software that their predictions are for.
+        trainer: Name of the registered trainer that ran them; null: our own decoder.
+        num_trials: Trials that were measured or ran out of memory.
+        num_sweeps: Sweeps that they belong to.
+        last_finished_at: When the newest of them ended, epoch seconds.
+        whole_step: What their whole steps take; null where every trial ran out of memory.
+        parts: What parts of a step take beside that, by name, where the trials tell anything of them.
+        median_error: Median of |predicted / measured - 1| as predicted before anything was learnt; null where none was
+            timed.
+        left_out_error: The same after learning, where each job is predicted from all other jobs alone; null with
+            fewer than two jobs.
+    """
+
+    accelerator: str
+    intra_node_link: str
+    inter_node_link: str
+    stack: str
+    trainer: str | None
+    num_trials: int
+    num_sweeps: int
+    last_finished_at: float
+    whole_step: LearntFactor | None
+    parts: dict[str, LearntFactor]
+    median_error: float | None
+    left_out_error: float | None
+
+    @classmethod
+    def of(cls, lesson: Lesson) -> Self:
+        """The lesson with its intervals."""
+        platform, known = lesson.platform, lesson.calibration
+        return cls(
+            accelerator=platform.accelerator,
+            intra_node_link=platform.intra_node_link,
+            inter_node_link=platform.inter_node_link,
+            stack=platform.stack,
+            trainer=platform.trainer,
+            num_trials=lesson.num_trials,
+            num_sweeps=lesson.num_sweeps,
+            last_finished_at=lesson.last_finished_at,
+            whole_step=None if known is None else LearntFactor.of(known.factor, known.deviation),
+            parts={} if known is None else _parts(known),
+            median_error=lesson.median_error,
+            left_out_error=lesson.left_out_error,
+        )
+
+
+def _parts(known: Calibration) -> dict[str, LearntFactor]:
+    """Those of which the trials tell anything: of others the factor is 1, as certain as before."""
+    told = {one.part: LearntFactor.of(one.factor, one.deviation) for one in known.parts}
+    return {part: one for part, one in told.items() if abs(one.factor - 1.0) >= _LEAST}
+
+
+_LEAST = 0.005
+"""Difference from 1 that is worth telling; what rounds to 1.00 was not told by any trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationList:
+    """What was learnt, by accelerator, and of each platform with the newest trial first."""
+
+    items: tuple[CalibrationView, ...]
+
+    @classmethod
+    def of(cls, lessons: Iterable[Lesson]) -> Self:
+        """All of them."""
+        return cls(items=tuple(CalibrationView.of(lesson) for lesson in lessons))
