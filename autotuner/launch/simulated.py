@@ -12,7 +12,7 @@ from autotuner.domain.jobs.cluster import SIMULATED, Cluster
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
-from autotuner.launch.simulation.luck import Luck
+from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import SCENARIOS, Scenario
 from autotuner.launch.simulation.truth import Truth, truth_of
 from autotuner.ports import TrialWatcher
@@ -121,7 +121,7 @@ class _Run:
 
     def _trained(self, truth: Truth) -> Measurement | TrialFailure | Stopped:
         """Every step; fewest of those that the settings let a trial run."""
-        settings, series = self._spec.settings, self._luck.series(f"steps {self._spec.run}")
+        settings, series = self._spec.settings, self._luck.series(f"steps {run_of(self._spec)}")
         times_s: list[float] = []
         losses: list[float] = []
         for step in range(settings.warmup_steps + settings.measured_steps):

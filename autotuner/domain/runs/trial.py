@@ -158,6 +158,7 @@ class TrialSpec:
         cluster: Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None:
             on this machine.
         run: Which of the trial's runs it is, where one is run again to be believed.
+        repeat: Number of a trial that repeats another, so that what is simulated differs from run to run; else 0.
         jobs: Those that engines were given for the trial before, to be found again.
         stack: Software that it was predicted for, where a trial is simulated; None: our own.
     """
@@ -175,12 +176,13 @@ class TrialSpec:
     trainer: Trainer | None = None
     cluster: Cluster | None = None
     run: int = 0
+    repeat: int = 0
     jobs: tuple[EngineJob, ...] = ()
     stack: Stack | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
-        check.non_negative(self, "run")
+        check.non_negative(self, "run", "repeat")
         if self.trainer is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trainer")
 

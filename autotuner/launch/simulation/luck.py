@@ -9,9 +9,14 @@ from statistics import NormalDist
 from autotuner.domain.runs.trial import TrialSpec
 from autotuner.domain.wire import dumps
 
-__all__ = ["Luck"]
+__all__ = ["Luck", "run_of"]
 
 _STANDARD = NormalDist()
+
+
+def run_of(spec: TrialSpec) -> str:
+    """Which run of its layout in its sweep it is, as a question names it."""
+    return str(spec.run) if not spec.repeat else f"{spec.run} of trial {spec.repeat}"
 
 
 class Luck:

@@ -13,7 +13,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
-from autotuner.launch.simulation.luck import Luck
+from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
 
 __all__ = ["Truth", "truth_of"]
@@ -93,7 +93,7 @@ def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) 
     job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
     prediction = predict_one(spec.layout, job)
     of_layout = scenario.noise * luck.deviation("step time")
-    of_run = scenario.run_noise * luck.deviation(f"run {spec.run}")
+    of_run = scenario.run_noise * luck.deviation(f"run {run_of(spec)}")
     of_memory = scenario.memory_noise * luck.deviation("memory")
     return Truth(
         prediction=prediction,

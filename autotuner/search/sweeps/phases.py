@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
+from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, first_measured, incumbent_problems
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.instructions import Repeat
 from autotuner.search.sweeps.stopping import Finish, Spending, finish, spent
+from autotuner.search.text.comparisons import findings_in_words
 
 __all__ = ["Phases"]
 
@@ -66,8 +67,8 @@ class Phases:
     def finished(self, trials: Sequence[Trial], end: Finish) -> Finish:
         """The end of the sweep: what was compared, or where nothing was, why the search ended."""
         found = findings(self._request, trials)
-        if said := _compared(found):
-            return finish(StopReason.COMPARED, said, trials)
+        if found.against_baseline is not None or found.gain is not None:
+            return finish(StopReason.COMPARED, "; ".join(findings_in_words(found)), trials)
         return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _runs(self, trials: Sequence[Trial]) -> ChallengeRuns:
@@ -80,13 +81,3 @@ class Phases:
         hours = statistics.fmean(trial.accelerator_hours(0.0) for trial in measured)
         num_runs = self._challenge.test.min_runs * (2 if self._can_run_incumbent else 1)
         return Spending(elapsed_s=num_runs * seconds, accelerator_hours=num_runs * hours)
-
-
-def _compared(found: ChallengeFindings) -> str:
-    """What the comparisons say, as one sentence without a full stop; empty where nothing was compared."""
-    parts = []
-    if found.against_baseline is not None:
-        parts.append(f"{found.measured} beside its baseline: {found.against_baseline.detail}")
-    if found.gain is not None:
-        parts.append(f"{found.challenger} beside it: {found.gain.detail}")
-    return "; ".join(parts)

@@ -217,6 +217,7 @@ class SweepRun:
             memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
             trainer=request.trainer,
             cluster=job.cluster,
+            repeat=0 if trial.repeats is None else trial.number,
             jobs=trial.jobs,
             stack=request.job.stack,
         )

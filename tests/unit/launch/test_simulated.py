@@ -122,6 +122,13 @@ def test_runs_of_one_trial_differ_by_little() -> None:
     assert first == pytest.approx(second, rel=0.05)
 
 
+def test_a_trial_that_repeats_another_differs_from_it_by_as_much_as_runs_do() -> None:
+    launcher = by(Scenario(noise=0.1, run_noise=0.003, step_noise=0.0))
+    times = [measured(launcher.run(large(repeat=number), Watcher())).step_time_s for number in range(12)]
+    assert len(set(times)) == len(times)
+    assert statistics.stdev(map(math.log, times)) == pytest.approx(0.003, rel=0.6)  # of a dozen
+
+
 @pytest.mark.parametrize(("limit", "fits"), [(1.3, True), (0.7, False)])
 def test_what_is_predicted_to_lie_well_within_memory_fits_and_what_does_not_runs_out(limit: float, fits: bool) -> None:
     spec = large()

@@ -1,0 +1,33 @@
+"""A worker of its own on a SQLite file, for tests that kill it: its trials take a moment, and are of nobody."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from autotuner.domain.runs.trial import Measurement, TrialSpec
+from autotuner.launch.fake import FakeLauncher
+from autotuner.search.sweeps.worker import Worker
+from autotuner.store.sql import open_store
+from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent
+
+TRIAL_S = 0.4
+"""Time enough for whoever kills the worker to see the trial run."""
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def slowly(spec: TrialSpec) -> Measurement:
+    time.sleep(TRIAL_S)
+    return a_fifth_slower_incumbent(spec)
+
+
+if __name__ == "__main__":
+    url, owner = sys.argv[1:]
+    Worker(open_store(url), FakeLauncher(slowly), RealClock(), owner=owner, lease_s=0.5).run_forever(0.05)
