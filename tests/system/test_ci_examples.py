@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +18,7 @@ import yaml
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.wire import to_dict
 from tests.system.ci_jobs import EXAMPLES, Done, github_job, gitlab_job
-from tests.system.service import Service
+from tests.system.service import Service, until
 
 TODAY = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "recompute": "selective"}
 SLOWER = {**TODAY, "recompute": "full"}
@@ -127,6 +130,26 @@ def test_the_job_of_gitlab_counts_memory(service: Service, tmp_path: Path) -> No
     done = gitlab_job("mfu-memory", checkout=checkout, variables={"AUTOTUNER_SERVER": service.address})
     assert done.code == 8, done.output
     assert ElementTree.parse(tmp_path / "predicted.xml").getroot().get("failures") == "1"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
+    service: Service, tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = replace(load_cluster("h100:8"), name="slow", engine="simulated", queue="watched")
+    service.put("/clusters/slow", to_dict(slow))
+    job = ["--model", "llama-3-8b", "--cluster", "slow", "--global-batch", "64", "--seq-len", "8192"]
+    options = [*job, "--layout", json.dumps(TODAY), "--baseline", number.name, "--server", service.address]
+    listening = ["env", "--default-signal=INT"]  # tests in the background have it ignored
+    command = [*listening, sys.executable, "-m", "autotuner.cli", "gate", *options]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as waiting:
+        gates = f"/gates?baseline={number.name}"
+        gate = until("a gate", lambda: service.get(gates)["items"])[0]
+        until("its trial", lambda: service.get(f"/sweeps/{gate['sweep_id']}/trials")["items"])
+        waiting.send_signal(number)
+        assert waiting.wait(timeout=60) == 130
+    assert until("its end", lambda: service.get(f"/gates/{gate['id']}")["outcome"]) == "cancelled"
 
 
 def test_gitlab_is_told_the_codes_of_outcomes_that_are_no_failure() -> None:

@@ -108,13 +108,12 @@ def _not_measured(
 ) -> tuple[MfuGateOutcome, str]:
     if sweep.state is SweepState.CANCELLED:
         return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
+    deaths = [trial.failure for trial in trials if trial.failure is not None]
+    if findings.runs is None and deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
+        return MfuGateOutcome.FAILED, f"{gate.request.layout}: {findings.death or deaths[-1].message}"
     if sweep.state is SweepState.FAILED:
         return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
-    deaths = [trial.failure for trial in trials if trial.failure is not None]
-    detail = findings.death or f"nothing was measured: {sweep.stop_detail}"
-    if deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
-        return MfuGateOutcome.FAILED, f"{gate.request.layout}: {detail}"
-    return MfuGateOutcome.COULD_NOT_RUN, detail
+    return MfuGateOutcome.COULD_NOT_RUN, findings.death or f"nothing was measured: {sweep.stop_detail}"
 
 
 # ---------------------------------------------------------------- measured
@@ -148,4 +147,4 @@ def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:
         if gate.request.sets_baseline
         else "set it by a gate of the branch that changes are held to (--set-baseline)"
     )
-    return f"no baseline {name} is stored for this job: {findings.measured} reaches {reached(runs)}; {then}"
+    return f"nothing is stored under {name} for this job: {findings.measured} reaches {reached(runs)}; {then}"

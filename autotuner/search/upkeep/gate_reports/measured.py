@@ -26,7 +26,7 @@ def report_of(gate: MfuGate, *, now: float) -> GateReport:
         badge=_badge(gate, runs),
         facts=tuple(_facts(gate, runs)),
         changes=() if result is None else tuple(map(str, result.changes)),
-        notes=tuple(_notes(gate)),
+        notes=tuple(_notes(gate, runs)),
         elapsed_s=(gate.finished_at or now) - gate.created_at,
     )
 
@@ -68,7 +68,9 @@ def _reached(groups: tuple[RunGroup, ...]) -> str:
     return f"{100 * mfu:.1f} % MFU, {rate}, {runs}{sittings}"
 
 
-def _notes(gate: MfuGate) -> Iterator[str]:
+def _notes(gate: MfuGate, runs: RunGroup | None) -> Iterator[str]:
+    if runs is not None and "simulated" in runs.environment:
+        yield f"simulated: {runs.environment['simulated'].removeprefix('simulated: ')}"
     if gate.result is not None and gate.result.reused_from is not None:
         yield f"nothing was measured again: {gate.result.reused_from} measured the same layout with the same software"
     yield f"gate {gate.id}" + (f", sweep {gate.sweep_id}" if gate.sweep_id else "")

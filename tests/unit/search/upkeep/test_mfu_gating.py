@@ -109,6 +109,11 @@ def test_a_death_that_the_layout_brought_about_fails_and_another_says_nothing(
     assert "it died" in found.detail
 
 
+def test_a_death_that_ended_the_sweep_is_of_the_change_all_the_same() -> None:
+    died_at_once = ChallengeFindings(measured=INCUMBENT, death="it died (oom)")
+    assert result(died_at_once, SweepState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
+
+
 def test_a_search_that_found_nothing_could_not_run() -> None:
     assert result(ChallengeFindings(), of=gate(layout=None)).outcome is MfuGateOutcome.COULD_NOT_RUN
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.search.upkeep.gate_reports.measured import report_of
 from autotuner.search.upkeep.gate_told import gate_told
-from tests.unit.search.upkeep.builders import SLOWER
+from tests.unit.search.upkeep.builders import SLOWER, runs
 from tests.unit.search.upkeep.gates import gate, measured
 
 FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
@@ -35,6 +35,11 @@ def test_a_gate_without_runs_says_its_outcome_on_the_badge() -> None:
 def test_runs_that_were_taken_again_are_said_to_be() -> None:
     again = gate(result=replace(FAILED, reused_from="ga-0"), sweep_id=None)
     assert "nothing was measured again: ga-0" in report_of(again, now=1010.0).notes[0]
+
+
+def test_simulated_runs_are_called_that() -> None:
+    pretended = replace(FAILED, findings=replace(SLOWER, runs=runs(environment={"simulated": "nothing ran"})))
+    assert report_of(gate(result=pretended), now=1010.0).notes[0] == "simulated: nothing ran"
 
 
 def test_a_gate_is_announced_once_with_its_numbers() -> None:
