@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotuner.domain.jobs.cluster import LOCAL
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal
 from autotuner.domain.runs.job_key import job_key
@@ -13,7 +14,7 @@ from autotuner.search.upkeep.challenged import best_known, challenged_sweep
 from autotuner.search.upkeep.cron import Cron
 from autotuner.search.upkeep.due import DueRun, first_due_at
 
-__all__ = ["Retuning", "last_measured", "the_cron"]
+__all__ = ["Retuning", "last_measured", "runs_here", "the_cron"]
 
 _NUM_RECENT = 50
 """Runs that are looked through for the last that measured something; skipped ones lie between."""
@@ -26,6 +27,11 @@ def the_cron(request: RetuneRequest) -> Cron:
         InvalidInput: The expression or the time zone is not legal.
     """
     return Cron.read(request.cron, request.time_zone)
+
+
+def runs_here(request: RetuneRequest) -> bool:
+    """Whether the service's own software is what its trials run on: our own decoder, on no engine's nodes."""
+    return request.template.trainer is None and request.template.runs_on.engine == LOCAL
 
 
 def last_measured(store: Store, name: str) -> RetuneRun | None:
@@ -46,12 +52,16 @@ class Retuning:
         """Store a retune, first due at the next due time.
 
         Raises:
-            InvalidInput: The cron expression or the time zone is not legal, or the incumbent cannot run as a trial.
+            InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or new
+                software could not be seen.
             Conflict: There is one of that name.
         """
         cron, now = the_cron(request), self._clock.now()
         if request.incumbent is not None:
             self._require_legal(request, request.incumbent, "incumbent")
+        if request.on_new_environment and not runs_here(request):
+            rule = "must be left out: the software that its trials run on is not this machine's, and not seen from here"
+            raise InvalidInput("on_new_environment", True, rule, False)
         return self._store.retunes.save(request, now=now, next_due_at=first_due_at(cron, now=now))
 
     def pause(self, name: str) -> Retune:

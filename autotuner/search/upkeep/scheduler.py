@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from autotuner.domain.jobs.cluster import LOCAL
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
@@ -16,7 +15,7 @@ from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.upkeep.due import due_run
 from autotuner.search.upkeep.outcome import outcome_of
-from autotuner.search.upkeep.retuning import Retuning, last_measured
+from autotuner.search.upkeep.retuning import Retuning, last_measured, runs_here
 from autotuner.search.upkeep.standing import Standing
 from autotuner.search.upkeep.told import told
 
@@ -71,7 +70,7 @@ class RetuneScheduler:
             return
         self._looked_at = now
         for retune in self._store.retunes.list():
-            if not retune.is_paused and _runs_here(retune) and self._is_new(retune, software := self._software()):
+            if _looks_out(retune) and self._is_new(retune, software := self._software()):
                 self._answered[retune.name] = software
                 _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
 
@@ -127,11 +126,9 @@ def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[E
     return environment_changes({name: then[name] for name in both}, {name: now[name] for name in both})
 
 
-def _runs_here(retune: Retune) -> bool:
-    """Whether this machine's software is what its trials run on: our own decoder, on no engine's nodes."""
-    request = retune.request
-    is_ours = request.template.trainer is None and request.template.runs_on.engine == LOCAL
-    return request.on_new_environment and is_ours
+def _looks_out(retune: Retune) -> bool:
+    """Whether it is to run when this machine's software changes."""
+    return not retune.is_paused and retune.request.on_new_environment and runs_here(retune.request)
 
 
 def _say(run: RetuneRun | None) -> None:

@@ -251,6 +251,13 @@ def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software() -> None
     assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
 
 
+def test_new_software_cannot_be_waited_for_where_it_is_not_seen() -> None:
+    template = sweep_request()
+    elsewhere = replace(template.job, cluster=replace(template.job.cluster, engine="slurm"))
+    with pytest.raises(InvalidInput, match="not seen from here"):
+        Night().add(on_new_environment=True, template=replace(template, job=elsewhere))
+
+
 @pytest.mark.parametrize(
     ("then", "now", "changed"),
     [
