@@ -134,6 +134,9 @@ def _service(folder: Path, port: int, variables: Mapping[str, str]) -> Iterator[
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         yield process
+    except Exception:
+        _say((folder / "service.log").read_text()[-3000:])
+        raise
     finally:
         process.terminate()
         process.wait()

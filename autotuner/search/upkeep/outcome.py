@@ -17,7 +17,7 @@ from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, Verdict
 from autotuner.search.upkeep.better import why_better
 from autotuner.search.upkeep.words import beside, changed, changes_in_words, gained, lost, reached
 
-__all__ = ["is_faster", "outcome_of"]
+__all__ = ["is_faster", "is_open", "outcome_of"]
 
 _SIMULATED = ("nothing ran: these are times of the cost model, with seeded noise",)
 
@@ -51,6 +51,8 @@ def outcome_of(
         why = why_better(findings.measured, findings.challenger, sweep.request.job, trials)
         detail = _better(seen, findings.measured, findings.challenger, findings.gain)
         return replace(outcome, verdict=Verdict.BETTER_FOUND, detail=detail, explanation=(*why, *outcome.explanation))
+    if against is not None and is_open(against) and against.change < 0:
+        return replace(outcome, detail=_open(seen, against))
     return replace(outcome, verdict=Verdict.UNCHANGED, detail=_unchanged(seen))
 
 
@@ -60,7 +62,14 @@ def _is_simulated(trials: Sequence[Trial]) -> bool:
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
     """Whether the incumbent is faster than its baseline by more than the tolerance, and outside the noise."""
-    return against is not None and against.low > request.test.tolerance
+    if against is None or against.decision is not Decision.NOT_SLOWER:
+        return False
+    return against.low > request.test.tolerance
+
+
+def is_open(against: Comparison) -> bool:
+    """Whether it looks otherwise than its baseline, and the test would not say so by what was measured."""
+    return against.decision is Decision.UNDECIDED and not against.low <= 0 <= against.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +132,13 @@ def _better(seen: _Seen, incumbent: Layout, challenger: Layout, gain: Comparison
     return (
         f"{challenger} is {gained(gain)} faster than the incumbent {incumbent}, {gain.num_candidate} measurements "
         f"beside {gain.num_reference} by turns; {then}"
+    )
+
+
+def _open(seen: _Seen, against: Comparison) -> str:
+    return (
+        "it looks as if the incumbent had become slower, and what was measured does not decide it: "
+        f"{changed(against)}, {seen.beside(against)}; {changes_in_words(seen.changes, seen.then)}"
     )
 
 

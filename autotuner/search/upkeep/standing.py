@@ -9,7 +9,7 @@ from typing import Self
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
-from autotuner.search.upkeep.outcome import is_faster
+from autotuner.search.upkeep.outcome import is_faster, is_open
 
 __all__ = ["Standing", "longer_baseline"]
 
@@ -45,6 +45,8 @@ class Standing:
             return now
         if outcome.verdict is Verdict.BETTER_FOUND and retune.request.adopts and found.challenger_runs is not None:
             return cls(incumbent=found.challenger, baseline=(found.challenger_runs,))
+        if found.against_baseline is not None and is_open(found.against_baseline):
+            return now  # a disturbed run would blur what the next is held to
         if is_faster(retune.request, found.against_baseline):  # so that it may not fall back to what it was unseen
             return cls(incumbent=found.measured, baseline=(found.runs,))
         return cls(incumbent=found.measured, baseline=longer_baseline(retune.baseline, found.runs))

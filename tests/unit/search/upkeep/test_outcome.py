@@ -90,10 +90,17 @@ def test_an_incumbent_that_is_faster_than_it_was_is_unchanged_and_says_so() -> N
 
 
 def test_what_the_noise_hides_is_said() -> None:
-    hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.02, noise=0.05))
+    hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
     undecided = outcome(hidden, test=SequentialTest(loss=0.06))
     assert undecided.verdict is Verdict.UNCHANGED
-    assert undecided.detail.startswith("no loss was found, and one of 6 % not ruled out: −2.0 % ± 1.0")
+    assert undecided.detail.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
+
+
+def test_a_loss_that_was_not_decided_is_not_called_unchanged() -> None:
+    disturbed = findings(against_baseline=comparison(Decision.UNDECIDED, -0.3))
+    unsure = outcome(disturbed)
+    assert unsure.verdict is Verdict.COULD_NOT_RUN
+    assert unsure.detail.startswith("it looks as if the incumbent had become slower, and what was measured does not")
 
 
 @pytest.mark.parametrize(

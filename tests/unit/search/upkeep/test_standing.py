@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.runs.comparison import Decision, RunGroup
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
 from autotuner.search.upkeep.standing import Standing, longer_baseline
 from tests.unit.search.upkeep.builders import (
@@ -67,6 +67,12 @@ def test_the_first_run_without_an_incumbent_takes_the_best_that_it_found() -> No
 def test_an_incumbent_that_is_faster_than_it_was_begins_a_baseline_that_it_may_not_fall_behind() -> None:
     faster = findings(against_baseline=comparison(change=0.08))
     assert after(Verdict.UNCHANGED, faster).baseline == (runs(at=NIGHT),)
+
+
+def test_a_run_that_looks_otherwise_and_does_not_decide_it_does_not_join_the_baseline() -> None:
+    for change in (-0.3, 0.3):
+        unsure = findings(against_baseline=comparison(Decision.UNDECIDED, change))
+        assert after(Verdict.UNCHANGED, unsure) == BEFORE
 
 
 def test_a_layout_that_was_adopted_while_the_run_went_on_stays() -> None:
