@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,14 +51,14 @@ class TimedRuns:
     @classmethod
     def of(cls, job: Job, layouts: Sequence[Layout], step_time_s: Sequence[float]) -> TimedRuns:
         """The runs of a job that is not calibrated."""
-        x = LayoutColumns.from_layouts(layouts)
-        step_time, said, known = predict(x, job).step_time, interval_error(x, job), part_deviations(job)
-        beyond = [np.maximum(np.square(said.parts[name]) - known[name] ** 2, 0.0) * np.ones(len(x)) for name in PARTS]
+        kept = _kept(job)
+        if missing := [layout for layout in layouts if layout not in kept]:
+            kept.update(zip(missing, _predicted(job, missing), strict=True))
+        rows = np.stack([kept[layout] for layout in layouts])
         return cls(
             step_time_s=np.array(step_time_s),
-            parts_s=np.stack([getattr(step_time, name) for name in PARTS], axis=1),
-            own_variance=np.square(said.residual)
-            + (np.square(part_shares(step_time, said)) * np.stack(beyond, axis=1)).sum(axis=1),
+            parts_s=rows[:, :-1],
+            own_variance=rows[:, -1],
             deviations=factor_deviations(job),
         )
 
@@ -78,6 +79,21 @@ class TimedRuns:
         loads = np.column_stack([parts_s / total_s[:, None], np.ones(len(self))]) * self.deviations
         errors = np.log(self.step_time_s / total_s) - self.deviations[-1] * factors[-1]
         return loads, errors + loads @ factors
+
+
+@lru_cache(maxsize=256)
+def _kept(_: Job) -> dict[Layout, Floats]:
+    """What was predicted of the job's layouts: the same trials teach each of the jobs that are asked about."""
+    return {}
+
+
+def _predicted(job: Job, layouts: Sequence[Layout]) -> Floats:
+    """Seconds of each part of each layout, and last the variance of what no factor explains."""
+    x = LayoutColumns.from_layouts(layouts)
+    step_time, said, known = predict(x, job).step_time, interval_error(x, job), part_deviations(job)
+    beyond = [np.maximum(np.square(said.parts[name]) - known[name] ** 2, 0.0) * np.ones(len(x)) for name in PARTS]
+    own = (np.square(part_shares(step_time, said)) * np.stack(beyond, axis=1)).sum(axis=1)
+    return np.column_stack([*(getattr(step_time, name) for name in PARTS), np.square(said.residual) + own])
 
 
 def factor_deviations(job: Job) -> Floats:

@@ -23,9 +23,10 @@ from autotuner.search.sampler.time_prior import TIME_FACTORS
 
 __all__ = ["MAX_TRIALS", "Learnt", "Lesson"]
 
-MAX_TRIALS = 200
+MAX_TRIALS = 96
 """Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. In
-replays of published tables twice as many teach no more, half as many almost as much (docs/learning.md)."""
+replays of published tables four times as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
+solves on all cores, whose threads wait for each other for seconds where trials keep these busy (its gesv.c)."""
 
 _Ran: TypeAlias = tuple[Job, str | None]
 """What ran, and which trainer ran it."""
