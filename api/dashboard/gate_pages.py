@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dashboard.render import page
+from api.dashboard.words import source
 from api.dependencies import AppOf
 from api.documents import MAX_INTEGER
-from autotuner.ports import Page
+from autotuner.domain.upkeep.mfu_gate import Baseline
+from autotuner.errors import NotFound
+from autotuner.ports import MfuGateStore, Page
 
 __all__ = ["router"]
 
@@ -27,6 +30,7 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
     """All gates, newest first, and the baselines that they are held to."""
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
     gates, total = app.store.mfu_gates.list(page=window)
+    baselines = app.store.mfu_gates.list_baselines()
     return page(
         request,
         "_gates.html" if part else "gates.html",
@@ -34,7 +38,8 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
         total=total,
         number=number,
         is_last=window.offset + window.limit >= total,
-        baselines=app.store.mfu_gates.list_baselines(),
+        baselines=baselines,
+        sources={one.gate_id: _source(app.store.mfu_gates, one) for one in baselines},
         service=str(request.base_url).rstrip("/"),
     )
 
@@ -43,3 +48,11 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
 def gate_page(request: Request, app: AppOf, gate_id: _GateId, part: _Part = None) -> Response:
     """One gate: how it ended, what it measured beside its baseline, and what differs in the environment."""
     return page(request, "_gate.html" if part else "gate.html", gate=app.store.mfu_gates.get(gate_id))
+
+
+def _source(gates: MfuGateStore, baseline: Baseline) -> str:
+    """What the figures of a baseline are called, by the gate that set it."""
+    try:
+        return source(gates.get(baseline.gate_id).request.sweep)
+    except NotFound:  # set by a release that kept none
+        return "measured"

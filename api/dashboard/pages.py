@@ -10,13 +10,11 @@ from fastapi.staticfiles import StaticFiles
 from api.dashboard import calibration_pages, cluster_pages, gate_pages, retune_pages, webhook_pages
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
-from api.dashboard.words import engine
+from api.dashboard.words import engine, source
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
 from autotuner.bootstrap import App
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
@@ -85,7 +83,7 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         repeats=[TrialView.of(t) for t in stored if _told_apart(t)],
         scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated and t.repeats is None]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
-        source=_source(sweep),
+        source=source(sweep.request),
         engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
@@ -105,7 +103,7 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
         explanation=_explanation(app, trial),
         formats=[one for one in ExportFormat if one in TARGETS],
         export=None if wanted is None else export(sweep.request.job, trial.layout, wanted),
-        source=_source(sweep),
+        source=source(sweep.request),
         engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
         now=app.clock.now(),
     )
@@ -114,11 +112,6 @@ def trial_page(request: Request, app: AppOf, trial_id: TrialId, part: _Part = No
 def _told_apart(trial: Trial) -> bool:
     """Whether it is listed with what it is compared with, and not among those that ended without a rank."""
     return trial.repeats is not None and trial.measurement is not None
-
-
-def _source(sweep: Sweep) -> Literal["measured", "simulated"]:
-    """What the figures of a sweep's trials are called."""
-    return "simulated" if sweep.request.runs_on.engine == SIMULATED else "measured"
 
 
 def _explanation(app: App, trial: Trial) -> LayoutExplanation | None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dashboard.trend_chart import trend_chart
+from api.dashboard.words import source
 from api.dependencies import AppOf, Name
 from api.schemas import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
 from autotuner.ports import Page
@@ -28,6 +29,7 @@ def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
         request,
         "_retunes.html" if part else "retunes.html",
         retunes=RetuneList.of(app.store).items,
+        sources={one.name: source(one.request.template) for one in app.store.retunes.list()},
         service=str(request.base_url).rstrip("/"),
     )
 
@@ -36,10 +38,12 @@ def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
     """One retune: how its last run ended, what the layout in use reached run by run, and all runs."""
     runs = RetuneRunPage.of(app.store, name, Page(limit=_RUNS_SHOWN))
+    retune = app.store.retunes.get(name)
     return page(
         request,
         "_retune.html" if part else "retune.html",
-        retune=RetuneDetail.of_retune(app.store, app.store.retunes.get(name)),
+        retune=RetuneDetail.of_retune(app.store, retune),
+        source=source(retune.request.template),
         runs=runs.items,
         total=runs.total,
         chart=trend_chart(RetuneTrend.of(app.store, name).items),

@@ -7,13 +7,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
@@ -57,6 +59,7 @@ __all__ = [
     "seconds",
     "sentence",
     "size",
+    "source",
     "standing",
     "step_shares",
     "tick",
@@ -187,6 +190,11 @@ def standing(trial: RankedTrial) -> str:
 def part_name(part: str) -> str:
     """A part of ``StepTime`` or ``Memory`` as people say it."""
     return PART_WORDS[part]
+
+
+def source(request: SweepRequest) -> Literal["measured", "simulated"]:
+    """What the figures of a sweep's trials are called."""
+    return "simulated" if request.runs_on.engine == SIMULATED else "measured"
 
 
 def engine(name: str, queue: str = "") -> str:

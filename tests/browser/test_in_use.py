@@ -11,6 +11,7 @@ from autotuner.domain.upkeep.retune import Verdict
 from tests.announcements import announcement, webhook
 from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
+from tests.builders import cpu_cluster, sweep_request, tiny_job
 
 
 def test_an_empty_page_says_how_to_begin(page: Page, address: str) -> None:
@@ -38,3 +39,14 @@ def test_the_pages_fit_a_phone(page: Page, driver: StoreDriver) -> None:
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_figures_that_are_simulated_are_never_called_measured(page: Page, driver: StoreDriver) -> None:
+    simulated = sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated")))
+    retune(driver, template=simulated)
+    finished_run(driver, Verdict.UNCHANGED, 1000.0, "the incumbent reached 1 ktoken/s")
+    gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "within 2 % of main", sweep=simulated)
+    for path in ("/retunes", "/retunes/nightly", "/gates", f"/gates/{gate.id}"):
+        page.goto(path)
+        expect(page.locator(".simulated").first).to_be_visible()
+        expect(page.locator(".measured, .measured-tag")).to_have_count(0)
