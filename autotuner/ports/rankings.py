@@ -27,9 +27,11 @@ class RankedTime:
         step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
             where it is not known.
         noise_floor: Relative difference of equal runs; None where the trial ran once.
+        repeated_s: Step times of the trials that repeat it.
     """
 
     trial_id: str
     step_time_s: float
     step_time_interval_s: float | None
     noise_floor: float | None
+    repeated_s: tuple[float, ...] = ()

@@ -47,12 +47,12 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
     """The standing of every ranked trial of a sweep by its id, the first of the ranking first.
 
     A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
-    usual, and by the noise floors that trials of the sweep measured. Errors of the logarithms count as normal and
-    independent.
+    usual, and by what runs of one layout differed by in the sweep, which the mean of several runs is less subject to.
+    Errors of the logarithms count as normal and independent.
     """
     if not times:
         return {}
-    log_s = np.log([time.step_time_s for time in times])
+    log_s = np.array([_logs(time).mean() for time in times])
     deviations = _deviations(times)
     chances = _chances_to_be_least(log_s, deviations)
     apart = np.abs(log_s - log_s[0]) / np.hypot(deviations, deviations[0])
@@ -62,13 +62,22 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
     }
 
 
+def _logs(time: RankedTime) -> Floats:
+    """Of the step times of every run of the layout."""
+    logs: Floats = np.log([time.step_time_s, *time.repeated_s])
+    return logs
+
+
 def _deviations(times: Sequence[RankedTime]) -> Floats:
-    """Standard deviation of the log of each step time."""
+    """Standard deviation of the mean log of each step time."""
     ranges = [time.noise_floor / _RANGE_OF_TWO for time in times if time.noise_floor is not None]
+    num_repeats = sum(len(time.repeated_s) for time in times)
     squares = _WORTH * _RUN_TO_RUN**2 + sum(distance**2 for distance in ranges)
-    between_runs = math.sqrt(squares / (_WORTH + len(ranges)))
+    squares += sum(float(((_logs(time) - _logs(time).mean()) ** 2).sum()) for time in times if time.repeated_s)
+    between_runs = math.sqrt(squares / (_WORTH + len(ranges) + num_repeats))
     within_run = np.array([(time.step_time_interval_s or 0.0) / time.step_time_s / _Z95 for time in times])
-    deviations: Floats = np.hypot(within_run, between_runs)
+    num_runs = np.array([1 + len(time.repeated_s) for time in times])
+    deviations: Floats = np.hypot(within_run, between_runs) / np.sqrt(num_runs)
     return deviations
 
 

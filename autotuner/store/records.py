@@ -12,9 +12,10 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.ports import Page
+from autotuner.ports import Page, RankedTime
 from autotuner.store import statements, transitions
 from autotuner.store.identity import new_sweep_id
+from autotuner.store.identity import trial_id as id_of
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import sweeps, trials
 
@@ -30,6 +31,7 @@ __all__ = [
     "lock_sweep",
     "objective_of",
     "queue_sweep",
+    "ranked_times",
     "save_trial",
     "window",
     "with_sweeps",
@@ -131,6 +133,16 @@ def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> li
     """Those of a sweep in one of the states, by number, without steps."""
     mine = statements.TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
     return [statements.read_trial(row) for row in connection.execute(mine.order_by(trials.c.number))]
+
+
+def ranked_times(connection: Connection, sweep_id: str) -> list[RankedTime]:
+    """What the order of a sweep's ranked trials rests on, in that order."""
+    repeated: dict[str, list[float]] = {}
+    for number, step_time_s in connection.execute(statements.repeated_times(sweep_id)):
+        assert number is not None, "the query asks for those that repeat one"
+        repeated.setdefault(id_of(sweep_id, number), []).append(step_time_s)
+    rows = connection.execute(statements.ranked_times(sweep_id)).all()
+    return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
 
 def end_trials(connection: Connection, sweep: Sweep, now: float) -> None:

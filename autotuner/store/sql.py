@@ -273,8 +273,7 @@ class SqlStore:
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
         with reading(self._engine) as connection:
             records.check_sweep(connection, sweep_id)
-            rows = connection.execute(statements.ranked_times(sweep_id)).all()
-        return [RankedTime(**row._mapping) for row in rows]
+            return records.ranked_times(connection, sweep_id)
 
     # ------------------------------------------------------------------ events
     def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:

@@ -144,8 +144,19 @@ def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_times(sweep_id: str) -> AnySelect:
-    """Rows as ``RankedTime`` takes them, the best first."""
-    return _best_first(select(*(measurements.c[field.name] for field in fields(RankedTime))), sweep_id)
+    """Rows as ``RankedTime`` takes them, the best first, without repeats."""
+    names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
+    return _best_first(select(*(measurements.c[name] for name in names)), sweep_id)
+
+
+def repeated_times(sweep_id: str) -> Select[int | None, float]:
+    """Step times of trials that repeat others, with the number of the one that each repeats."""
+    return (
+        select(trials.c.repeats, measurements.c.step_time_s)
+        .join_from(trials, measurements, measurements.c.trial_id == trials.c.id)
+        .where(trials.c.sweep_id == sweep_id, trials.c.repeats.is_not(None))
+        .order_by(trials.c.number)
+    )
 
 
 def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:

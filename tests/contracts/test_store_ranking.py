@@ -95,6 +95,21 @@ def test_ranked_times_are_told_in_the_order_of_the_ranking(store: Store) -> None
     ]
 
 
+def test_a_trial_that_repeats_another_has_no_rank_and_tells_how_that_one_is_known(store: Store) -> None:
+    sweep = held_sweep(store)
+    first = measure(store, sweep, 0, mfu=0.3)
+    for number, step_time_s in ((1, 0.6), (2, 0.7)):
+        again = store.add_trial(
+            sweep.id, owner=OWNER, number=number, layout=first.layout, prediction=first.prediction, repeats=0
+        )
+        store.start_trial(again.id, owner=OWNER, now=20.0)
+        ended = store.finish_trial(again.id, measurement(mfu=0.9, step_time_s=step_time_s), owner=OWNER, now=21.0)
+        assert (ended.repeats, ended.is_ranked) == (0, False)
+    assert store.ranking(sweep.id) == store.ranking() == ([first], 1)
+    assert [time.repeated_s for time in store.ranked_times(sweep.id)] == [(0.6, 0.7)]
+    assert store.overview(sweep.id, now=30.0).num_repeats == 2
+
+
 # ---------------------------------------------------------------------- loss gates
 @pytest.mark.parametrize("outcome", GateOutcome)
 def test_a_trial_keeps_what_its_loss_gate_found_and_loses_its_rank_where_it_failed(

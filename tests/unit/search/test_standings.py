@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,20 @@ def test_the_noise_floor_of_one_trial_ties_all() -> None:
 def test_one_pair_of_runs_that_agreed_by_luck_does_not_make_step_times_exact() -> None:
     lucky = [*times(1.00, floor=0.0), *times(1.00, 1.01)[1:]]
     assert standings(lucky)["b"].tied_with_best
+
+
+def test_what_runs_of_one_layout_differ_by_ties_all() -> None:
+    usual = times(1.00, 1.05)
+    noisy = [replace(usual[0], repeated_s=(1.06, 0.95, 1.05, 0.96)), usual[1]]
+    assert standings(noisy)["b"].tied_with_best
+
+
+def test_a_layout_is_known_by_all_of_its_runs_and_the_better_the_more_there_are() -> None:
+    lucky = [replace(one, repeated_s=(1.05,) * 5) if one.trial_id == "a" else one for one in times(1.00, 1.02)]
+    assert standings(lucky)["b"].probability_best > 0.8
+    few, many = ([replace(one, repeated_s=(one.step_time_s,) * num) for one in times(1.0, 1.01)] for num in (1, 9))
+    assert standings(few)["b"].tied_with_best
+    assert not standings(many)["b"].tied_with_best
 
 
 def test_probabilities_agree_with_drawn_step_times() -> None:
