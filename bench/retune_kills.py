@@ -53,7 +53,7 @@ _LEAD_S = 0.3
 _START_S = 0.3
 """About what six runs take to start, one after the other; half of the lives end in it."""
 
-_LIFE_S = 3.0
+_LIFE_S = 4.0
 """About what six runs take to end; the other half of the lives end somewhere in it."""
 
 _PRELOADED = ["autotuner.search.sweeps.worker", "autotuner.search.upkeep.scheduler", "psycopg"]
@@ -152,9 +152,13 @@ def _left(store: Store, due_at: float) -> str:
 
 # ---------------------------------------------------------------------- what is killed
 class _PutForward:
-    """A clock that shows ``at`` now, and goes on from there as any."""
+    """A clock that can be put forward, and goes on from there as any."""
 
-    def __init__(self, at: float) -> None:
+    def __init__(self) -> None:
+        self._shift_s = 0.0
+
+    def put(self, at: float) -> None:
+        """Show that time now."""
         self._shift_s = at - time.time()
 
     def now(self) -> float:
@@ -164,39 +168,51 @@ class _PutForward:
         time.sleep(seconds)
 
 
-def _serve(url: str, folder: str, at: float, ready: Connection) -> None:
-    """What ``autotuner worker`` does, with that clock."""
+def _serve(url: str, folder: str, at: float, parent: Connection) -> None:
+    """What ``autotuner worker`` does, once it is told to, by a clock that then shows ``at``."""
     settings = Settings(database_url=url, work_dir=Path(folder), lease_s=1.0, poll_s=_POLL_S, log_level="error")
-    app = build(settings, clock=_PutForward(at))
+    clock = _PutForward()
+    app = build(settings, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: app.background.request_stop())
-    ready.send(None)
+    parent.send(None)
+    parent.recv()
+    clock.put(at)
     app.background.work()
     app.close()
 
 
 @contextmanager
-def _service(url: str, at: float) -> Iterator[ForkServerProcess]:
-    """A process of its own, which has begun to work."""
+def _services(url: str, at: float, count: int) -> Iterator[list[ForkServerProcess]]:
+    """Processes of their own, which begin to work at one moment."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *_PRELOADED])
-    here, there = context.Pipe()
-    with tempfile.TemporaryDirectory() as folder, closing(here):
-        process = context.Process(target=_serve, args=(url, folder, at, there))
-        process.start()
-        there.close()
-        try:
+    with ExitStack() as stack:
+        started = []
+        for _ in range(count):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            here, there = context.Pipe()
+            stack.callback(here.close)
+            process = context.Process(target=_serve, args=(url, folder, at, there))
+            process.start()
+            stack.callback(_end, process)
+            there.close()
+            started.append((process, here))
+        for _, here in started:
             here.recv()
-            yield process
-        finally:
-            process.kill()
-            process.join()
-            process.close()
+        for _, here in started:
+            here.send(None)
+        yield [process for process, _ in started]
+
+
+def _end(process: ForkServerProcess) -> None:
+    process.kill()
+    process.join()
+    process.close()
 
 
 def _live(url: str, at: float, moments: list[float]) -> None:
     """Services that begin together; each is killed at a moment of its own."""
-    with ExitStack() as stack:
-        services = [stack.enter_context(_service(url, at)) for _ in moments]
+    with _services(url, at, len(moments)) as services:
         began = time.monotonic()
         for moment, process in sorted(zip(moments, services, strict=True), key=lambda pair: pair[0]):
             time.sleep(max(0.0, began + moment - time.monotonic()))
@@ -212,7 +228,7 @@ def _settled(url: str, at: float, store: Store) -> int:
         return sum(store.retunes.unfinished_run(retune.name) is not None for retune in store.retunes.list())
 
     deadline = time.monotonic() + _SETTLE_S
-    with _service(url, at) as process:
+    with _services(url, at, 1) as (process,):
         time.sleep(2 * _LEAD_S)  # past the due time
         while (left := num_unfinished()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
