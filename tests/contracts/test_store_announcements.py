@@ -65,9 +65,9 @@ def test_a_finished_sweep_is_announced_with_the_best_that_it_found(store: Store)
     finish(store, sweep)
     ((told,), _) = store.announcements.feed()
     assert (told.kind, told.at, told.subject_id) == (AnnouncementKind.SWEEP_FINISHED, 20.0, sweep.id)
-    assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 %"
+    assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 % measured"
     assert (told.text, told.path) == ("4 of 4 trials ran", f"/sweeps/{sweep.id}")
-    assert (told.facts["stop_reason"], told.facts["best_mfu"]) == ("trial_budget", 0.382)
+    assert (told.facts["stop_reason"], told.facts["best_measured_mfu"]) == ("trial_budget", 0.382)
 
 
 def test_a_sweep_that_is_cancelled_while_nobody_holds_it_is_announced_once(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.sweep import SweepOverview
 from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind
 
@@ -10,7 +11,8 @@ __all__ = ["announce_end"]
 
 def announce_end(sweep: SweepOverview) -> Announcement:
     """What is told of a finished sweep: how it ended, and the best that it found."""
-    best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} %"
+    source = _source(sweep)
+    best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
     return Announcement(
         id=f"an-{sweep.id}",
         at=sweep.finished_at or sweep.created_at,
@@ -27,6 +29,13 @@ def announce_end(sweep: SweepOverview) -> Announcement:
             "stop_reason": sweep.stop_reason.value if sweep.stop_reason else None,
             "num_trials": sum(sweep.num_trials.values()),
             "accelerator_hours": sweep.accelerator_hours,
-            "best_mfu": sweep.best_mfu,
+            f"best_{source}_mfu": sweep.best_mfu,
         },
     )
+
+
+def _source(sweep: SweepOverview) -> str:
+    """What its figures are called, as in its answers over REST."""
+    if sweep.trial_cluster is not None:
+        return "estimated"
+    return "simulated" if sweep.engine == SIMULATED else "measured"
