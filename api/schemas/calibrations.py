@@ -21,15 +21,18 @@ class LearntFactor:
     Attributes:
         factor: Above 1: longer.
         relative_error: Half-width of the factor's 80 % interval, as a share of it.
+        differs: Whether that interval leaves out 1, what is predicted.
     """
 
     factor: float
     relative_error: float
+    differs: bool
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> Self:
         """The factor whose logarithm has that standard deviation."""
-        return cls(factor=factor, relative_error=math.expm1(Z80 * deviation))
+        half_width = Z80 * deviation
+        return cls(factor=factor, relative_error=math.expm1(half_width), differs=abs(math.log(factor)) > half_width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class CalibrationView:
         num_sweeps: Sweeps that they belong to.
         last_finished_at: When the newest of them ended, epoch seconds.
         whole_step: What their whole steps take; null where every trial ran out of memory.
-        parts: What parts of a step take beside that, by name, where the trials tell anything of them.
+        parts: What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide.
         median_error: Median of |predicted / measured - 1| as predicted before anything was learnt; null where none was
             timed.
         left_out_error: The same after learning, where each job is predicted from all other jobs alone; null with
@@ -87,13 +90,7 @@ class CalibrationView:
 
 
 def _parts(known: Calibration) -> dict[str, LearntFactor]:
-    """Those of which the trials tell anything: of others the factor is 1, as certain as before."""
-    told = {one.part: LearntFactor.of(one.factor, one.deviation) for one in known.parts}
-    return {part: one for part, one in told.items() if abs(one.factor - 1.0) >= _LEAST}
-
-
-_LEAST = 0.005
-"""Difference from 1 that is worth telling; what rounds to 1.00 was not told by any trial."""
+    return {one.part: LearntFactor.of(one.factor, one.deviation) for one in known.parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

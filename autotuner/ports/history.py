@@ -17,9 +17,9 @@ class HistoryStore(Protocol):
     """
 
     def measured(
-        self, accelerator: str, stack: str | None = None, *, before: float, limit: int = 1000
+        self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        """Those on accelerators of that name, under the stack of that name or any."""
+        """Those on accelerators of that name, under the stack of that name or any; later than ``after``, and newest."""
         ...
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:

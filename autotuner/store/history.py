@@ -45,10 +45,14 @@ class SqlHistory:
         self._engine = engine
 
     def measured(
-        self, accelerator: str, stack: str | None = None, *, before: float, limit: int = 1000
+        self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
         mine = [sweeps.c.accelerator == accelerator]
-        return self._past(mine if stack is None else [*mine, sweeps.c.stack == stack], before, limit)
+        if stack is not None:
+            mine.append(sweeps.c.stack == stack)
+        if after:
+            mine.append(trials.c.finished_at > after)
+        return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
         return self._past([sweeps.c.job_key == job_key], before, limit)

@@ -45,11 +45,12 @@ def _cells(item: dict[str, Any]) -> Iterator[str]:
 
 
 def _parts(item: dict[str, Any]) -> Iterator[str]:
-    """The parts that trials tell something of, the one that is furthest from what is predicted first."""
-    told = sorted(item["parts"].items(), key=lambda part: -abs(part[1]["factor"] - 1.0))
+    """The parts that differ from what the whole step says, the one that differs most first."""
+    different = (part for part in item["parts"].items() if part[1]["differs"])
+    told = sorted(different, key=lambda part: -abs(part[1]["factor"] - 1.0))
     if told:
         said = ", ".join(f"{PART_WORDS[name]} {_factor(factor)}" for name, factor in told)
-        yield f"{item['accelerator']}, {item['stack']}: of that step {said}"
+        yield f"{item['accelerator']}, {item['stack']}: beside the whole step, {said}"
 
 
 def _factor(learnt: dict[str, float]) -> str:

@@ -11,6 +11,7 @@ from autotuner.costmodel.calibrate import calibrated_by_both
 from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
@@ -21,12 +22,26 @@ _MOST = 512
 """Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
 
 
+_MOST_TRIALS = 1000
+"""Of one kind of accelerator, the newest; a prediction learns from a tenth of them."""
+
+_OVERLAP_S = 60.0
+"""Trials that ended so long before the newest known one are read again: clocks of workers differ, and the transaction
+of a trial that ended a little earlier may have come a little later."""
+
+
 @dataclass(slots=True)
 class _Known:
-    """What the trials teach that had ended by then."""
+    """What the trials teach that had ended by then.
+
+    Attributes:
+        learnt: By accelerator, as far as it was asked for.
+        older: What was known before the newest trial ended, of accelerators that were not asked for since.
+    """
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
+    older: dict[str, Learnt] = field(default_factory=dict)
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
 
 
@@ -79,7 +94,7 @@ class Recollection:
     def _up_to_date(self) -> _Known:
         newest_at = self._history.newest_at()
         if newest_at != self._known.newest_at:
-            self._known = _Known(newest_at=newest_at)
+            self._known = _Known(newest_at=newest_at, older=self._known.older | self._known.learnt)
         return self._known
 
     def _learnt(self, known: _Known, accelerator: str) -> Learnt:
@@ -87,8 +102,17 @@ class Recollection:
             return Learnt.of([])
         if accelerator not in known.learnt:
             until = math.nextafter(known.newest_at, math.inf)
-            known.learnt[accelerator] = Learnt.of(self._history.measured(accelerator, before=until))
+            known.learnt[accelerator] = Learnt.of(self._trials(accelerator, known.older.get(accelerator), until))
         return known.learnt[accelerator]
+
+    def _trials(self, accelerator: str, older: Learnt | None, until: float) -> Sequence[PastTrial]:
+        """All of them, of which those are not read again that were known before."""
+        if older is None or not older.past:
+            return self._history.measured(accelerator, before=until, limit=_MOST_TRIALS)
+        after = older.past[0].finished_at - _OVERLAP_S
+        new = self._history.measured(accelerator, before=until, after=after, limit=_MOST_TRIALS)
+        known = [trial for trial in older.past if trial.finished_at <= after]
+        return [*new, *known][:_MOST_TRIALS]
 
 
 def informed(sweep: Sweep, history: HistoryStore) -> Sweep:

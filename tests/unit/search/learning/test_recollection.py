@@ -44,12 +44,14 @@ class Counted:
     def __init__(self, history: HistoryStore) -> None:
         self._history = history
         self.num_read = 0
+        self.num_trials = 0
 
     def measured(
-        self, accelerator: str, stack: str | None = None, *, before: float, limit: int = 1000
+        self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        self.num_read += 1
-        return self._history.measured(accelerator, stack, before=before, limit=limit)
+        found = self._history.measured(accelerator, stack, before=before, after=after, limit=limit)
+        self.num_read, self.num_trials = self.num_read + 1, self.num_trials + len(found)
+        return found
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
         return self._history.of_job(job_key, before=before, limit=limit)
@@ -122,6 +124,16 @@ def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
         remembered.calibrated(job)
     remembered.lessons()
     assert history.num_read == 1
+
+
+def test_only_trials_that_ended_since_are_read_again(team: Team) -> None:
+    team.sweep(1.5)
+    history = Counted(team.store.history)
+    remembered = Recollection(history)
+    remembered.calibrated(JOB)
+    team.sweep(1.5)
+    assert known(remembered.calibrated(JOB)) == known(Recollection(team.store.history).calibrated(JOB))
+    assert history.num_trials == 3 + 4  # the last of those before, and three new ones: an hour lies between trials
 
 
 def test_runs_that_a_caller_sent_count_beside_the_stored_trials(team: Team) -> None:
