@@ -115,7 +115,7 @@ def _result() -> MfuGateResult:
     change = EnvironmentChange(name="torch", then="2.12.0", now="2.13.0")
     return MfuGateResult(
         outcome=MfuGateOutcome.FAILED,
-        detail=f"slower than main: {detail}; it reaches 96.5 ktoken/s (39.9 % MFU); what differs: {change}",
+        detail=f"beside main it is {detail}; it reaches 96.5 ktoken/s (39.9 % MFU); what differs: {change}",
         findings=ChallengeFindings(measured=_layout(), runs=runs, against_baseline=against),
         changes=(change,),
     )

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotuner.cli.client import Client, ServerEvent
+from autotuner.cli.patience import patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
@@ -24,8 +25,6 @@ from autotuner.search.text.sentences import gate_in_words
 __all__ = ["follow"]
 
 _POLL_S = 0.5
-_RESTART_S = 60.0
-"""How long a service may be away, killed and started again, before its sweep is given up on."""
 
 _FINISHED = ("complete", "cancelled", "failed")
 
@@ -76,14 +75,7 @@ class _Watch:
 
     def look(self) -> list[ServerEvent]:
         """Look again; returns what has happened since."""
-        give_up_at = time.monotonic() + _RESTART_S
-        while True:
-            try:
-                return self._look()
-            except StoreUnavailable:
-                if time.monotonic() >= give_up_at:
-                    raise
-                time.sleep(_POLL_S)
+        return patiently(self._look)
 
     def ranking(self) -> list[dict[str, Any]]:
         """The top of the ranking; empty while the service restarts."""

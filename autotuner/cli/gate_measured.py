@@ -9,6 +9,7 @@ from rich.console import Console
 
 from autotuner.cli.client import Client, connect
 from autotuner.cli.follow import follow
+from autotuner.cli.patience import patiently
 from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
 from autotuner.cli.signals import terminable
 
@@ -56,7 +57,10 @@ def _layout(client: Client, cluster: str, layout: str | None, console: Console) 
 
 def _finished(client: Client, gate: dict[str, Any]) -> dict[str, Any]:
     """The gate once the service has concluded it, which is soon after its sweep has ended."""
+    path = f"/gates/{gate['id']}"
     while gate["outcome"] is None:
         time.sleep(_POLL_S)
-        gate = client.get(f"/gates/{gate['id']}")
+        gate = patiently(lambda: client.get(path))
+    if client.url is not None:
+        gate["report"]["notes"].append(f"its runs, and the trials that they are: {client.url}/gates/{gate['id']}")
     return gate

@@ -89,6 +89,8 @@ def test_the_action_sets_a_baseline_passes_what_is_as_fast_and_fails_what_is_slo
     assert (same.code, [child.tag for child in github.case]) == (0, ["system-out"]), same.output
     assert github.summary.read_text().startswith("### ✅ MFU of llama-3-8b on ours: passed")
 
+    assert f"{service.address}/gates/mg-" in github.summary.read_text()
+
     slower = github.pull_request(SLOWER, "main")
     assert (slower.code, [child.tag for child in github.case]) == (8, ["failure"]), slower.output
     assert github.summary.read_text().startswith("### ❌ MFU of llama-3-8b on ours: failed")

@@ -22,6 +22,12 @@ __all__ = ["gate_result", "gate_sweep", "is_passed", "new_baseline", "reused_res
 _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
 """Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
 
+_OUTCOMES = {
+    Decision.SLOWER: MfuGateOutcome.FAILED,
+    Decision.NOT_SLOWER: MfuGateOutcome.PASSED,
+    Decision.UNDECIDED: MfuGateOutcome.UNDECIDED,
+}
+
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
     """The sweep that measures for a gate: the layout again and again, or a search and then its best.
@@ -123,21 +129,11 @@ def _measured(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup, agains
         return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, detail=detail, findings=findings)
     then = gate.baseline.runs[-1].environment
     changes = environment_changes(then, runs.environment) if then and runs.environment else ()
-    outcome, said = _outcome(gate, against)
-    detail = f"{said}: {against.detail}; it reaches {reached(runs)}"
+    outcome = _OUTCOMES[against.decision]
+    detail = f"beside {gate.request.baseline} it is {against.detail}; it reaches {reached(runs)}"
     if outcome is not MfuGateOutcome.PASSED:
         detail = f"{detail}; {changes_in_words(changes, then)}"
     return MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=changes)
-
-
-def _outcome(gate: MfuGate, against: Comparison) -> tuple[MfuGateOutcome, str]:
-    name = gate.request.baseline
-    match against.decision:
-        case Decision.SLOWER:
-            return MfuGateOutcome.FAILED, f"slower than {name}"
-        case Decision.UNDECIDED:
-            return MfuGateOutcome.UNDECIDED, f"nobody can tell whether it is slower than {name}"
-    return MfuGateOutcome.PASSED, f"not slower than {name}"
 
 
 def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:

@@ -29,11 +29,11 @@ def test_a_branch_sets_a_baseline_that_changes_pass_or_fail(cli: CommandLine, jo
     assert "llama-3-8b" in cli.run("baselines")
     junit = cli.directory / "gate.xml"
     again = cli.run(*job, "--layout", TODAY, "--junit", str(junit))
-    assert "passed: not slower than main" in again
+    assert "passed: beside main it is" in again
     assert "Nothing was measured again: " in again
     assert ElementTree.parse(junit).getroot().get("failures") == "0"
     failed = cli.run(*job, "--layout", SLOWER, "--junit", str(junit), code=8)
-    assert "failed: slower than main" in failed
+    assert "failed: beside main it is" in failed
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
 
 
