@@ -21,10 +21,10 @@ def calibration_table(items: Sequence[dict[str, Any]]) -> RenderableType:
     """A row for each platform, then what parts of a step take there beside the whole."""
     if not items:
         return Text(_NOTHING)
-    table = Table(title="What stored trials teach predictions", title_justify="left")
+    table = Table(title="Step times beside what is predicted of typical hardware", title_justify="left")
     for heading in ("accelerator", "links", "software"):
         table.add_column(heading)
-    for heading in ("trials", "sweeps", "step takes", "error before", "left out"):
+    for heading in ("trials", "sweeps", "step factor", "error before", "left out"):
         table.add_column(heading, justify="right")
     table.add_column("newest")
     for item in items:
@@ -38,7 +38,7 @@ def _cells(item: dict[str, Any]) -> Iterator[str]:
     yield item["stack"] if item["trainer"] is None else f"{item['stack']}, trainer {item['trainer']}"
     yield f"{item['num_trials']:,}"
     yield f"{item['num_sweeps']:,}"
-    yield "-" if item["whole_step"] is None else f"{_factor(item['whole_step'])} as predicted"
+    yield "-" if item["whole_step"] is None else _factor(item["whole_step"])
     yield _percent(item["median_error"])
     yield _percent(item["left_out_error"])
     yield datetime.fromtimestamp(item["last_finished_at"], UTC).strftime("%Y-%m-%d %H:%M")
@@ -54,7 +54,7 @@ def _parts(item: dict[str, Any]) -> Iterator[str]:
 
 
 def _factor(learnt: dict[str, float]) -> str:
-    return f"{learnt['factor']:.2f} x ± {100 * learnt['relative_error']:.0f} %"
+    return f"{learnt['factor']:.2f} ± {100 * learnt['relative_error']:.0f} %"
 
 
 def _percent(share: float | None) -> str:
