@@ -245,12 +245,9 @@ def downgrade() -> None:
     # it cannot read them, and others lose these.
     connection = op.get_bind()
     for sweep_id, text in connection.execute(sa.select(_sweeps.c.id, _sweeps.c.request)).all():
-        request = json.loads(text)
-        if request.get("challenge") is None:
-            for name in ("challenge", "uses_history"):
-                request.pop(name, None)
-            plain = json.dumps(request, allow_nan=False, separators=(",", ":"))
-            connection.execute(sa.update(_sweeps).where(_sweeps.c.id == sweep_id).values(request=plain))
+        plain = json.dumps(_older(json.loads(text)), allow_nan=False, separators=(",", ":"))
+        connection.execute(sa.update(_sweeps).where(_sweeps.c.id == sweep_id).values(request=plain))
+    op.execute("UPDATE sweeps SET stop_reason = 'nothing_to_gain' WHERE stop_reason = 'compared'")
     for table in (*("deliveries", "webhooks", "announcements", "baselines", "mfu_gates", "retune_runs", "retunes"),):
         op.drop_table(table)
     op.drop_index("ix_sweeps_job_key_created_at_id", "sweeps")
@@ -261,3 +258,13 @@ def downgrade() -> None:
     op.drop_index("ix_trials_overview", "trials")
     op.create_index("ix_trials_overview", "trials", [*_OVERVIEW])
     op.drop_column("trials", "repeats")
+
+
+def _older(request: dict[str, Any]) -> dict[str, Any]:
+    calibration = request["job"].get("calibration") or {}
+    for name in ("num_trials", "num_sweeps", "parts", "correlations", "interval_scale"):
+        calibration.pop(name, None)  # what is left is the factor of the whole step, which is all that there was
+    if request.get("challenge") is None:
+        for name in ("challenge", "uses_history"):
+            request.pop(name, None)
+    return request
