@@ -10,14 +10,17 @@ from api.dashboard.render import page
 from api.dashboard.trend_chart import trend_chart
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
-from api.schemas import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
+from api.schemas import RetuneDetail, RetuneList
 from autotuner.ports import Page
+from autotuner.search.upkeep.trend import trend
 
 __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _RUNS_SHOWN = 50
+_RUNS_READ = 120
+"""Enough for the trend, where some nights measured nothing."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
 
@@ -37,15 +40,15 @@ def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 @router.get("/retunes/{name}")
 def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
     """One retune: how its last run ended, what the layout in use reached run by run, and all runs."""
-    runs = RetuneRunPage.of(app.store, name, Page(limit=_RUNS_SHOWN))
     retune = app.store.retunes.get(name)
+    runs, total = app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
     return page(
         request,
         "_retune.html" if part else "retune.html",
         retune=RetuneDetail.of_retune(app.store, retune),
         source=source(retune.request.template),
-        runs=runs.items,
-        total=runs.total,
-        chart=trend_chart(RetuneTrend.of(app.store, name).items),
+        runs=runs[:_RUNS_SHOWN],
+        total=total,
+        chart=trend_chart(trend(runs)),
         service=str(request.base_url).rstrip("/"),
     )

@@ -74,13 +74,13 @@ class TrendChart:
 
     Attributes:
         unit: Of its marks.
-        num_left_out: Older runs that have no room.
+        is_cut: Older runs have no room.
     """
 
     slots: tuple[TrendSlot, ...]
     marks: tuple[RateMark, ...]
     unit: str
-    num_left_out: int
+    is_cut: bool
 
 
 def trend_chart(points: Sequence[TrendPoint]) -> TrendChart | None:
@@ -105,7 +105,7 @@ def trend_chart(points: Sequence[TrendPoint]) -> TrendChart | None:
         ),
         marks=scale.marks(),
         unit=scale.unit,
-        num_left_out=len(points) - len(shown),
+        is_cut=len(points) > len(shown),
     )
 
 

@@ -46,7 +46,22 @@ def test_without_tls_only_networks_that_the_operator_allows_are_posted_to() -> N
         destination("http://inside.example.com/", HOME, lambda *_: ("8.8.8.8",))
 
 
-@pytest.mark.parametrize("written", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "127.1"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "127.0.0.1",
+            "localhost",
+            "LOCALHOST",
+            "2130706433",
+            "0x7f.1",
+            "127.1",
+            "[::1]",
+            "[::ffff:7f00:1]",
+        ),
+        *("127。0。0。1", "0x7f000001"),
+    ],
+)
 def test_this_machine_is_refused_however_it_is_written(written: str) -> None:
     with pytest.raises(Refused, match="loopback"):
         destination(f"https://{written}/", (), system_resolver)
