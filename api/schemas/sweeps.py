@@ -185,7 +185,7 @@ class SweepDetail(SweepSummary):
     @classmethod
     def of_sweep(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
         """The sweep with its request and its best trial."""
-        summary = SweepSummary.of(store.overview(sweep.id, now=now), now)
+        overview = store.overview(sweep.id, now=now)
         ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
         best = TrialView.of(ranking[0]) if ranking else None
         trainer = sweep.request.trainer.name if sweep.request.trainer else None
@@ -193,14 +193,14 @@ class SweepDetail(SweepSummary):
         found = findings(sweep.request, all_trials(store, sweep.id)) if sweep.request.challenge else None
         return extended(
             cls,
-            summary,
+            SweepSummary.of(overview, now),
             model_size=ModelSize.of(model),
             caveats=approximations(model),
             request=sweep.request,
             best=best,
             trainer=trainer,
             findings=found,
-            said=findings_in_words(found) if found else (),
+            said=findings_in_words(found, is_simulated=overview.engine == SIMULATED) if found else (),
         )
 
 

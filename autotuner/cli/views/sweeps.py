@@ -18,6 +18,7 @@ from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import StopReason
 from autotuner.domain.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest
 from autotuner.search.text.sentences import EMULATED, gate_in_words
@@ -80,7 +81,9 @@ def _headline(sweep: dict[str, Any]) -> Text:
     job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}: "
     text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
-    if sweep["stop_detail"]:
+    if sweep["stop_reason"] == StopReason.COMPARED:  # what was compared has lines of its own
+        text.append(f"; {sweep['stop_reason']}")
+    elif sweep["stop_detail"]:
         text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
     return text
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import Trial
@@ -68,7 +69,8 @@ class Phases:
         """The end of the sweep: what was compared, or where nothing was, why the search ended."""
         found = findings(self._request, trials)
         if found.against_baseline is not None or found.gain is not None:
-            return finish(StopReason.COMPARED, "; ".join(findings_in_words(found)), trials)
+            said = findings_in_words(found, is_simulated=self._request.runs_on.engine == SIMULATED)
+            return finish(StopReason.COMPARED, "; ".join(said), trials)
         return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _runs(self, trials: Sequence[Trial]) -> ChallengeRuns:

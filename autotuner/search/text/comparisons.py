@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 
 __all__ = ["decision_in_words", "findings_in_words", "runs_in_words"]
 
 
-def findings_in_words(found: ChallengeFindings) -> tuple[str, ...]:
-    """One sentence without a full stop for each thing that is known; none before anything ran."""
-    return tuple(_sentences(found))
+def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
+    """One sentence without a full stop for each thing that is known; none before anything ran.
+
+    Args:
+        found: What is known.
+        is_simulated: Nothing ran, which each sentence then says.
+    """
+    mark = f"{SIMULATED}: " if is_simulated else ""
+    return tuple(f"{mark}{sentence}" for sentence in _sentences(found))
 
 
 def _sentences(found: ChallengeFindings) -> Iterator[str]:

@@ -71,7 +71,9 @@ def test_a_running_trial_says_how_its_job_stands() -> None:
 
 
 def test_what_a_sweep_compares_is_said_and_its_repeats_are_not_listed_as_trials_without_a_rank() -> None:
-    sweep = to_dict(examples.sweep_detail()) | {"said": ["dp2 reached 41.0 % MFU in 4 runs"]}
+    said = "dp2 reached 41.0 % MFU in 4 runs"
+    sweep = to_dict(examples.sweep_detail()) | {"said": [said], "stop_reason": "compared", "stop_detail": said}
     text = printed(sweep_view(sweep, [], [trial(repeats=0)]), 200)
-    assert "compared: dp2 reached 41.0 % MFU in 4 runs" in text
+    assert f"compared: {said}" in text
+    assert text.count(said) == 1
     assert "state" not in text

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Measurement, TrialSpec, TrialState
+from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSpec, TrialState
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store
+from autotuner.ports import Store, TrialWatcher
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from tests.builders import engine_job
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 from tests.unit.search.sweeps.test_sweep_run import RealClock
 
@@ -72,6 +75,30 @@ def _ending(shutdown: threading.Event, *, after: int) -> Callable[[TrialSpec], M
         return a_fifth_slower_incumbent(spec)
 
     return run
+
+
+@pytest.mark.parametrize("number", [1, 6])  # of the incumbent, and of the challenger
+def test_the_job_of_a_repeat_that_goes_on_is_found_again_by_the_next_worker(number: int) -> None:
+    shutdown = threading.Event()
+    store, sweep_id = stored(challenged(BASELINE_FREE))
+    job = engine_job(f"repeat-{number}")
+
+    class Leaving(FakeLauncher):
+        """Is told of a shutdown while the repeat's job waits, which it leaves alone."""
+
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            if spec.trial_id.endswith(f"-{number:04d}"):
+                watcher.on_job(job)
+                shutdown.set()
+            return watcher.stop_requested() or super().run(spec, watcher)
+
+    worked(store, Leaving(a_fifth_slower_incumbent), shutdown)
+    next_one = FakeLauncher(a_fifth_slower_incumbent)
+    worked(store, next_one, owner="two")
+    found = store.list_trials(sweep_id)[0][number]
+    assert next_one.specs[0].jobs == (job,)
+    assert found.repeats is not None
+    assert (found.state, found.attempts) == (TrialState.COMPLETE, 1)
 
 
 def test_the_fewest_runs_of_an_incumbent_are_the_tests() -> None:

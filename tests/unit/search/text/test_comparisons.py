@@ -48,3 +48,10 @@ def test_a_challenger_that_there_was_no_time_to_run_again_says_so() -> None:
     machine.run(request, at_most=TEST.min_runs + 1)
     _, challenger = findings_in_words(findings(request, machine.trials))
     assert challenger.endswith("was faster when it was found, and did not run again")
+
+
+def test_what_nobody_ran_is_called_simulated() -> None:
+    request, machine = challenged(challenge(searches=False)), Machine()
+    machine.run(request)
+    (incumbent,) = findings_in_words(findings(request, machine.trials), is_simulated=True)
+    assert incumbent.startswith(f"simulated: {INCUMBENT} reached")
