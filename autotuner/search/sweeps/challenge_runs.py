@@ -17,8 +17,9 @@ from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measuring import FOREIGN_CPU_SHARE
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from autotuner.search.expressible import trial_rules
 
@@ -132,13 +133,20 @@ def run_group(trials: Sequence[Trial]) -> RunGroup | None:
     measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not measured:
         return None
-    first, reached = measured[0]
+    first, _ = measured[0]
     return RunGroup(
         rates=tuple(measurement.tokens_per_s for _, measurement in measured),
         mfu=statistics.fmean(measurement.mfu for _, measurement in measured),
         at=first.finished_at or 0.0,
-        environment=reached.environment,
+        environment=_environment([measurement for _, measurement in measured]),
     )
+
+
+def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
+    """That of the first run, with what neighbours took of all of them: they come and go between two runs."""
+    facts = measured[0].environment
+    share = statistics.fmean(measurement.foreign_cpu_share for measurement in measured)
+    return {**facts, FOREIGN_CPU_SHARE: f"{share:.2f}"} if FOREIGN_CPU_SHARE in facts else facts
 
 
 def first_measured(trials: Sequence[Trial]) -> Trial | None:
