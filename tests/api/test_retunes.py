@@ -52,6 +52,7 @@ def test_a_retune_is_stored_with_what_it_leaves_out_and_due_at_the_next_due_time
         ({"time_zone": "Europe/Berlni"}, "time_zone"),
         ({"sweep": SWEEP | {"cluster": "h1000:2"}}, None),
         ({"sweep": SWEEP | {"space": {"tensor_parallel_degree": [64]}}}, "sweep.space"),
+        ({"sweep": SWEEP | {"cluster": "cpu:4", "trial_cluster": "cpu:2"}}, "sweep.trial_cluster"),
         ({"incumbent": LAYOUT | {"tensor_parallel_degree": 3}}, "incumbent.data_parallel"),
         ({"incumbent": None, "searches": False}, "searches"),
         ({"test": {"tolerance": 0.1}}, "test.tolerance"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.upkeep.environment import EnvironmentChange
@@ -42,8 +42,11 @@ class RetuneRequest:
     adopts: bool = False
 
     def __post_init__(self) -> None:
-        if self.incumbent is None and not self.searches:
-            raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
+        challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
+        try:
+            replace(self.template, challenge=challenge)  # what no run could ask of its sweep is refused now
+        except InvalidInput as error:
+            raise error.under("sweep") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
