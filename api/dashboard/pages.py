@@ -72,7 +72,7 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
     return page(
         request,
         "_sweep.html" if part else "sweep.html",
-        sweep=SweepDetail.of_sweep(app.store, sweep, app.clock.now()),
+        sweep=SweepDetail.of_sweep(app, sweep),
         ranking=ranking.items,
         num_ranked=ranking.total,
         running=running,

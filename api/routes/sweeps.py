@@ -44,7 +44,7 @@ def create_sweep(
     sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
-    return SweepDetail.of_sweep(app.store, sweep, app.clock.now())
+    return SweepDetail.of_sweep(app, sweep)
 
 
 @router.get("", responses=problems(422))
@@ -60,7 +60,7 @@ def list_sweeps(
 @router.get("/{sweep_id}", responses=problems(404, 422))
 def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
     """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-    return SweepDetail.of_sweep(app.store, sweep, app.clock.now())
+    return SweepDetail.of_sweep(app, sweep)
 
 
 @router.post("/{sweep_id}/cancel", responses=problems(404, 422))
@@ -69,8 +69,7 @@ def cancel_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
 
     A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.
     """
-    now = app.clock.now()
-    return SweepDetail.of_sweep(app.store, app.store.request_cancel(sweep.id, now=now), now)
+    return SweepDetail.of_sweep(app, app.store.request_cancel(sweep.id, now=app.clock.now()))
 
 
 @router.get("/{sweep_id}/trials", responses=problems(404, 422))

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
+from autotuner.bootstrap import App
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.objective import Objective
@@ -16,7 +17,7 @@ from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview
 from autotuner.ports import Page, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.caveats import approximations
+from autotuner.search.text.caveats import approximations, calibrated_on
 from autotuner.search.text.comparisons import findings_in_words
 
 __all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]
@@ -166,7 +167,8 @@ class SweepDetail(SweepSummary):
 
     Attributes:
         model_size: How large the model is.
-        caveats: What of the model its predictions count or price as something else; sentences without full stops.
+        caveats: What its predictions were calibrated on, and what of the model they count or price as something else;
+            sentences without full stops.
         request: As it runs: every name resolved, every default filled in.
         best: The trial ranked first; null until there is one.
         trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
@@ -183,8 +185,9 @@ class SweepDetail(SweepSummary):
     said: tuple[str, ...] = ()
 
     @classmethod
-    def of_sweep(cls, store: Store, sweep: Sweep, now: float) -> SweepDetail:
+    def of_sweep(cls, app: App, sweep: Sweep) -> SweepDetail:
         """The sweep with its request and its best trial."""
+        store, now = app.store, app.clock.now()
         overview = store.overview(sweep.id, now=now)
         ranking, _ = store.ranking(sweep.id, page=Page(limit=1))
         best = TrialView.of(ranking[0]) if ranking else None
@@ -195,7 +198,7 @@ class SweepDetail(SweepSummary):
             cls,
             SweepSummary.of(overview, now),
             model_size=ModelSize.of(model),
-            caveats=approximations(model),
+            caveats=(*calibrated_on(app.informed(sweep).request.job), *approximations(model)),
             request=sweep.request,
             best=best,
             trainer=trainer,

@@ -9,8 +9,8 @@ import pytest
 
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.wire import to_dict
-from tests.api.service import StoreDriver
-from tests.builders import cpu_cluster, cpu_layout, measurement, tiny_job, tiny_model
+from tests.api.service import NOW, StoreDriver
+from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 
 JOB: dict[str, Any] = {
     "model": to_dict(tiny_model()),
@@ -98,3 +98,11 @@ def test_equal_requests_stay_equal_whatever_was_measured_between_them(client: ht
     again = client.post("/sweeps", json=JOB, headers=headers)
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json()["id"] == again.json()["id"]
+
+
+def test_a_sweep_says_what_its_predictions_were_calibrated_on(client: httpx.Client, slow: StoreDriver) -> None:
+    first, _ = slow.store.list_sweeps()
+    assert client.get(f"/sweeps/{first[0].id}").json()["caveats"] == []
+    later = slow.store.create_sweep(sweep_request(name="later"), now=NOW + 3600)[0]
+    (said,) = client.get(f"/sweeps/{later.id}").json()["caveats"]
+    assert said.startswith("calibrated on 2 trials of 1 sweep: factor 1.")

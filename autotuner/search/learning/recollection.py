@@ -81,8 +81,17 @@ class Recollection:
         if sweep.id not in self._sweep_jobs:
             if len(self._sweep_jobs) >= _MOST:
                 self._sweep_jobs.clear()
-            self._sweep_jobs[sweep.id] = informed(sweep, self._history).request.job
+            self._sweep_jobs[sweep.id] = self._informed(sweep).request.job
         return replace(sweep, request=replace(sweep.request, job=self._sweep_jobs[sweep.id]))
+
+    def _informed(self, sweep: Sweep) -> Sweep:
+        """What is known now, where no trial has ended since the sweep was asked for; else what was known then."""
+        request, newest_at = sweep.request, self._history.newest_at()
+        is_old = newest_at is None or newest_at >= sweep.created_at
+        if is_old or not request.uses_history or request.runs_on.engine == SIMULATED:
+            return informed(sweep, self._history)
+        trainer = request.trainer.name if request.trainer else None
+        return replace(sweep, request=replace(request, job=self.calibrated(request.job, trainer)))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
         """What the trials teach of each platform, of accelerators of one name or of all, by name and newest first."""

@@ -17,7 +17,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
-__all__ = ["approximations", "caveats"]
+__all__ = ["approximations", "calibrated_on", "caveats"]
 
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_less_known(familiarity, layouts),
         *_borrowed(job, layouts),
         *_measured(job.cluster),
-        *_calibrated(job),
+        *calibrated_on(job),
         *approximations(job.model),
         *_counted_whole(job),
     )
@@ -117,8 +117,8 @@ def _measured(cluster: Cluster) -> Iterator[str]:
         yield f"links {' and '.join(measured)} are as measured on {cluster.name}"
 
 
-def _calibrated(job: Job) -> Iterator[str]:
-    """What measured runs say of the cluster's speed."""
+def calibrated_on(job: Job) -> Iterator[str]:
+    """What measured runs say of the cluster's speed, where there are any; without a full stop."""
     known = job.calibration
     if known is not None:
         half_width = math.expm1(Z80 * known.deviation)

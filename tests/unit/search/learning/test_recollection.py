@@ -184,3 +184,11 @@ def test_each_platform_has_its_lesson(team: Team) -> None:
     assert lesson.platform.accelerator == sweep.request.job.cluster.accelerator.name
     assert (lesson.num_trials, lesson.num_sweeps) == (3, 1)
     assert Recollection(team.store.history).lessons("h100-sxm") == []
+
+
+def test_a_sweep_that_nothing_ended_after_knows_what_a_prediction_knows(team: Team) -> None:
+    team.sweep(1.5)
+    sweep, _ = team.store.create_sweep(sweep_request(), now=team.clock.now())
+    remembered = Recollection(team.store.history)
+    expected = known(informed(sweep, team.store.history).request.job)
+    assert known(remembered.informed(sweep).request.job) == expected == known(remembered.calibrated(JOB))
