@@ -10,47 +10,56 @@ import pytest
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.system.service import Service, until
+from tests.trainers.registered import LOOP
 
-SLOWDOWN = {"MKL_CBWR": "COMPATIBLE"}
-"""Has MKL use no instructions that the oldest processors lack: products of this model take several times as long."""
+PACED = f"""
+[paced]
+format = "arguments"
+working_directory = "{LOOP.parent}"
+command = ["{{python}}", "-S", "loop.py", "--ranks={{world_size}}", "--steps={{steps}}", "--spec={{spec}}"]
+environment = ["TORCH_PACE_S"]
+fixed = {{ precision = "fp32" }}
+"""
+"""Steps that sleep most of the time: a busy machine hardly changes what they take."""
 
 BODY = {
     "name": "every-minute",
     "cron": "* * * * *",
     "sweep": {
-        "model": to_dict(tiny_model(hidden_size=512, head_dim=128, ffn_size=2048)),
+        "model": to_dict(tiny_model()),
         "cluster": to_dict(cpu_cluster(2)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
-        "trial": {"profiled_steps": 0, "measuring_budget_s": 0.5, "max_measured_steps": 8, "max_repeats": 0},
+        "trial": {"measuring_budget_s": 0.5, "max_measured_steps": 8, "max_repeats": 0},
+        "trainer": "paced",
     },
     "incumbent": to_dict(cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4)),
     "searches": False,
-    "test": {"tolerance": 0.2, "loss": 0.4, "max_runs": 4},
+    "test": {"tolerance": 0.2, "loss": 0.4},
 }
 
 
-def outcomes(service: Service) -> list[dict[str, Any]]:
-    """Of the runs that ended, the oldest first."""
-    runs = service.get("/retunes/every-minute/runs")["items"]
-    return [run["outcome"] for run in reversed(runs) if run["outcome"]]
+def ended(service: Service) -> list[dict[str, Any]]:
+    """The runs that ended, the oldest first."""
+    return [run for run in reversed(service.get("/retunes/every-minute/runs")["items"]) if run["outcome"]]
 
 
-@pytest.mark.oracle
-@pytest.mark.timeout(400)  # two coming minutes, and a handful of real trials in each
+@pytest.mark.oracle  # it waits for the clock
+@pytest.mark.timeout(300)
 def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_named(tmp_path: Path) -> None:
+    trainers = tmp_path / "trainers.toml"
+    trainers.write_text(PACED)
     service = Service(tmp_path)
+    service.variables = {"AUTOTUNER_TRAINERS": str(trainers), "TORCH_PACE_S": "0.1"}
     with service:
         service.post("/retunes", BODY)
-        first = until("a run that the clock began", lambda: outcomes(service), 180)[0]
-        service.post("/retunes/every-minute/pause", None)
-        until("no run goes on", lambda: not service.get("/sweeps?state=running")["items"], 60)
-        num_before = len(outcomes(service))
+        until("a run that the clock began", lambda: ended(service), 150)
         service.kill()
-    service.variables = SLOWDOWN
+    service.variables["TORCH_PACE_S"] = "0.2"
     with service:
-        service.post("/retunes/every-minute/resume", None)
-        later = until("a run after the slowdown", lambda: outcomes(service)[num_before:], 180)[0]
+        until("a run after the slowdown", lambda: ended(service)[1:], 150)
         service.post("/retunes/every-minute/pause", None)
-    assert (first["verdict"], later["verdict"]) == ("unchanged", "regression")
-    assert {"name": "MKL_CBWR", "then": None, "now": "COMPATIBLE"} in later["changes"]
-    assert "MKL_CBWR is COMPATIBLE and was not set" in later["detail"]
+        first, later = ended(service)[:2]
+    assert [run["trigger"] for run in (first, later)] == ["cron", "cron"]
+    assert (first["outcome"]["verdict"], later["outcome"]["verdict"]) == ("unchanged", "regression")
+    assert {"name": "TORCH_PACE_S", "then": "0.1", "now": "0.2"} in later["outcome"]["changes"]
+    assert "TORCH_PACE_S was 0.1 and is 0.2" in later["outcome"]["detail"]

@@ -1,7 +1,7 @@
 """A trainer as a user might have one, of the standard library alone: forks its ranks, which count steps.
 
-``MISBEHAVE`` has it fail in a way of its own. It reports as ``autotuner_report`` does, or prints lines where ``LOG`` is
-set.
+``MISBEHAVE`` has it fail in a way of its own, ``TORCH_PACE_S`` has each step take so much longer. It reports as
+``autotuner_report`` does, or prints lines where ``LOG`` is set.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def train(rank: int, options: argparse.Namespace, spec: dict[str, object], barri
         began_s = time.perf_counter()
         time.sleep(0.03 if os.environ.get("LOG") else 0.002)  # lines that are read at once tell no times
         time.sleep(0.05 if options.recompute == "full" else 0.0)
+        time.sleep(float(os.environ.get("TORCH_PACE_S", "0")))  # a machine that becomes slower, and is known to be
         barrier()  # no rank ends a step before all have begun it, as where gradients are summed
         if step == 2:
             misbehave(rank)
