@@ -22,6 +22,7 @@ from autotuner.costmodel.columns import Floats
 from autotuner.domain.runs.comparison import Decision, RunGroup, SequentialTest
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import weigh
+from autotuner.search.comparing.next_runs import next_baseline_runs
 
 __all__ = ["Scenario", "Tally", "simulated"]
 
@@ -39,7 +40,7 @@ class Scenario:
         tail: How runs scatter. Heavy: Student's t of 3 degrees of freedom. One-sided: exponential, towards slow.
             Disturbed: so many runs are 10 to 30 % slower. Correlated: each run shares half of its deviation with the
             run before. By turns: the machine loses a fifth of its speed while both run.
-        baseline: Runs of the reference in each of its sittings.
+        baseline: Runs of the reference in each of its sittings; empty: one sitting of as many as the product asks for.
         between: Relative standard deviation from sitting to sitting.
     """
 
@@ -91,6 +92,9 @@ class Tally:
 _NIGHTS = (5, 5, 5)
 
 _SCENARIOS: dict[str, tuple[Scenario, ...]] = {
+    "By noise, with the baseline that the product measures in its first sitting": tuple(
+        Scenario(noise=noise, baseline=()) for noise in (0.002, 0.005, 0.01, 0.015, 0.02, 0.03)
+    ),
     "By noise, one sitting of 10 runs as baseline": tuple(
         Scenario(noise=noise) for noise in (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1)
     ),
@@ -124,11 +128,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gate_power", description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=1000, help="pairs of each kind in each scenario")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", default="", help="print the tables whose title holds this")
     arguments = parser.parse_args()
     with ProcessPoolExecutor(arguments.processes) as pool:
-        for title, scenarios in _SCENARIOS.items():
+        for title in filter(lambda title: arguments.only in title, _SCENARIOS):
             _print(f"\n### {title}\n\n{_HEAD}")
-            for line in pool.map(partial(_line, num_pairs=arguments.pairs), scenarios):
+            for line in pool.map(partial(_line, num_pairs=arguments.pairs), _SCENARIOS[title]):
                 _print(line)
 
 
@@ -140,7 +145,7 @@ _HEAD = """\
 
 def _line(scenario: Scenario, num_pairs: int) -> str:
     sizes = scenario.baseline
-    baseline = f"{len(sizes)} × {sizes[0]}" if len(sizes) > 1 else f"{sizes[0]}"
+    baseline = f"{len(sizes)} × {sizes[0]}" if len(sizes) > 1 else f"{sizes[0]}" if sizes else "3 to 10"
     if scenario.tail == "drift by turns":
         baseline = "by turns"
     noise, between = (f"{100 * share:g} %" for share in (scenario.noise, scenario.between))
@@ -156,15 +161,22 @@ def simulated(scenario: Scenario, loss: float, num_pairs: int) -> Tally:
 
 def _ended(scenario: Scenario, loss: float, rng: np.random.Generator) -> tuple[Decision, int]:
     """What is decided of one pair, and after how many runs."""
-    *reference, candidate = (_sitting(scenario, n, rng) for n in (*scenario.baseline, _TEST.max_runs))
-    candidate += math.log1p(-loss)
+    groups = [_group(_sitting(scenario, num_runs, rng)) for num_runs in scenario.baseline] or [_first(scenario, rng)]
+    candidate = _sitting(scenario, _TEST.max_runs, rng) + math.log1p(-loss)
     same_sitting = scenario.tail == "drift by turns"
-    groups = [_group(logs) for logs in reference]
     for num_runs in range(_TEST.min_runs, _TEST.max_runs + 1):
         belief = weigh(groups, [_group(candidate[:num_runs])], same_sitting=same_sitting)
         if (decision := decide(belief, _TEST)) is not Decision.UNDECIDED:
             return decision, num_runs
     return Decision.UNDECIDED, _TEST.max_runs
+
+
+def _first(scenario: Scenario, rng: np.random.Generator) -> RunGroup:
+    """The first sitting of a baseline, until the product asks for no more runs."""
+    logs, num_runs = _sitting(scenario, _TEST.max_runs, rng), _TEST.min_runs
+    while next_baseline_runs(_group(logs[:num_runs]), _TEST):
+        num_runs += 1
+    return _group(logs[:num_runs])
 
 
 def _sitting(scenario: Scenario, num_runs: int, rng: np.random.Generator) -> Floats:
