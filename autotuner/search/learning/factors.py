@@ -19,8 +19,8 @@ from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import PARTS, cluster_deviation, interval_error, part_deviations, part_shares
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
-from autotuner.search.learning.robust import believed_noise
 from autotuner.search.sampler.posterior import Kinship
+from autotuner.search.sampler.robust import believed_noise
 
 __all__ = ["Factors", "TimedRuns", "factor_deviations"]
 

@@ -6,7 +6,7 @@ construction. How it picks, and how to use it alone, is told in docs/sampler.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +22,7 @@ from autotuner.costmodel.uncertainty import time_error
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import memory_prior
@@ -35,7 +36,7 @@ from autotuner.search.sampler.observations import (
     params_of,
 )
 from autotuner.search.sampler.propose import Beliefs, Proposal, propose
-from autotuner.search.sampler.stand_ins import ScaleDown, ScaledTable
+from autotuner.search.sampler.stand_ins import OtherJobs, ScaleDown
 from autotuner.search.sampler.time_prior import time_prior
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class LayoutSampler(BaseSampler):
             expected one of a row whose small trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
         same_trial: A number for each row, equal where one trial stands for several: all of these count as tried with
             the first. None: each row has a trial of its own.
+        past: Trials on such hardware and software that were stored before the search, of whatever job. Those of the
+            very job count as run on another day: their layouts are still tried, and the best value is none of theirs.
 
     Raises:
         InvalidInput: Not one prediction per layout; a negative ``min_gain`` or ``cost_exponent``.
@@ -89,6 +92,7 @@ class LayoutSampler(BaseSampler):
         cost_exponent: float = 0.25,
         scale_down: ScaleDown | None = None,
         same_trial: Integers | None = None,
+        past: Sequence[PastTrial] = (),
     ) -> None:
         if len(layouts) != len(predictions):
             raise InvalidInput("predictions", len(predictions), "must be as many as layouts", len(layouts))
@@ -100,12 +104,12 @@ class LayoutSampler(BaseSampler):
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
         worth_per_step = np.full(len(layouts), (objective or Objective()).per_step(job))
-        scaled = None if scale_down is None else ScaledTable(job, layouts, scale_down)
+        others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,
             worth_per_step=worth_per_step,
             allowance_bytes=predictions.memory.allowance_bytes,
-            small_allowance_bytes=None if scaled is None else scaled.allowance_bytes,
+            small_allowance_bytes=None if scale_down is None else others.allowance_bytes,
             same_trial=same_trial,
         )
         self._beliefs = Beliefs(
@@ -113,7 +117,7 @@ class LayoutSampler(BaseSampler):
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth_per_step,
-            scaled=scaled,
+            others=others,
         )
         self._last: tuple[Evidence, Proposal | None] | None = None
         self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,9 +13,9 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
-from autotuner.search.sampler.posterior import Estimate, Posterior, Prior
-from autotuner.search.sampler.stand_ins import ScaledTable
-from autotuner.search.sampler.time_prior import learn_times, scale_inflation
+from autotuner.search.sampler.posterior import Estimate, Posterior, Prior, Related
+from autotuner.search.sampler.stand_ins import OtherJobs
+from autotuner.search.sampler.time_prior import learn_times, past_noise, scale_inflation
 
 __all__ = ["Beliefs", "Proposal", "propose"]
 
@@ -45,25 +46,51 @@ class Beliefs:
         peaks: Log peak memory in bytes.
         limit_bytes: What a rank may allocate.
         worth_per_step: What a step of each row is worth: its value x its step time.
-        scaled: The rows as small trials; None where trials run the layouts themselves.
+        others: What trials ran in the place of rows, and what ran before the search; None: neither.
     """
 
     times: Prior
     peaks: Prior
     limit_bytes: float
     worth_per_step: Floats
-    scaled: ScaledTable | None = None
+    others: OtherJobs | None = None
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
         """What is believed of peaks after the trials."""
         small = evidence.small.memory
-        related = self.scaled.peaks(list(small), list(small.values())) if self.scaled else None
+        related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
 
     def after_times(self, full_s: Mapping[int, float], small_s: Mapping[int, float]) -> Posterior:
         """What is believed of step times after layouts, and what stood in for layouts, took so long."""
-        related = self.scaled.times(list(small_s)) if self.scaled else None
-        return learn_times(self.times, full_s, related=related, related_step_time_s=list(small_s.values()))
+        related = self.others.times(list(small_s)) if self.others else None
+        return self.learnt(related, full_s, list(small_s.values()))
+
+    def learnt(self, related: Related | None, full_s: Mapping[int, float], small_s: Sequence[float]) -> Posterior:
+        """What is believed of step times after past trials, layouts and what stood in for layouts took so long.
+
+        Args:
+            related: Past trials and stand-ins as points, in this order.
+            full_s: By row.
+            small_s: Of each stand-in.
+        """
+        past_s = self.others.past_step_time_s if self.others else []
+        return learn_times(
+            self.times,
+            full_s,
+            related=related,
+            related_step_time_s=[*past_s, *small_s],
+            related_noise=self._past_noise,
+        )
+
+    @cached_property
+    def _past_noise(self) -> list[float]:
+        """Variance by which each past trial counts."""
+        past = self.others.times([]) if self.others else None
+        if self.others is None or past is None:
+            return []
+        noise: list[float] = past_noise(self.times, past, self.others.past_step_time_s).tolist()
+        return noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,12 +239,10 @@ def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) ->
     """What stands in for the pending rows that will probably fit is expected to take."""
     told = evidence.small.step_time_s
     rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
-    if beliefs.scaled is None or (points := beliefs.scaled.times([*told, *rows])) is None:
+    if beliefs.others is None or not rows or (points := beliefs.others.times([*told, *rows])) is None:
         return {}
-    seen, pending = np.arange(len(told)), np.arange(len(told), len(points))
-    times = learn_times(
-        beliefs.times, evidence.step_time_s, related=points.take(seen), related_step_time_s=[*told.values()]
-    )
+    seen, pending = np.arange(len(points) - len(rows)), np.arange(len(points) - len(rows), len(points))
+    times = beliefs.learnt(points.take(seen), evidence.step_time_s, list(told.values()))
     return dict(zip(rows, np.exp(times.of(points.points.take(pending)).mean).tolist(), strict=True))
 
 

@@ -1,12 +1,14 @@
-"""Trials of smaller jobs as evidence about the layouts of a table.
+"""Trials of other jobs as evidence about the layouts of a table.
 
 A small trial ran another job (fewer ranks, fewer layers, a smaller batch) on a layout of its own, in the place of a
-layout of the table. It is an observation at a point of its own: with its own prediction, its own shares of the parts,
-and its own residual, of which the layout that it stands for has a part (``kinship``).
+layout of the table; a past trial ran whatever job it was stored for, and stands for its own layout. Either is an
+observation at a point of its own: with its own prediction, its own shares of the parts, and its own residual, of which
+the layout that it stands for has a part (``kinship``).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,12 +20,13 @@ from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
-from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, is_same_hardware, kinship
+from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
 from autotuner.search.sampler.memory_prior import MEMORY_FACTORS, MemoryTrial, RelatedPeaks, memory_prior
 from autotuner.search.sampler.posterior import Kinship, Points, Prior, Related
 from autotuner.search.sampler.time_prior import TIME_FACTORS, time_prior
 
-__all__ = ["PriorOf", "ScaleDown", "ScaledTable", "StandIn", "StandIns", "peaks_as_searched", "times_as_searched"]
+__all__ = ["OtherJobs", "PriorOf", "ScaleDown", "StandIn", "StandIns", "peaks_as_searched", "times_as_searched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def peaks_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, jo
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Known:
-    """A small trial's layout, predicted."""
+    """A trial's layout, predicted."""
 
     times: Points
     peaks: Points
@@ -80,91 +83,135 @@ class StandIns:
         self._times = times
         self._peaks = peaks
         self._known: dict[StandIn, _Known] = {}
+        self._numbers: dict[Job, int] = {job: 0}
+        self._kinships: dict[tuple[Reach, int], Kinship] = {}  # by the number of jobs that were known
 
     def times(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
-        """The small trials as points of the belief about step times, each beside the layout that it stands for."""
-        points = [self._of(one).times for _, one in stood_for]
-        return self._related(stood_for, points, kinship(self.jobs(stood_for), TIME_FACTORS, TIME_REACH))
+        """The trials as points of the belief about step times, each beside the layout that it stands for."""
+        self._predict([one for _, one in stood_for])
+        points = [self._known[one].times for _, one in stood_for]
+        return self._related(stood_for, points, TIME_FACTORS, TIME_REACH)
 
     def peaks(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
         """The same, of the belief about peaks."""
-        points = [self._of(one).peaks for _, one in stood_for]
-        return self._related(stood_for, points, kinship(self.jobs(stood_for), MEMORY_FACTORS, MEMORY_REACH))
+        self._predict([one for _, one in stood_for])
+        points = [self._known[one].peaks for _, one in stood_for]
+        return self._related(stood_for, points, MEMORY_FACTORS, MEMORY_REACH)
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Part of a small trial's predicted peak that a measured one does not see."""
-        return self._of(stand_in).allowance_bytes
+        """Part of a trial's predicted peak that a measured one does not see."""
+        self._predict([stand_in])
+        return self._known[stand_in].allowance_bytes
 
     def jobs(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> list[Job]:
-        """The job of the table, and then all others: those that points and kinship have numbers for."""
-        return list(dict.fromkeys([self._job, *(self._on_known_cluster(one.job) for _, one in stood_for)]))
+        """The job of the table, and then all others that were asked about, by their numbers in points and kinship."""
+        for _, one in stood_for:
+            self._numbers.setdefault(self._on_known_cluster(one.job), len(self._numbers))
+        return list(self._numbers)
 
     def _related(
-        self, stood_for: Sequence[tuple[Layout, StandIn]], points: Sequence[Points], shared: Kinship
+        self,
+        stood_for: Sequence[tuple[Layout, StandIn]],
+        points: Sequence[Points],
+        factors: Sequence[str],
+        reach: Reach,
     ) -> Related:
-        numbers = {job: number for number, job in enumerate(self.jobs(stood_for))}
+        jobs = self.jobs(stood_for)
+        key = (reach, len(jobs))
+        if key not in self._kinships:
+            self._kinships[key] = kinship(jobs, factors, reach)
         placed = replace(
             Points.together(points),
             layouts=LayoutColumns.from_layouts(layout for layout, _ in stood_for),
-            jobs=np.array([numbers[self._on_known_cluster(one.job)] for _, one in stood_for]),
+            jobs=np.array([self._numbers[self._on_known_cluster(one.job)] for _, one in stood_for]),
         )
-        return Related(points=placed, kinship=shared)
+        return Related(points=placed, kinship=self._kinships[key])
 
-    def _of(self, stand_in: StandIn) -> _Known:
-        """The small trial's layout as points of both beliefs; predicted once."""
-        if stand_in not in self._known:
-            layouts, first = LayoutColumns.from_layouts([stand_in.layout]), np.zeros(1, dtype=np.int64)
-            job = self._on_known_cluster(stand_in.job)
+    def _predict(self, stand_ins: Sequence[StandIn]) -> None:
+        """Make points of both beliefs of the trials' layouts, once and those of a job together."""
+        unknown: dict[Job, list[StandIn]] = defaultdict(list)
+        for one in dict.fromkeys(stand_ins):
+            if one not in self._known:
+                unknown[self._on_known_cluster(one.job)].append(one)
+        for job, some in unknown.items():
+            layouts = LayoutColumns.from_layouts(one.layout for one in some)
             predictions = predict(layouts, job)
-            self._known[stand_in] = _Known(
-                times=self._times(layouts, predictions, job).points(first),
-                peaks=self._peaks(layouts, predictions, job).points(first),
-                allowance_bytes=float(predictions.memory.allowance_bytes[0]),
-            )
-        return self._known[stand_in]
+            times, peaks = self._times(layouts, predictions, job), self._peaks(layouts, predictions, job)
+            for row, one in enumerate(some):
+                self._known[one] = _Known(
+                    times=times.points(np.array([row])),
+                    peaks=peaks.points(np.array([row])),
+                    allowance_bytes=float(predictions.memory.allowance_bytes[row]),
+                )
 
     def _on_known_cluster(self, job: Job) -> Job:
-        """The small job with what is known of the speed of the target's cluster, where it is the same hardware.
+        """The other job with what is known of the speed of the target's cluster, where it is the same hardware.
 
         Both predictions are then for the same cluster factor, and what is left of its deviation is common to both.
         """
         return replace(job, calibration=self._job.calibration) if is_same_hardware(job, self._job) else job
 
 
-class ScaledTable:
-    """The rows of a table as small trials that stand in for them.
+class OtherJobs:
+    """What ran in the place of a table's rows, and what ran before its search, as evidence about them.
+
+    Points are those of past trials first, then those of what stands in for rows.
 
     Args:
         job: Of the table.
         layouts: Its rows.
-        scale_down: Asked about rows that have a trial.
+        scale_down: Asked about rows that have a trial; None: trials run the layouts themselves.
+        past: Trials on such hardware and software that were stored before.
     """
 
-    def __init__(self, job: Job, layouts: LayoutColumns, scale_down: ScaleDown) -> None:
+    def __init__(
+        self, job: Job, layouts: LayoutColumns, scale_down: ScaleDown | None = None, past: Sequence[PastTrial] = ()
+    ) -> None:
         self._layouts = layouts
         self._scale_down = scale_down
         self._stand_ins = StandIns(job)
         self._of_row: dict[int, StandIn] = {}
+        self._past = tuple(past)
+        self._timed = [(trial, trial.step_time_s) for trial in past if trial.step_time_s is not None]
+
+    @property
+    def past_step_time_s(self) -> list[float]:
+        """Of the past trials that were timed."""
+        return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
-        """What stands in for each of these rows, as points of the belief about step times; None of no row."""
-        return self._stand_ins.times(self._stood_for(rows)) if rows else None
+        """Past trials, and what stands in for each of these rows, as points of the belief about step times."""
+        stood_for = [_itself(trial) for trial, _ in self._timed] + self._stood_for(rows)
+        return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """What these trials, one of what stands in for each row, say of peaks; None of no row."""
-        if not rows:
+        """What past trials, and these of what stands in for each row, say of peaks."""
+        stood_for = [*map(_itself, self._past), *self._stood_for(rows)]
+        if not stood_for:
             return None
-        limits = [float(self._stand_in(row).job.cluster.accelerator.memory_bytes) for row in rows]
-        return RelatedPeaks(points=self._stand_ins.peaks(self._stood_for(rows)), trials=trials, limit_bytes=limits)
+        limits = [float(one.job.cluster.accelerator.memory_bytes) for _, one in stood_for]
+        told = [*map(self._memory, self._past), *trials]
+        return RelatedPeaks(points=self._stand_ins.peaks(stood_for), trials=told, limit_bytes=limits)
 
     def allowance_bytes(self, row: int) -> float:
         """Part of the predicted peak of what stands in for a row that a measured one does not see."""
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 
+    def _memory(self, trial: PastTrial) -> MemoryTrial:
+        if trial.ran_out_of_memory or trial.peak_bytes is None:
+            return MemoryTrial(fits=not trial.ran_out_of_memory)
+        return MemoryTrial(fits=True, peak_bytes=trial.peak_bytes + self._stand_ins.allowance_bytes(_itself(trial)[1]))
+
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:
         return [(self._layouts.row(row), self._stand_in(row)) for row in rows]
 
     def _stand_in(self, row: int) -> StandIn:
+        assert self._scale_down is not None, "a trial runs the layout itself"
         if row not in self._of_row:
             self._of_row[row] = self._scale_down(self._layouts.row(row))
         return self._of_row[row]
+
+
+def _itself(trial: PastTrial) -> tuple[Layout, StandIn]:
+    """A past trial stands for its own layout."""
+    return trial.layout, StandIn(job=trial.job, layout=trial.layout)

@@ -11,8 +11,9 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import PARTS, LayoutErrors, TimeError, part_shares
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
+from autotuner.search.sampler.robust import believed_noise
 
-__all__ = ["COMMON", "TIME_FACTORS", "learn_times", "scale_inflation", "time_prior"]
+__all__ = ["COMMON", "TIME_FACTORS", "learn_times", "past_noise", "scale_inflation", "time_prior"]
 
 COMMON = "common"
 """What the factor of all step times of a job or a cluster is called, beside those of parts."""
@@ -26,6 +27,10 @@ _RESIDUAL_CORRELATION = 0.7
 _RUN_TO_RUN = 0.01
 """Standard deviation of log(measured step time) from run to run of one layout: the two timed twice in arXiv 2311.05610
 differ by 0.3 % and 0.8 %. Replays do not tell 0.01 from 0.05."""
+
+_SWEEP_TO_SWEEP = 0.03
+"""Standard deviation of log(step time) of one layout from one sweep to a later one: other nodes, another day. An
+assumption."""
 
 _CLAIM = 2.0
 """Measurements that the prior's claim about its own precision is worth, see ``scale_inflation``: few, since where it is
@@ -90,11 +95,36 @@ def learn_times(
     *,
     related: Related | None = None,
     related_step_time_s: Sequence[float] = (),
+    related_noise: Sequence[float] = (),
 ) -> Posterior:
-    """The belief after some rows were timed, and some layouts of other jobs."""
+    """The belief after some rows were timed, and some layouts of other jobs.
+
+    Args:
+        prior: The belief before.
+        step_time_s: By row.
+        related: Points of other jobs.
+        related_step_time_s: One for each of these.
+        related_noise: Variance by which the first of them count; the others vary from run to run as rows do.
+    """
     rows = np.array(list(step_time_s), dtype=np.int64)
     log_s = np.log([*step_time_s.values(), *related_step_time_s])
-    return condition(prior, rows, log_s, np.full(log_s.size, _RUN_TO_RUN**2), related)
+    noise = np.full(log_s.size, _RUN_TO_RUN**2)
+    noise[len(rows) : len(rows) + len(related_noise)] = related_noise
+    return condition(prior, rows, log_s, noise, related)
+
+
+def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
+    """Variance by which each past trial counts: more than from sweep to sweep where it went wrong.
+
+    Args:
+        prior: The belief before any trial.
+        related: The past trials.
+        step_time_s: One for each.
+    """
+    points = related.points
+    covariance = prior.covariance_of(points, points, related.kinship)
+    errors = np.log(step_time_s) - points.log_predicted
+    return believed_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2))
 
 
 def scale_inflation(times: Posterior) -> float:
