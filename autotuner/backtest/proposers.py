@@ -32,7 +32,7 @@ class Proposer(Protocol):
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
     """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
-    sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed)
+    sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
 
     def ended(layout: int) -> FrozenTrial:
         ran_out, step_time_s = replay.ran_out(layout), float(replay.step_time_s[layout])

@@ -12,6 +12,7 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS
+from autotuner.domain.runs.past_trial import PastTrial
 
 __all__ = ["Replay"]
 
@@ -29,6 +30,7 @@ class Replay:
         codes: The layouts as integers: shape (layouts, layout fields).
         step_time_s: NaN where every run of the layout ran out of memory.
         known: Layouts whose outcome a search is told beforehand; they are neither proposed nor judged.
+        past: Trials of other sheets that our sampler is told beforehand.
         layout_of_row: For each row of the sheet, its layout here.
     """
 
@@ -39,6 +41,7 @@ class Replay:
     step_time_s: Floats
     known: Integers
     layout_of_row: Integers
+    past: tuple[PastTrial, ...] = ()
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:

@@ -1,0 +1,309 @@
+"""What a team's own trials teach: replays published tables as histories of teams, leaving out one sheet at a time.
+
+``python -m bench.learning`` takes each source for a team. Every sheet of it is predicted by constants that saw nothing
+of the source, once as it is and once after the source's other sheets, of whatever model and size, were stored as past
+trials; and it is searched in replay. It prints how far step times are off, how many lie in their intervals, how wide
+these are, and how many trials a search takes to within 2 % of the best, without and with the history, and what of the
+difference a bootstrap over sheets takes for noise. ``--quick`` takes the constants of the catalog, which saw all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import numpy as np
+
+from autotuner.backtest.proposers import ours
+from autotuner.backtest.replay import Replay
+from autotuner.backtest.shown import MIN_MEASURED
+from autotuner.backtest.table import Sheet
+from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.search.learning.learnt import Learnt
+from autotuner.search.learning.platform import Platform
+from bench.fit_stacks import source_name
+from bench.small_for_large import tables
+
+__all__ = ["Left", "Told", "figures", "left_out", "past_trials", "teams", "worse_beyond_noise"]
+
+NUM_SHOWN = (8, 32, 128)
+"""Trials of a history that are shown where it is cut short."""
+
+PROCESSES = 2
+
+_Z95 = 1.96
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Told:
+    """What is said of a sheet's measured runs beforehand.
+
+    Attributes:
+        errors: log(predicted / measured).
+        deviations: Of the belief behind their intervals.
+    """
+
+    errors: Floats
+    deviations: Floats
+
+    @classmethod
+    def of(cls, sheet: Sheet, job: Job) -> Told:
+        """By the job as it is calibrated."""
+        ran = np.flatnonzero(~sheet.out_of_memory)
+        said = predict(sheet.layouts.take(ran), job)
+        return cls(
+            errors=np.log(said.step_time.total_s / sheet.step_time_s[ran]),
+            deviations=np.log1p(said.relative_error) / Z80,
+        )
+
+    @classmethod
+    def joined(cls, some: Sequence[Told]) -> Told:
+        """Of all sheets."""
+        return cls(
+            errors=np.concatenate([one.errors for one in some]),
+            deviations=np.concatenate([one.deviations for one in some]),
+        )
+
+    @property
+    def absolute_errors(self) -> Floats:
+        """Of |predicted / measured - 1|."""
+        errors: Floats = np.abs(np.expm1(self.errors))
+        return errors
+
+    def within(self, deviations: float) -> Booleans:
+        """Whether each run lies within so many deviations."""
+        inside: Booleans = np.abs(self.errors) <= deviations * self.deviations
+        return inside
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Left:
+    """One sheet that was left out.
+
+    Attributes:
+        told: By what was known: ``nothing``, ``one factor`` of its platform, so many trials, or ``all``.
+        num_trials: Of a search, by what it knew; empty where too few layouts were measured to be searched.
+    """
+
+    source: str
+    told: Mapping[str, Told]
+    num_trials: Mapping[str, int]
+
+
+# ---------------------------------------------------------------- a source as a team
+def teams(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
+    """Sheets by source, of sources that have several; nothing is known of their clusters."""
+    found: dict[str, list[Sheet]] = defaultdict(list)
+    for sheet in sheets:
+        found[source_name(sheet)].append(replace(sheet, job=replace(sheet.job, calibration=None)))
+    return {source: some for source, some in found.items() if len(some) > 1}
+
+
+def past_trials(sheets: Sequence[Sheet]) -> list[PastTrial]:
+    """Every run as a trial, each sheet a sweep; the order within a sheet is drawn."""
+    chance = np.random.default_rng(0)
+    return [
+        _trial(sheet, row, number + chance.random()) for number, sheet in enumerate(sheets) for row in range(len(sheet))
+    ]
+
+
+def _trial(sheet: Sheet, row: int, at: float) -> PastTrial:
+    ran_out = bool(sheet.out_of_memory[row])
+    return PastTrial(
+        job=sheet.job,
+        layout=sheet.layouts.row(row),
+        step_time_s=None if ran_out else float(sheet.step_time_s[row]),
+        sweep_id=sheet.name,
+        finished_at=at,
+    )
+
+
+def left_out(source: str, sheet: Sheet, history: Sequence[PastTrial]) -> Left:
+    """What is said of the sheet without the history and with it."""
+    learnt = Learnt.of(history)
+    jobs = {"nothing": sheet.job, "one factor": _by_one_factor(sheet.job, history)}
+    jobs |= {str(count): Learnt.of(_drawn(history, count)).calibrated(sheet.job) for count in NUM_SHOWN}
+    jobs["all"] = learnt.calibrated(sheet.job)
+    return Left(
+        source=source,
+        told={known: Told.of(sheet, job) for known, job in jobs.items()},
+        num_trials=_searched(sheet, jobs["all"], learnt) if (~sheet.out_of_memory).sum() >= MIN_MEASURED else {},
+    )
+
+
+def _drawn(history: Sequence[PastTrial], count: int) -> list[PastTrial]:
+    timed = [trial for trial in history if trial.step_time_s is not None]
+    return [timed[index] for index in np.random.default_rng(0).permutation(len(timed))[:count]]
+
+
+def _by_one_factor(job: Job, history: Iterable[PastTrial]) -> Job:
+    """The job with one factor for all of a step: the plainer way that this is held against."""
+    runs: dict[Job, list[PastTrial]] = defaultdict(list)
+    for trial in history:
+        if trial.step_time_s is not None and Platform.of(trial.job) == Platform.of(job):
+            runs[trial.job].append(trial)
+    return calibrated(job, (_measured(one, some) for one, some in runs.items()))
+
+
+def _measured(job: Job, trials: Sequence[PastTrial]) -> MeasuredRuns:
+    seconds = np.array([trial.step_time_s for trial in trials], dtype=float)
+    return MeasuredRuns(job=job, layouts=LayoutColumns.from_layouts(t.layout for t in trials), step_time_s=seconds)
+
+
+def _searched(sheet: Sheet, job: Job, learnt: Learnt) -> dict[str, int]:
+    """Trials to within 2 % of the best, by what the search knew."""
+    without, calibrated_alone = Replay.of(sheet), Replay.of(replace(sheet, job=job))
+    informed = replace(calibrated_alone, past=learnt.relevant(job))
+    found = {"nothing": without, "calibrated": calibrated_alone, "all": informed}
+    return {known: _count(replay) for known, replay in found.items()}
+
+
+def _count(replay: Replay) -> int:
+    walk = replay.walk(ours(replay, 0))
+    return len(walk) if walk and replay.is_near_best(walk[-1]) else replay.open.size
+
+
+# ---------------------------------------------------------------- figures
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What sheets show of what was said of them.
+
+    Attributes:
+        median: Of |predicted / measured - 1|.
+        p90: The value that 90 % of these do not exceed.
+        covered_80: Share of the runs in their 80 % intervals.
+        covered_95: The same for 95 %.
+        half_width: Median half-width of the 80 % intervals.
+    """
+
+    num_runs: int
+    median: float
+    p90: float
+    covered_80: float
+    covered_95: float
+    half_width: float
+
+
+def figures(left: Sequence[Left], known: str) -> Figures:
+    """The figures of some sheets, at least one, by what was known."""
+    told = Told.joined([one.told[known] for one in left])
+    return Figures(
+        num_runs=len(told.errors),
+        median=float(np.median(told.absolute_errors)),
+        p90=float(np.quantile(told.absolute_errors, 0.9)),
+        covered_80=float(told.within(Z80).mean()),
+        covered_95=float(told.within(_Z95).mean()),
+        half_width=float(np.median(np.expm1(Z80 * told.deviations))),
+    )
+
+
+def worse_beyond_noise(
+    left: Sequence[Left], figure: Callable[[Sequence[Left], str], float], known: str = "all"
+) -> tuple[float, float]:
+    """Between which values the rise of a figure by what was known lies, at 90 %, by a bootstrap over the sheets.
+
+    Above 0 altogether: it is worse, and chance does not explain it.
+    """
+    chance = np.random.default_rng(0)
+    drawn = (chance.integers(len(left), size=len(left)).tolist() for _ in range(_RESAMPLES))
+    samples = ([left[index] for index in indices] for indices in drawn)
+    rises = [figure(sample, known) - figure(sample, "nothing") for sample in samples]
+    low, high = np.quantile(rises, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def _median_error(left: Sequence[Left], known: str) -> float:
+    return float(np.median(np.concatenate([one.told[known].absolute_errors for one in left])))
+
+
+def _mean_trials(left: Sequence[Left], known: str) -> float:
+    return float(np.mean([one.num_trials[known] for one in left]))
+
+
+# ---------------------------------------------------------------- tables
+def lines(left: Sequence[Left]) -> Iterator[str]:
+    """Figures by source, by length of the history, and of the search, as tables of Markdown."""
+    by_source: dict[str, list[Left]] = defaultdict(list)
+    for one in left:
+        by_source[one.source].append(one)
+    yield from ("## By source", "", *_source_table(by_source))
+    yield from ("", "## By length of the history", "", *_length_table(by_source))
+    yield from ("", "## The search", "", *_search_table(by_source))
+
+
+def _source_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
+    yield (
+        "| source | sheets | runs | median error | change, 90 % | 9 of 10 within | in 80 % interval | in 95 % | "
+        "± of 80 % | by one factor |"
+    )
+    yield "| --- " * 10 + "|"
+    for source, some in sorted(by_source.items()):
+        before, after, plain = (figures(some, known) for known in ("nothing", "all", "one factor"))
+        low, high = worse_beyond_noise(some, _median_error)
+        cells = [f"{getattr(before, name):.1%} → {getattr(after, name):.1%}" for name in ("median", "p90")]
+        shares = [
+            f"{getattr(before, n):.0%} → {getattr(after, n):.0%}" for n in ("covered_80", "covered_95", "half_width")
+        ]
+        yield (
+            f"| {source[:40]} | {len(some)} | {after.num_runs} | {cells[0]} | {low:+.1%} to {high:+.1%} | {cells[1]} | "
+            + " | ".join(shares)
+            + f" | {plain.median:.1%}, {plain.p90:.1%} |"
+        )
+
+
+def _length_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
+    """Means over the sources, each of which weighs as much."""
+    yield "| known | median error | 9 of 10 within | in 80 % interval | in 95 % | ± of 80 % |"
+    yield "| --- " * 6 + "|"
+    for known in ("nothing", "one factor", *map(str, NUM_SHOWN), "all"):
+        every = [figures(some, known) for some in by_source.values()]
+        means = [np.mean([getattr(f, n) for f in every]) for n in ("median", "p90", "covered_80", "covered_95")]
+        width = np.median([f.half_width for f in every])
+        yield f"| {known} | " + " | ".join(f"{mean:.1%}" for mean in means) + f" | {width:.0%} |"
+
+
+def _search_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
+    yield "| source | sheets | trials to within 2 %, mean | change, 90 % | most | calibrated alone |"
+    yield "| --- " * 6 + "|"
+    searched = {source: [one for one in some if one.num_trials] for source, some in sorted(by_source.items())}
+    searched["all"] = [one for some in searched.values() for one in some]
+    for source, some in searched.items():
+        if some:
+            before, plain, after = (_mean_trials(some, known) for known in ("nothing", "calibrated", "all"))
+            low, high = worse_beyond_noise(some, _mean_trials)
+            most = [max(one.num_trials[known] for one in some) for known in ("nothing", "all")]
+            yield (
+                f"| {source[:40]} | {len(some)} | {before:.2f} → {after:.2f} | {low:+.2f} to {high:+.2f} | "
+                f"{most[0]} → {most[1]} | {plain:.2f} |"
+            )
+
+
+def every_sheet(sheets: Iterable[Sheet]) -> list[Left]:
+    """Every sheet of every team, left out."""
+    asked = []
+    for source, some in teams(sheets).items():
+        trials = past_trials(some)
+        for sheet in some:
+            asked.append((source, sheet, [trial for trial in trials if trial.sweep_id != sheet.name]))
+    with ProcessPoolExecutor(PROCESSES, get_context("fork")) as pool:
+        return list(pool.map(left_out, *zip(*asked, strict=True), chunksize=4))
+
+
+def main() -> None:
+    """Print the tables."""
+    found = tables("catalog" if "--quick" in sys.argv else "source")
+    print(*lines(every_sheet(sheet for some in found.values() for sheet in some)), sep="\n")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
