@@ -83,13 +83,17 @@ class Learnt:
         return replace(job, calibration=self._calibrations[typical, trainer])
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
-        """The trials that a search for the job should know, the likest first; at most ``MAX_TRIALS``.
+        """The trials on the job's platform that a search for it should know; at most ``MAX_TRIALS``.
+
+        Those of the very job come first, and of each sweep the newest.
 
         Args:
             job: To be searched.
             trainer: Name of the registered trainer that runs its trials; None: our own decoder.
         """
-        return self._likest(self.past, (replace(job, calibration=None), trainer))
+        here = Platform.of(job, trainer)
+        trials = (trial for trial in self.past if not here.differences(Platform.of(trial.job, trial.trainer)))
+        return self._likest(trials, (replace(job, calibration=None), trainer))
 
     def _likest(self, trials: Iterable[PastTrial], target: _Ran) -> tuple[PastTrial, ...]:
         """Those on the likest platforms first, of these those of the very job, and of all sweeps in turn the newest."""

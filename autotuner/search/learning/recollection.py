@@ -16,7 +16,7 @@ from autotuner.domain.runs.sweep import Sweep
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
 
-__all__ = ["Recollection", "informed"]
+__all__ = ["Recollection", "informed", "informed_with_trials"]
 
 _MOST = 512
 """Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
@@ -130,10 +130,27 @@ def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
     The trials are those that had ended when it was asked for, for all of its life. It is stored without, so that equal
     requests are equal whatever was measured between them.
     """
+    return _informed_by(sweep, _learnt_before(sweep, history))
+
+
+def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
+    """The same, and the trials that its search is to know."""
+    learnt = _learnt_before(sweep, history)
+    return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
+
+
+def _learnt_before(sweep: Sweep, history: HistoryStore) -> Learnt:
     request = sweep.request
     if not request.uses_history or request.runs_on.engine == SIMULATED:
-        return sweep
-    learnt = Learnt.of(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
-    trainer = request.trainer.name if request.trainer else None
-    job = calibrated_by_both(learnt.calibrated(request.job, trainer), request.job.calibration)
+        return Learnt.of([])
+    return Learnt.of(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
+
+
+def _informed_by(sweep: Sweep, learnt: Learnt) -> Sweep:
+    request = sweep.request
+    job = calibrated_by_both(learnt.calibrated(request.job, _trainer_of(sweep)), request.job.calibration)
     return replace(sweep, request=replace(request, job=job))
+
+
+def _trainer_of(sweep: Sweep) -> str | None:
+    return sweep.request.trainer.name if sweep.request.trainer else None

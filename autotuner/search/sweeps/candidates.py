@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
@@ -51,8 +53,8 @@ class Candidates:
         """The smallest predicted peak; infinite where there is no candidate."""
         return float(self.predictions.memory.total_bytes.min(initial=math.inf))
 
-    def sampler(self, request: SweepRequest) -> LayoutSampler:
-        """Proposes one after the other."""
+    def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
+        """Proposes one after the other, knowing these trials of earlier sweeps."""
         return LayoutSampler(
             self.layouts,
             self.predictions,
@@ -61,6 +63,7 @@ class Candidates:
             seed=request.seed,
             scale_down=self.small.stand_in if self.small else None,
             same_trial=self.small.trials.which if self.small else None,
+            past=past,
         )
 
 

@@ -15,6 +15,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import StopReason, SweepRequest
 from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
 from autotuner.search.sweeps.candidates import Candidates
@@ -35,16 +36,19 @@ class SweepPlan:
         request: What was asked for.
         trials: Every trial stored so far, by number.
         started_at: Epoch seconds of the sweep's first start.
+        past: Trials of earlier sweeps that the search knows; the same for all of the sweep's life.
     """
 
-    def __init__(self, request: SweepRequest, trials: Sequence[Trial], *, started_at: float) -> None:
+    def __init__(
+        self, request: SweepRequest, trials: Sequence[Trial], *, started_at: float, past: Sequence[PastTrial] = ()
+    ) -> None:
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
         self._job = request.trial_job
         self._candidates = Candidates.of(request)
         self._gates = LossGates(request)
-        self._study = SweepStudy(request, self._candidates, self._trials)
+        self._study = SweepStudy(request, self._candidates, self._trials, past)
         self._phases = None if request.challenge is None else Phases(request, request.challenge)
 
     # ------------------------------------------------------------------ instructions

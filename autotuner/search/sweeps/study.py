@@ -7,12 +7,13 @@ takes a trial's rank away: finished trials are added as they ended, others are e
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Trial, TrialState
 from autotuner.domain.wire import from_dict
@@ -31,12 +32,19 @@ class SweepStudy:
         request: What was asked for.
         candidates: What may be tried.
         trials: Every trial stored so far, by number.
+        past: Trials of earlier sweeps that the search knows.
     """
 
-    def __init__(self, request: SweepRequest, candidates: Candidates, trials: Mapping[int, Trial]) -> None:
+    def __init__(
+        self,
+        request: SweepRequest,
+        candidates: Candidates,
+        trials: Mapping[int, Trial],
+        past: Sequence[PastTrial] = (),
+    ) -> None:
         self._request = request
         self._small = candidates.small
-        self._sampler = candidates.sampler(request)
+        self._sampler = candidates.sampler(request, past)
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
         self._layouts = candidates.layouts

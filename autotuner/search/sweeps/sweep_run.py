@@ -13,6 +13,7 @@ import structlog
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
 from autotuner.errors import LeaseLost
@@ -51,13 +52,14 @@ class SweepRun:
         *,
         trials: Sequence[Trial],
         shutdown: threading.Event,
+        past: Sequence[PastTrial] = (),
     ) -> None:
         self._sweep = sweep
         self._lease = lease
         self._launcher = launcher
         self._clock = clock
         self._shutdown = shutdown
-        self._plan = SweepPlan(sweep.request, trials, started_at=sweep.started_at or clock.now())
+        self._plan = SweepPlan(sweep.request, trials, started_at=sweep.started_at or clock.now(), past=past)
         self._planning = threading.RLock()
         self._abandoned = threading.Event()
         room = launcher.capacity(sweep.request.runs_on)

@@ -11,7 +11,7 @@ from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Launcher, Store
-from autotuner.search.learning.recollection import informed
+from autotuner.search.learning.recollection import informed_with_trials
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.sweep_run import SweepRun
@@ -93,13 +93,15 @@ class Worker:
             if refusal := self._launcher.refuses(sweep.request.runs_on, sweep.request.trainer):
                 lease.finish_sweep(SweepState.FAILED, StopReason.CANNOT_RUN, refusal)
                 return
+            known, past = informed_with_trials(sweep, self._store.history)
             run = SweepRun(
-                informed(sweep, self._store.history),
+                known,
                 lease,
                 self._launcher,
                 self._clock,
                 trials=self._trials(sweep.id),
                 shutdown=self._shutdown,
+                past=past,
             )
             end = run.run()
             if end is not None:
