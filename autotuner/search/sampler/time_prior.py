@@ -114,7 +114,7 @@ def learn_times(
 
 
 def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
-    """Variance by which each past trial counts: more than from sweep to sweep where it went wrong.
+    """Variance by which each past trial counts: more than from sweep to sweep where it was slowed down by a fault.
 
     Args:
         prior: The belief before any trial.
@@ -124,7 +124,7 @@ def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> 
     points = related.points
     covariance = prior.covariance_of(points, points, related.kinship)
     errors = np.log(step_time_s) - points.log_predicted
-    return believed_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2))
+    return believed_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2), only_above=True)
 
 
 def scale_inflation(times: Posterior) -> float:

@@ -63,14 +63,14 @@ def test_layouts_that_ran_out_of_memory_before_are_less_likely_to_fit() -> None:
 
 
 def test_the_best_of_earlier_sweeps_is_not_the_value_to_beat() -> None:
-    fast = sampler([ran(row, 0.5) for row in range(len(LAYOUTS))])
+    fast = sampler([ran(row, 0.5) for row in range(0, len(LAYOUTS), 3)])
     proposal = fast.propose([])
     assert proposal is not None
     assert proposal.expected_gain == float("inf")  # nothing was measured in this sweep
 
 
 def test_what_is_known_already_leaves_less_to_gain() -> None:
-    known = sampler([ran(row, 1.0) for row in range(len(LAYOUTS))])
+    known = sampler([ran(row, 1.0) for row in range(0, len(LAYOUTS), 3)])
     row = proposed(known)
     trial = create_trial(
         state=TrialState.COMPLETE,

@@ -29,3 +29,10 @@ def test_errors_of_usual_size_count_about_as_their_own_variance_says() -> None:
     noise = believed_noise(COMMON, np.array([0.07, 0.1, 0.13] * 3), OWN)
     assert (noise > OWN / 2).all()
     assert (noise < 2 * OWN).all()
+
+
+def test_a_run_that_was_much_faster_is_believed_where_faults_only_slow_down() -> None:
+    errors = np.array([0.1] * 7 + [-1.0, 1.5])
+    noise = believed_noise(COMMON, errors, OWN, only_above=True)
+    assert noise[-2] < 2 * OWN[0]
+    assert noise[-1] > 100 * OWN[0]
