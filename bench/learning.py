@@ -35,7 +35,7 @@ from bench.small_for_large import tables
 
 __all__ = ["Left", "Told", "figures", "left_out", "past_trials", "teams", "worse_beyond_noise"]
 
-NUM_SHOWN = (8, 32, 128)
+NUM_SHOWN = (4, 16, 48)
 """Trials of a history that are shown where it is cut short."""
 
 PROCESSES = 2

@@ -21,12 +21,16 @@ from autotuner.search.learning.spread import interval_scale
 from autotuner.search.sampler.kinship import TIME_REACH, kinship
 from autotuner.search.sampler.time_prior import TIME_FACTORS
 
-__all__ = ["MAX_TRIALS", "Learnt", "Lesson"]
+__all__ = ["MAX_KNOWN", "MAX_TRIALS", "Learnt", "Lesson"]
 
 MAX_TRIALS = 96
 """Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. In
-replays of published tables four times as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
+replays of published tables twice as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
 solves on all cores, whose threads wait for each other for seconds where trials keep these busy (its gesv.c)."""
+
+MAX_KNOWN = 64
+"""Trials that a search knows beside its own: with these they stay below the same 100, and each is an observation that
+every proposal looks at."""
 
 _Ran: TypeAlias = tuple[Job, str | None]
 """What ran, and which trainer ran it."""
@@ -83,7 +87,7 @@ class Learnt:
         return replace(job, calibration=self._calibrations[typical, trainer])
 
     def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
-        """The trials on the job's platform that a search for it should know; at most ``MAX_TRIALS``.
+        """The trials on the job's platform that a search for it should know; at most ``MAX_KNOWN``.
 
         Those of the very job come first, and of each sweep the newest.
 
@@ -93,9 +97,9 @@ class Learnt:
         """
         here = Platform.of(job, trainer)
         trials = (trial for trial in self.past if not here.differences(Platform.of(trial.job, trial.trainer)))
-        return self._likest(trials, (replace(job, calibration=None), trainer))
+        return self._likest(trials, (replace(job, calibration=None), trainer), MAX_KNOWN)
 
-    def _likest(self, trials: Iterable[PastTrial], target: _Ran) -> tuple[PastTrial, ...]:
+    def _likest(self, trials: Iterable[PastTrial], target: _Ran, most: int = MAX_TRIALS) -> tuple[PastTrial, ...]:
         """Those on the likest platforms first, of these those of the very job, and of all sweeps in turn the newest."""
         here = Platform.of(*target)
         turns: dict[str, int] = defaultdict(int)
@@ -104,7 +108,7 @@ class Learnt:
             turns[trial.sweep_id] += 1
             there = Platform.of(trial.job, trial.trainer)
             ranked.append((here.differences(there), trial.job != target[0], turns[trial.sweep_id], trial))
-        return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:MAX_TRIALS])
+        return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
 
     def lessons(self) -> Iterator[Lesson]:
         """What the trials of each platform teach, that of the newest trial first."""
