@@ -13,7 +13,7 @@ from autotuner.costmodel.calibrate import MeasuredRuns, calibrated, calibrated_b
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import CLUSTER
-from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.calibration import Calibration, PartFactor
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
@@ -97,3 +97,16 @@ def test_of_two_calibrations_of_which_one_is_unknown_the_other_counts() -> None:
     one = known(calibrated(JOB, [runs(1.2)]))
     assert calibrated_by_both(JOB, one).calibration == one
     assert calibrated_by_both(replace(JOB, calibration=one), None).calibration == one
+
+
+def test_runs_of_the_whole_step_leave_what_trials_told_of_the_parts() -> None:
+    parts = (PartFactor(part="matrix_s", factor=1.2, deviation=0.05),)
+    detailed = Calibration(
+        factor=1.1, deviation=0.03, num_runs=4, num_trials=4, parts=parts, correlations=((1.0, 0.0), (0.0, 1.0))
+    )
+    sent = Calibration(factor=1.3, deviation=0.03, num_runs=2)
+    for own, other in ((detailed, sent), (sent, detailed)):
+        both = known(calibrated_by_both(replace(JOB, calibration=own), other))
+        assert both.parts == parts
+        assert 1.1 < both.factor < 1.3
+        assert (both.num_runs, both.num_trials) == (6, 4)

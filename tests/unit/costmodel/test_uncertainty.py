@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from itertools import pairwise
 from statistics import NormalDist
@@ -13,6 +14,7 @@ from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, comparisons, pool
 from autotuner.catalog.load import load_cluster, load_stack
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import Where
+from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
     CLUSTER,
@@ -26,7 +28,7 @@ from autotuner.costmodel.uncertainty import (
     relative_error,
     time_error,
 )
-from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.calibration import Calibration, PartFactor
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import StepTime
@@ -151,3 +153,54 @@ def test_the_curve_is_that_of_a_normal_distribution() -> None:
     probabilities = fit_probability(80e9 * np.exp(-MEMORY_DEVIATION * deviations), 80e9)
     # 0.0095: how far the logistic curve lies from the normal distribution at most
     assert probabilities == pytest.approx([NormalDist().cdf(d) for d in deviations], abs=0.0096)
+
+
+def by_parts(deviation: float, correlation: float = 0.0, **parts: float) -> Calibration:
+    """Every part known so well, some with a factor of their own, and any two parts correlated so far."""
+    correlations = np.full((len(PARTS) + 1,) * 2, correlation)
+    correlations[-1] = correlations[:, -1] = 0.0
+    np.fill_diagonal(correlations, 1.0)
+    return Calibration(
+        factor=1.0,
+        deviation=0.01,
+        num_runs=9,
+        parts=tuple(PartFactor(part=name, factor=parts.get(name, 1.0), deviation=deviation) for name in PARTS),
+        correlations=tuple(map(tuple, correlations.tolist())),
+    )
+
+
+SPLIT = LayoutColumns.from_layouts([Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8)])
+
+
+def width(known: Calibration | None) -> float:
+    return float(predict(SPLIT, replace(FITTED, calibration=known)).relative_error[0])
+
+
+def test_parts_that_are_known_well_narrow_the_interval() -> None:
+    assert width(by_parts(0.01)) < width(by_parts(0.1)) < width(by_parts(0.3))
+    assert width(by_parts(0.01)) < width(None)
+
+
+def test_errors_of_parts_that_make_up_for_each_other_leave_a_narrower_interval() -> None:
+    assert width(by_parts(0.1, -0.05)) < width(by_parts(0.1)) < width(by_parts(0.1, 0.5))
+
+
+def test_an_interval_is_scaled_in_logarithms() -> None:
+    known = by_parts(0.05)
+    wider = width(replace(known, interval_scale=2.0))
+    assert math.log1p(wider) == pytest.approx(2 * math.log1p(width(known)))
+
+
+def test_a_part_takes_its_own_factor_longer() -> None:
+    slow = replace(FITTED, calibration=by_parts(0.01, tensor_communication_s=2.0))
+    usual, slower = predict(SPLIT, FITTED).step_time, predict(SPLIT, slow).step_time
+    assert slower.tensor_communication_s[0] == 2 * usual.tensor_communication_s[0]
+    assert slower.matrix_s[0] == usual.matrix_s[0]
+
+
+def test_what_options_of_a_layout_leave_open_is_not_narrowed_by_runs_without_them() -> None:
+    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
+    parts = interval_error(layouts, replace(FITTED, calibration=by_parts(1e-6))).parts
+    plain, offloaded = np.asarray(parts["offload_s"]).tolist()
+    assert plain == 0.0
+    assert offloaded > 0.5 * TRUST[Where.NOWHERE] * PARTS["offload_s"]

@@ -73,3 +73,15 @@ def test_kinship_is_a_covariance(factors: tuple[str, ...], reach: Reach) -> None
     for correlation in (*found.factors, found.residual):
         assert correlation == pytest.approx(correlation.T)
         assert np.linalg.eigvalsh(correlation).min() > -1e-9  # rounding
+
+
+@pytest.mark.parametrize("factor", ["matrix_s", "data_communication_s", COMMON])
+def test_another_trainer_shares_less_of_everything(factor: str) -> None:
+    trainers = (None, "theirs")
+    found = kinship([job(32), job(2)], TIME_FACTORS, TIME_REACH, trainers)
+    assert found.factors[TIME_FACTORS.index(factor), 0, 1] < shared(job(32), job(2), factor)
+
+
+def test_one_job_that_two_trainers_ran_is_two() -> None:
+    found = kinship([job(), job()], TIME_FACTORS, TIME_REACH, [None, "theirs"])
+    assert found.residual[0, 1] < 0.5

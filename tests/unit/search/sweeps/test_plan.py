@@ -13,6 +13,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
@@ -498,3 +499,16 @@ def test_no_gate_begins_when_a_budget_is_spent() -> None:
     plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
     until_gate(plan)
     assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
+
+
+def test_a_plan_that_knows_earlier_trials_does_not_begin_with_what_was_slow_in_them() -> None:
+    request = sweep_request()
+    first = ordered(plan_for(request))
+    slow = PastTrial(
+        job=request.trial_job,
+        layout=first.layout,
+        step_time_s=3.0 * first.prediction.step_time.total_s,
+        sweep_id="earlier",
+        finished_at=0.0,
+    )
+    assert ordered(SweepPlan(request, [], started_at=0.0, past=[slow])).layout != first.layout
