@@ -9,6 +9,10 @@ from autotuner.announcing.networks import read_networks
 from autotuner.errors import InvalidInput
 
 HOME = read_networks("127.0.0.0/8, ::1")
+SPELLINGS = (
+    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "127。0。0。1"),
+    *("localhost", "LOCALHOST", "[::1]", "[::ffff:7f00:1]"),
+)
 
 
 @pytest.mark.parametrize("url", ["https://hooks.example.com/a?b=c", "https://[2606:4700::1]:8443/", "https://8.8.8.8"])
@@ -46,22 +50,7 @@ def test_without_tls_only_networks_that_the_operator_allows_are_posted_to() -> N
         destination("http://inside.example.com/", HOME, lambda *_: ("8.8.8.8",))
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        *(
-            "127.0.0.1",
-            "localhost",
-            "LOCALHOST",
-            "2130706433",
-            "0x7f.1",
-            "127.1",
-            "[::1]",
-            "[::ffff:7f00:1]",
-        ),
-        *("127。0。0。1", "0x7f000001"),
-    ],
-)
+@pytest.mark.parametrize("written", SPELLINGS)
 def test_this_machine_is_refused_however_it_is_written(written: str) -> None:
     with pytest.raises(Refused, match="loopback"):
         destination(f"https://{written}/", (), system_resolver)
