@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSpec, TrialState
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
@@ -19,6 +19,9 @@ from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, 
 from tests.unit.search.sweeps.test_sweep_run import RealClock
 
 BASELINE_FREE = challenge(baseline=())
+
+IN_EACH_PHASE = (1, 3, 6)
+"""Numbers of trials: an incumbent's repeat, one of the search, one by turns."""
 
 
 def worked(store: Store, launcher: FakeLauncher, shutdown: threading.Event | None = None, owner: str = "one") -> None:
@@ -51,11 +54,11 @@ def test_trials_of_a_challenge_run_once_each_since_repeats_tell_their_noise() ->
 
 
 def test_a_worker_that_shuts_down_in_any_phase_leaves_the_rest_to_the_next() -> None:
-    request = challenged(BASELINE_FREE)
+    request = challenged(BASELINE_FREE, budget=Budget(num_trials=2))
     store, sweep_id = stored(request)
     worked(store, FakeLauncher(a_fifth_slower_incumbent))
     whole = [(trial.layout, trial.repeats) for trial in store.list_trials(sweep_id)[0]]
-    for num in range(len(whole)):
+    for num in IN_EACH_PHASE:
         store, sweep_id = stored(request)
         shutdown = threading.Event()
         worked(store, FakeLauncher(_ending(shutdown, after=num)), shutdown)
