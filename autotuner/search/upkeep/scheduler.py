@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import structlog
 
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
-from autotuner.errors import NotFound
+from autotuner.errors import NotFound, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
@@ -59,9 +60,10 @@ class RetuneScheduler:
     def _start_due(self) -> None:
         now = self._clock.now()
         for retune in self._store.retunes.due(now):
-            is_running = self._store.retunes.unfinished_run(retune.name) is not None
-            if due := due_run(retune, now=now, is_running=is_running):
-                _say(self._retuning.begin_due(retune, due))
+            with _kept_apart(retune.name):
+                is_running = self._store.retunes.unfinished_run(retune.name) is not None
+                if due := due_run(retune, now=now, is_running=is_running):
+                    _say(self._retuning.begin_due(retune, due))
 
     def _start_for_new_software(self) -> None:
         """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
@@ -90,11 +92,8 @@ class RetuneScheduler:
     # ------------------------------------------------------------------ concluding
     def _conclude(self) -> None:
         for run, sweep in self._store.retunes.concludable():
-            try:
-                retune = self._store.retunes.get(run.retune)
-            except NotFound:
-                continue  # removed at this moment
-            self._conclude_run(retune, run, sweep)
+            with _kept_apart(run.retune), suppress(NotFound):  # removed at this moment
+                self._conclude_run(self._store.retunes.get(run.retune), run, sweep)
 
     def _conclude_run(self, retune: Retune, run: RetuneRun, sweep: Sweep | None) -> None:
         outcome, now = self._outcome(retune, sweep), self._clock.now()
@@ -115,7 +114,22 @@ class RetuneScheduler:
         if sweep is None:
             return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="no sweep was started")
         trials = list(all_trials(self._store, sweep.id))
-        return outcome_of(retune.request, sweep, findings(sweep.request, trials), trials)
+        try:
+            return outcome_of(retune.request, sweep, findings(sweep.request, trials), trials)
+        except Exception as error:  # a bug must end this run, or none of the retune begins any more
+            _log.exception("retune.error", retune=retune.name)
+            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _kept_apart(name: str) -> Iterator[None]:
+    """What goes wrong with one retune keeps no other from its run."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except Exception:
+        _log.exception("retune.error", retune=name)
 
 
 def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:

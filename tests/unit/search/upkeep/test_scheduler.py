@@ -127,6 +127,13 @@ def test_nothing_is_started_before_it_is_due_or_twice() -> None:
     assert len(night.runs()) == 1
 
 
+def test_a_retune_that_cannot_be_started_keeps_no_other_from_its_run() -> None:
+    night = Night()
+    request = replace(night.add().request, name="broken", cron="no expression")
+    night.store.retunes.save(request, now=0.0, next_due_at=NIGHT - 1)
+    assert verdict(night.pass_night(NIGHT)) is Verdict.UNCHANGED
+
+
 def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped() -> None:
     night = Night()
     night.add()
