@@ -23,7 +23,7 @@ def append(folder: Path, name: str, *documents: dict[str, object]) -> None:
 
 
 def steps(rank: int, **first: object) -> list[dict[str, object]]:
-    lines = [{"step": step, "rank": rank, "step_time_s": 0.1} for step in range(10)]
+    lines: list[dict[str, object]] = [{"step": step, "rank": rank, "step_time_s": 0.1} for step in range(10)]
     return [lines[0] | first, *lines[1:]]
 
 
