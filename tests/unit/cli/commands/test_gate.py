@@ -23,6 +23,7 @@ def job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch", "64", "--seq-len", "8192"]
 
 
+@pytest.mark.oracle
 def test_a_branch_sets_a_baseline_that_changes_pass_or_fail(cli: CommandLine, job: list[str]) -> None:
     first = cli.run(*job, "--layout", TODAY, "--set-baseline")
     assert "no baseline: nothing is stored under main for this job" in first

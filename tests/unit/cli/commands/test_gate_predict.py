@@ -49,6 +49,7 @@ def test_a_configuration_of_a_trainer_is_read_as_a_layout(cli: CommandLine) -> N
     assert found["candidate"]["pipeline_parallel_degree"] == 4
 
 
+@pytest.mark.oracle
 def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
     job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
     found = cli.run_json("gate", "--predict", *job, "--layout", "zero2 mb1 fp32")
