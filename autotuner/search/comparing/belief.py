@@ -111,10 +111,15 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """What differences of runs by turns say: whatever the sitting does to both is gone from them."""
+    """What differences of runs by turns say: whatever the sitting does to both is gone from them.
+
+    Here the deviation itself counts as uniform, not its logarithm. Nothing else stands beside the scatter of these
+    pairs, and three that lie close by chance would be an alarm too often: 1.3 of 100 equal layouts at a noise of 5 %,
+    where this leaves 0.7.
+    """
     apart = math.sqrt(2) * _WITHIN
     return Belief(
-        log_weights=_log_scatter((differences,), apart),
+        log_weights=_log_scatter((differences,), apart) + np.log(apart),
         centres=np.full_like(apart, differences.mean),
         deviations=apart / math.sqrt(differences.num_runs),
         within=_WITHIN,
