@@ -22,6 +22,7 @@ _FEWEST_SLOTS = 6
 _MOST_SLOTS = 90
 """Runs that the picture shows: a quarter of nights."""
 
+_MANY = 30
 _NUM_MARKS = 4
 _MOST_LABELS = 6
 _MARGIN = 0.08
@@ -75,12 +76,14 @@ class TrendChart:
     Attributes:
         unit: Of its marks.
         is_cut: Older runs have no room.
+        is_dense: Many runs share the width, and are drawn small.
     """
 
     slots: tuple[TrendSlot, ...]
     marks: tuple[RateMark, ...]
     unit: str
     is_cut: bool
+    is_dense: bool
 
 
 def trend_chart(points: Sequence[TrendPoint]) -> TrendChart | None:
@@ -106,6 +109,7 @@ def trend_chart(points: Sequence[TrendPoint]) -> TrendChart | None:
         marks=scale.marks(),
         unit=scale.unit,
         is_cut=len(points) > len(shown),
+        is_dense=len(shown) > _MANY,
     )
 
 

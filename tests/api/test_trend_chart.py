@@ -86,7 +86,7 @@ def test_another_layout_is_marked_where_it_begins() -> None:
 def test_the_newest_quarter_of_nights_is_shown_and_few_of_them_named() -> None:
     chart = trend_chart([point(night) for night in range(100)])
     assert chart is not None
-    assert (len(chart.slots), chart.is_cut) == (90, True)
+    assert (len(chart.slots), chart.is_cut, chart.is_dense) == (90, True, True)
     named = [slot.label for slot in chart.slots if slot.label]
     assert (len(named), named[-1]) == (6, "16 Jan")
     assert chart.slots[-1].x + chart.slots[-1].width == pytest.approx(100, abs=0.01)
