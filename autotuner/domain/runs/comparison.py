@@ -58,6 +58,9 @@ class SequentialTest:
         check.non_negative(self, "tolerance")
         check.fraction(self, "loss", "false_alarms", "power")
         check.positive(self, "loss", "false_alarms", "power", "min_runs")
+        for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
+            if getattr(self, name) >= 1:
+                raise InvalidInput(name, getattr(self, name), "must be less than 1: nothing is that sure", nearest)
         if self.tolerance >= self.loss:
             raise InvalidInput("tolerance", self.tolerance, f"must be less than the loss to find, {self.loss:g}", 0.0)
         if self.max_runs < self.min_runs:
