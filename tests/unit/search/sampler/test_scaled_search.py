@@ -17,6 +17,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLe
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.sampler.layout_sampler import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import small_trials
@@ -158,3 +159,14 @@ def test_a_negative_step_time_of_a_small_trial_is_refused(row: int) -> None:
     proposer = sampler()
     with pytest.raises(ValueError, match="step_time_s"):
         proposer.propose([trial(proposer, row, {STEP_TIME_S: -1.0})])
+
+
+def test_small_trials_and_those_of_earlier_sweeps_are_evidence_together() -> None:
+    small = scale_down(LAYOUTS.row(3))
+    seconds = 1.5 * predict_one(small.layout, small.job).step_time.total_s
+    earlier = PastTrial(job=small.job, layout=small.layout, step_time_s=seconds, sweep_id="earlier", finished_at=0.0)
+    informed = LayoutSampler(LAYOUTS, PREDICTIONS, job=JOB, limit_bytes=1e13, scale_down=scale_down, past=[earlier])
+    row = proposed(informed, [])
+    trials = [trial(informed, row, {STEP_TIME_S: small_s(row)})]
+    assert proposed(informed, trials) != row
+    assert proposed(informed, [*trials, trial(informed, 5, {STEP_TIME_S: small_s(5)})]) not in (row, 5)
