@@ -15,7 +15,7 @@ from autotuner.domain.runs.trial import Trial
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, Verdict
 from autotuner.search.upkeep.better import why_better
-from autotuner.search.upkeep.words import beside, changed, changes_in_words, gained, lost, reached
+from autotuner.search.upkeep.words import beside, changed, changes_in_words, fallen, gained, lost, reached
 
 __all__ = ["is_faster", "is_open", "outcome_of"]
 
@@ -115,7 +115,7 @@ def _why_not(sweep: Sweep, findings: ChallengeFindings) -> str:
 def _lost(seen: _Seen, against: Comparison) -> str:
     since = datetime.fromtimestamp(seen.challenge.baseline[-1].at, ZoneInfo(seen.request.time_zone))
     return (
-        f"the incumbent lost {lost(against)} since {since:%Y-%m-%d %H:%M %Z}: {reached(seen.runs)}, "
+        f"the incumbent lost {lost(against)} since {since:%Y-%m-%d %H:%M %Z}: {fallen(seen.runs, against)}, "
         f"{seen.beside(against)}; {changes_in_words(seen.changes, seen.then)}"
     )
 

@@ -45,8 +45,8 @@ def test_a_regression_says_what_was_lost_since_when_and_what_differs() -> None:
     slower = outcome(SLOWER, time_zone="Europe/Berlin")
     assert slower.verdict is Verdict.REGRESSION
     assert slower.detail == (
-        "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET: 930 token/s (25.0 % MFU), 3 measurements beside "
-        "4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
+        "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET: 930 token/s instead of 1 ktoken/s, 3 measurements "
+        "beside 4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
     )
     assert slower.since == NIGHT - 86400
     assert slower.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
