@@ -141,7 +141,8 @@ def _outcome() -> RetuneOutcome:
     return RetuneOutcome(
         verdict=Verdict.REGRESSION,
         detail="the incumbent lost 7.2 % ± 1.1 since 2025-10-10 04:00 CEST: 96.5 ktoken/s instead of 104 ktoken/s, "
-        "3 measurements beside 3 of the run before, which scatter by 0.2 %; what differs: torch was 2.12.1 and is 2.13.0",
+        "3 measurements beside 3 of the run before, which scatter by 0.2 %; "
+        "what differs: torch was 2.12.1 and is 2.13.0",
         findings=ChallengeFindings(measured=_layout(), runs=slow, against_baseline=slower),
         since=_good().at,
         changes=(EnvironmentChange(name="torch", then="2.12.1", now="2.13.0"),),
