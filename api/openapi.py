@@ -14,9 +14,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from api import examples
 from api.documents import Document
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
+from api.examples.by_operation import ANSWERS, BODIES
 from api.violations import dataclasses_in
 from autotuner.domain.wire import to_dict
 
@@ -117,10 +117,10 @@ def _exemplify(operation: dict[str, Any]) -> None:
     """Add an example of the body and of every success."""
     name = operation["operationId"]
     for content in _contents(operation.get("requestBody", {})):
-        content["examples"] = {title: {"value": body} for title, body in examples.BODIES[name]().items()}
+        content["examples"] = {title: {"value": body} for title, body in BODIES[name]().items()}
     for status, answer in operation["responses"].items():
         for content in _contents(answer) if status < "400" else ():
-            content["example"] = _plain(examples.ANSWERS[name]())
+            content["example"] = _plain(ANSWERS[name]())
 
 
 def _contents(part: dict[str, Any]) -> Iterator[dict[str, Any]]:

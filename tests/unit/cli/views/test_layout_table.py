@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from rich.console import RenderableType
 
-from api import examples
+from api.examples.explanations import explanation
+from api.examples.sweeps import sweep_detail
+from api.examples.trials import ranking_page
 from autotuner.cli.views.explanation import explanation_view
 from autotuner.cli.views.rankings import prediction_table, ranking_table
 from autotuner.cli.views.sweeps import sweep_view
@@ -48,7 +50,7 @@ def copied(view: RenderableType, width: int) -> set[Layout]:
 
 
 def ranked() -> list[dict[str, Any]]:
-    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    item: dict[str, Any] = to_dict(ranking_page())["items"][0]
     return [item | {"rank": i + 1, "label": str(one), "layout": to_dict(one)} for i, one in enumerate(LAYOUTS)]
 
 
@@ -62,12 +64,12 @@ def test_every_layout_of_a_table_of_predictions_can_be_copied_whole(width: int) 
 def test_every_layout_of_a_ranking_and_of_what_has_no_rank_can_be_copied_whole(width: int) -> None:
     assert set(LAYOUTS) <= copied(ranking_table(ranked(), Objective()), width)
     failed = [one | {"state": "failed", "failure": {"kind": "oom", "message": "out of memory"}} for one in ranked()]
-    assert set(LAYOUTS) <= copied(sweep_view(to_dict(examples.sweep_detail()), [], failed), width)
+    assert set(LAYOUTS) <= copied(sweep_view(to_dict(sweep_detail()), [], failed), width)
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_the_layout_after_each_change_that_an_explanation_tells_can_be_copied_whole(width: int) -> None:
-    explained = to_dict(examples.explanation())
+    explained = to_dict(explanation())
     changed = {from_dict(Layout, change["layout"]) for change in (*explained["helpful"], *explained["too_large"])}
     assert changed
     assert changed <= copied(explanation_view(explained), width)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from api import examples
+from api.examples.trials import ranking_page
 from api.schemas import Estimated, SmallTrialView
 from autotuner.cli.views.rankings import prediction_table, ranking_table, reached_beside_predicted
 from autotuner.domain.layouts.choice import Precision
@@ -117,19 +117,19 @@ def test_the_peak_that_mfu_is_a_share_of_is_said_once() -> None:
 
 
 def test_the_ranking_names_each_trial_by_the_end_of_its_id() -> None:
-    (item,) = to_dict(examples.ranking_page())["items"]
+    (item,) = to_dict(ranking_page())["items"]
     text = printed(ranking_table([item], Objective()), 100)
     assert re.search(rf"^ 1 +{item['id'].split('-')[-1]} ", text, re.MULTILINE)
 
 
 def test_the_ranking_has_the_prediction_with_its_interval_under_the_measurement() -> None:
-    lines = printed(ranking_table(to_dict(examples.ranking_page())["items"], Objective()), 100).splitlines()
+    lines = printed(ranking_table(to_dict(ranking_page())["items"], Objective()), 100).splitlines()
     at = next(index for index, line in enumerate(lines) if "43.0 %" in line)
     assert "(47.0 ± 5.6 %)  (4.65 s ± 12 %)  (40.5 GB)" in lines[at + 1]
 
 
 def test_the_ranking_says_what_was_extrapolated_or_disturbed_and_how_far_equal_runs_differ() -> None:
-    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    item: dict[str, Any] = to_dict(ranking_page())["items"][0]
     careful = to_dict(measurement(noise_floor=0.02, num_disturbed=1, extrapolated_from=(2, 4)))
     text = " ".join(printed(ranking_table([item | {"measured": careful}], Objective()), 200).split())
     assert "Equal runs differ by up to 2 %. 1 extrapolated from fewer layers. 1 disturbed runs thrown away." in text
@@ -151,14 +151,14 @@ def test_what_does_not_fit_is_given_by_how_likely_it_is_to() -> None:
 
 
 def test_a_measured_step_and_its_prediction_have_intervals_in_one_unit() -> None:
-    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    item: dict[str, Any] = to_dict(ranking_page())["items"][0]
     measured = to_dict(measurement(step_time_s=0.5, step_time_interval_s=0.0125))
     text = printed(ranking_table([item | {"measured": measured}], Objective()), 200)
     assert "500 ms ± 2.5 %" in text
 
 
 def ranked(rank: int, probability_best: float, *, tied: bool, **more: Any) -> dict[str, Any]:
-    item: dict[str, Any] = to_dict(examples.ranking_page())["items"][0]
+    item: dict[str, Any] = to_dict(ranking_page())["items"][0]
     return item | {"rank": rank, "probability_best": probability_best, "tied_with_best": tied} | more
 
 
@@ -214,7 +214,7 @@ def test_an_interval_ends_at_the_peak_of_the_precision_not_at_that_of_the_refere
 
 def estimated_trial() -> dict[str, Any]:
     """A ranked trial that ran on two of eight ranks."""
-    item = to_dict(examples.ranking_page())["items"][0]
+    item = to_dict(ranking_page())["items"][0]
     small = to_dict(SmallTrialView.of(small_trial(), measurement()))
     return {**item, "measured": None, "small": small, "estimated": to_dict(Estimated.of(estimate()))}
 

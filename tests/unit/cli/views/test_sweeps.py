@@ -2,34 +2,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from api import examples
+from api.examples.sweeps import sweep_detail
+from api.examples.trials import ranking_page
 from autotuner.cli.views.sweeps import sweep_view
 from autotuner.domain.wire import to_dict
 from tests.unit.cli.views.printed import printed
 
 
 def test_the_ranking_of_a_running_sweep_begins_below_its_progress() -> None:
-    sweep = to_dict(examples.sweep_detail()) | {"state": "running"}
-    lines = printed(sweep_view(sweep, to_dict(examples.ranking_page())["items"], []), 100).splitlines()
+    sweep = to_dict(sweep_detail()) | {"state": "running"}
+    lines = printed(sweep_view(sweep, to_dict(ranking_page())["items"], []), 100).splitlines()
     assert any(line.startswith("ranking by measured MFU") for line in lines)
 
 
 def test_an_emulated_trial_is_shown_beside_those_without_a_rank() -> None:
-    (item, *_) = to_dict(examples.ranking_page())["items"]
+    (item, *_) = to_dict(ranking_page())["items"]
     emulated = {**item, "layout": {**item["layout"], "precision": "fp8_emulated"}}
-    text = printed(sweep_view(to_dict(examples.sweep_detail()), [], [emulated]), 200)
+    text = printed(sweep_view(to_dict(sweep_detail()), [], [emulated]), 200)
     assert "emulated, not ranked" in text
-    assert "emulated" not in printed(sweep_view(to_dict(examples.sweep_detail()), [], [item]), 200)
+    assert "emulated" not in printed(sweep_view(to_dict(sweep_detail()), [], [item]), 200)
 
 
 def trial(**more: Any) -> dict[str, Any]:
-    (item, *_) = to_dict(examples.ranking_page())["items"]
+    (item, *_) = to_dict(ranking_page())["items"]
     return dict(item) | more
 
 
 def shown(*trials: dict[str, Any], **said: str) -> str:
     notes = {one["id"]: note for one, note in zip(trials, said.values(), strict=False)}
-    return printed(sweep_view(to_dict(examples.sweep_detail()), [], trials, notes), 200)
+    return printed(sweep_view(to_dict(sweep_detail()), [], trials, notes), 200)
 
 
 def test_a_pruned_trial_is_shown_with_the_reason_and_its_numbers() -> None:
@@ -54,14 +55,14 @@ def test_trials_of_which_there_is_no_reason_to_give_have_no_column_for_it() -> N
 
 
 def test_how_large_the_model_is_and_what_of_it_is_approximated_is_said() -> None:
-    sweep = to_dict(examples.sweep_detail()) | {"caveats": ["its vision tower is left out"]}
+    sweep = to_dict(sweep_detail()) | {"caveats": ["its vision tower is left out"]}
     text = printed(sweep_view(sweep, [], []), 200)
     assert "llama-3-8b (8.03B parameters) on h100:8: complete" in text
     assert "Of the predictions: Its vision tower is left out." in text
 
 
 def test_a_sweep_of_a_registered_trainer_names_it() -> None:
-    sweep = to_dict(examples.sweep_detail())
+    sweep = to_dict(sweep_detail())
     assert "trained by" not in printed(sweep_view(sweep, [], []), 200)
     assert "trained by finetune" in printed(sweep_view({**sweep, "trainer": "finetune"}, [], []), 200)
 
@@ -72,7 +73,7 @@ def test_a_running_trial_says_how_its_job_stands() -> None:
 
 def test_what_a_sweep_compares_is_said_and_its_repeats_are_not_listed_as_trials_without_a_rank() -> None:
     said = "dp2 reached 41.0 % MFU in 4 runs"
-    sweep = to_dict(examples.sweep_detail()) | {"said": [said], "stop_reason": "compared", "stop_detail": said}
+    sweep = to_dict(sweep_detail()) | {"said": [said], "stop_reason": "compared", "stop_detail": said}
     text = printed(sweep_view(sweep, [], [trial(repeats=0)]), 200)
     assert f"compared: {said}" in text
     assert text.count(said) == 1

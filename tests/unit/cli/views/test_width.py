@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from api import examples
+from api.examples.explanations import explanation
+from api.examples.trials import ranking_page, trial_detail
 from autotuner.cli.views.explanation import explanation_view, measurement_view
 from autotuner.cli.views.rankings import prediction_table, ranking_table
 from autotuner.domain.layouts.layout import Layout
@@ -15,9 +16,9 @@ from tests.unit.cli.views.printed import predicted, predictions, printed
 def test_no_number_and_no_word_of_a_layout_is_cut_off(width: int) -> None:
     views = (
         prediction_table(predictions(predicted(1), predicted(2, Layout())), title="all"),
-        ranking_table(to_dict(examples.ranking_page())["items"], Objective()),
-        explanation_view(to_dict(examples.explanation())),
-        measurement_view(to_dict(examples.trial_detail())["measured"]),
+        ranking_table(to_dict(ranking_page())["items"], Objective()),
+        explanation_view(to_dict(explanation())),
+        measurement_view(to_dict(trial_detail())["measured"]),
     )
     for view in views:
         text = printed(view, width)

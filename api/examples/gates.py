@@ -1,8 +1,7 @@
-"""Examples of MFU gates and baselines for the OpenAPI document."""
+"""Examples of MFU gates and baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from api.schemas import BaselineList, BaselineView, GatePage, GateView
@@ -24,7 +23,16 @@ from autotuner.search.upkeep.gate_reports.markdown import markdown
 from autotuner.search.upkeep.gate_reports.measured import report_of
 from autotuner.search.upkeep.gate_reports.report import GateReport
 
-__all__ = ["gate_answers", "gate_bodies"]
+__all__ = [
+    "baseline_list",
+    "baseline_view",
+    "gate_badge",
+    "gate_bodies",
+    "gate_junit",
+    "gate_page",
+    "gate_summary",
+    "gate_view",
+]
 
 _AT = 1_760_000_000.0
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
@@ -43,33 +51,44 @@ def gate_bodies() -> dict[str, Any]:
     }
 
 
-def gate_answers() -> Mapping[str, Callable[[], object]]:
-    """What each operation answers."""
-    return {
-        "create_gate": _view,
-        "list_gates": lambda: GatePage(items=(_view(),), total=1, limit=50, offset=0),
-        "read_gate": _view,
-        "cancel_gate": _view,
-        "read_gate_junit": lambda: junit_xml(_report()),
-        "read_gate_summary": lambda: markdown(_report()),
-        "read_gate_badge": lambda: badge_svg(_report()),
-        "list_baselines": lambda: BaselineList(items=(_baseline_view(),)),
-        "remove_baseline": _baseline_view,
-        "read_baseline_badge": lambda: badge_svg(_report()),
-    }
-
-
-def _view() -> GateView:
+def gate_view() -> GateView:
+    """A gate that failed because of a new torch."""
     return GateView.of(_gate(), _AT)
+
+
+def gate_page() -> GatePage:
+    """A page with one gate."""
+    return GatePage(items=(gate_view(),), total=1, limit=50, offset=0)
+
+
+def gate_junit() -> str:
+    """A failed gate as JUnit XML."""
+    return junit_xml(_report())
+
+
+def gate_summary() -> str:
+    """A failed gate in Markdown."""
+    return markdown(_report())
+
+
+def gate_badge() -> str:
+    """A failed gate as a badge."""
+    return badge_svg(_report())
+
+
+def baseline_list() -> BaselineList:
+    """A list with one baseline."""
+    return BaselineList(items=(baseline_view(),))
+
+
+def baseline_view() -> BaselineView:
+    """The baseline that the failed gate was compared with."""
+    gate = _gate()
+    return BaselineView.of(_baseline(gate.key), gate)
 
 
 def _report() -> GateReport:
     return report_of(_gate(), now=_AT)
-
-
-def _baseline_view() -> BaselineView:
-    gate = _gate()
-    return BaselineView.of(_baseline(gate.key), gate)
 
 
 def _layout() -> Layout:

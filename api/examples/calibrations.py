@@ -1,4 +1,4 @@
-"""Example of what stored trials taught, for the OpenAPI document."""
+"""Example of what stored trials taught."""
 
 from __future__ import annotations
 

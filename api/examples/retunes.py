@@ -1,4 +1,4 @@
-"""Examples of retunes, their runs and their trend, for the OpenAPI document."""
+"""Examples of retunes, their runs and their trend."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.retune import (
-    Retune,
-    RetuneOutcome,
-    RetuneRequest,
-    RetuneRun,
-    RunState,
-    Trigger,
-    Verdict,
-)
+from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.trend import trend
 
 __all__ = [

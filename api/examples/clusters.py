@@ -1,4 +1,4 @@
-"""Examples of engines, and of checks of clusters, for the OpenAPI document."""
+"""Examples of engines, and of checks of clusters."""
 
 from __future__ import annotations
 
