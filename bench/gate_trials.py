@@ -3,8 +3,8 @@
 ``python -m bench.gate_trials record RUNS.json`` trains a small decoder again and again, forked, on one core each: in
 every block first a baseline, then by turns runs of the same layout and of one that recomputes one of its layers, each
 until the test has decided about it. ``python -m bench.gate_trials judge RUNS.json`` judges what was recorded, every
-decision from runs that no other decision of its kind has seen. How much slower the second layout is, all runs of the
-file together say; a third candidate is slower by exactly 5 %: the runs of the equal layout, their rates times 0.95.
+decision from runs that no other decision of its kind has seen. How much slower the second layout is, the file
+says as a whole; a third candidate is slower by exactly 5 %: the runs of the equal layout, their rates times 0.95.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -121,7 +121,7 @@ def judge(blocks: Sequence[Block]) -> None:
     """Print what was decided of each kind of candidate, and what the runs say of the machine."""
     _say(f"{len(blocks)} blocks of {sum(map(_num_runs, blocks))} trials, {_hours(blocks)}; {_machine(blocks)}")
     lost, error = _true_loss(blocks)
-    _say(f"the slower layout lost {100 * lost:.2f} ± {100 * error:.2f} % by all of its runs (± one standard error)\n")
+    _say(f"the slower layout lost {100 * lost:.2f} ± {100 * error:.2f} % (± one standard error)\n")
     _say("| candidate | decisions | slower | not slower | undecided | runs of the candidate, mean and most |")
     _say("| --- | --- | --- | --- | --- | --- |")
     for name, rates in _CANDIDATES.items():
@@ -135,7 +135,7 @@ def _block(launcher: LocalLauncher, lane: int) -> Block:
     def rate(layout: Layout) -> float:
         measured = _run(launcher, layout)
         foreign.append(measured.foreign_cpu_share)
-        return measured.tokens_per_s
+        return round(measured.tokens_per_s, 1)
 
     baseline = tuple(rate(_PLAIN) for _ in range(_BASELINE_RUNS))
     candidates: dict[Layout, list[float]] = {_PLAIN: [], _SLOWER: []}
@@ -188,21 +188,27 @@ _CANDIDATES: dict[str, Callable[[Block], Sequence[float]]] = {
 
 
 def _true_loss(blocks: Sequence[Block]) -> tuple[float, float]:
-    """By the mean logarithms of both candidates of each block, which ran by turns; with its standard error."""
-    losses = [statistics.fmean(np.log(b.equal[:n])) - statistics.fmean(np.log(b.slower[:n])) for b, n in _turns(blocks)]
-    error = statistics.stdev(losses) / math.sqrt(len(losses))
+    """By the first runs of both candidates of each block, which ran by turns; with its standard error.
+
+    Those alone that run whatever is decided: where runs stop when they have shown enough, the last of them are no
+    fair sample.
+    """
+    equal, slower = _means([block.equal for block in blocks]), _means([block.slower for block in blocks])
+    losses = [before - after for before, after in zip(equal, slower, strict=True)]
+    error = statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else math.inf
     return -math.expm1(-statistics.fmean(losses)), error
 
 
-def _turns(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
-    return ((block, min(len(block.equal), len(block.slower))) for block in blocks)
+def _means(groups: Sequence[Sequence[float]]) -> list[float]:
+    return [statistics.fmean(np.log(rates[: _TEST.min_runs])) for rates in groups]
 
 
 def _machine(blocks: Sequence[Block]) -> str:
     """How far runs of a block scatter, and how far blocks of a lane lie apart beyond that."""
     within = statistics.fmean(np.var(np.log(block.baseline), ddof=1) for block in blocks)
-    apart = [statistics.fmean(np.log(block.equal)) - statistics.fmean(np.log(block.baseline)) for block in blocks]
-    expected = statistics.fmean(within * (1 / len(b.equal) + 1 / len(b.baseline)) for b in blocks)
+    before, after = (_means(groups) for groups in ([b.baseline for b in blocks], [b.equal for b in blocks]))
+    apart = np.array(after) - np.array(before)
+    expected = 2 * within / _TEST.min_runs
     between = max(statistics.fmean(np.square(apart)) - expected, 0.0) / 2
     foreign = statistics.fmean(block.foreign_share for block in blocks)
     scatter, apart_by = (f"{100 * math.sqrt(variance):.2f} %" for variance in (within, between))
@@ -224,7 +230,9 @@ def _group(rates: Sequence[float]) -> RunGroup:
 
 
 def _written(blocks: Sequence[Block], num_lanes: int) -> str:
-    return json.dumps({"num_lanes": num_lanes, "blocks": [asdict(block) for block in blocks]}, indent=1) + "\n"
+    """JSON with a line per block."""
+    lines = ",\n".join(json.dumps(asdict(block)) for block in blocks)
+    return f'{{"num_lanes": {num_lanes}, "blocks": [\n{lines}\n]}}\n'
 
 
 def _say(line: str) -> None:
