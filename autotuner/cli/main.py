@@ -49,8 +49,8 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Bring your own launch": (import_, export),
-    "Gate a change": (gate, baselines),
     "Look at sweeps": (show, cancel, rules),
+    "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),
 }
