@@ -54,12 +54,14 @@ engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ra
 properties: setup  ## Search the properties of layouts, legality and predictions with fresh random examples.
 	$(PYTEST) --hypothesis-profile search --timeout 900 tests/properties
 
-check: setup  ## Lint, types, import arrows, compose file.
+check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github-action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab-ci.yml
 
 format: setup  ## Rewrite the code in the project's format.
 	$(BIN)/ruff check --fix .

@@ -23,20 +23,37 @@ class Luck:
     """What chance decides of a trial's layout: equal for equal seeds, models, workloads and layouts."""
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
-        self._key = f"{seed} {spec.seed} {dumps(spec.model)} {dumps(spec.workload)} {dumps(spec.layout)}"
+        layout = f"{dumps(spec.model)} {dumps(spec.workload)} {dumps(spec.layout)}"
+        self._key = f"{seed} {spec.seed} {layout}"
+        self._of_layout = f"{seed} 0 {layout}"
+
+    def of_layout(self, question: str) -> float:
+        """A number of the standard normal distribution that no trial's seed changes: a later sweep meets it again."""
+        return _normal(_number(f"{question} {self._of_layout}"))
 
     def share(self, question: str) -> float:
         """A number between 0 and 1, neither included, evenly distributed over layouts."""
-        return (self._number(question) + 0.5) / 2**64
+        return _share(self._number(question))
 
     def deviation(self, question: str) -> float:
         """A number of the standard normal distribution."""
-        return _STANDARD.inv_cdf(min(max(self.share(question), 1e-12), 1.0 - 1e-12))
+        return _normal(self._number(question))
 
     def series(self, question: str) -> random.Random:
         """As many numbers as are asked for."""
         return random.Random(self._number(question))
 
     def _number(self, question: str) -> int:
-        digest = hashlib.blake2b(f"{question} {self._key}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big")
+        return _number(f"{question} {self._key}")
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _share(number: int) -> float:
+    return (number + 0.5) / 2**64
+
+
+def _normal(number: int) -> float:
+    return _STANDARD.inv_cdf(min(max(_share(number), 1e-12), 1.0 - 1e-12))

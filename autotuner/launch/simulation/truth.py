@@ -92,9 +92,9 @@ def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) 
     """What this run of the trial's layout takes."""
     job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
     prediction = predict_one(spec.layout, job)
-    of_layout = scenario.noise * luck.deviation("step time")
+    of_layout = scenario.noise * luck.of_layout("step time")
     of_run = scenario.run_noise * luck.deviation(f"run {run_of(spec)}")
-    of_memory = scenario.memory_noise * luck.deviation("memory")
+    of_memory = scenario.memory_noise * luck.of_layout("memory")
     return Truth(
         prediction=prediction,
         step_time_s=prediction.step_time.total_s * math.exp(of_layout + of_run),

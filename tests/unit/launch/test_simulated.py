@@ -101,6 +101,14 @@ def test_the_same_seed_and_layout_take_equally_long_and_another_of_either_does_n
     assert len(ratios) == 2
 
 
+def test_a_later_sweep_of_another_seed_meets_the_same_layout_but_for_the_noise_of_runs() -> None:
+    quiet = by(Scenario(run_noise=0.0))
+    first, later = (measured(quiet.run(replace(large(), seed=seed), Watcher())) for seed in (0, 7))
+    assert later.step_time_s == pytest.approx(first.step_time_s, rel=0.01)  # the median of steps that scatter by 1 %
+    assert later.peak_bytes == first.peak_bytes
+    assert later.step_time_s != first.step_time_s
+
+
 def exact(spec: TrialSpec) -> float:
     return measured(by(EXACT).run(spec, Watcher())).step_time_s
 
