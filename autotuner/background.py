@@ -88,9 +88,9 @@ class Background:
 
     def start_upkeep(self) -> None:
         """Start runs of retunes, and conclude these and MFU gates, on a thread."""
-        from autotuner.search.upkeep.gate_concluding import conclude_gates  # noqa: PLC0415  # as Worker above
+        from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as Worker above
         from autotuner.search.upkeep.loop import UpkeepLoop  # noqa: PLC0415
-        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415
+        from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415
 
         store, starts = self.open_store(), self.settings.starts_retunes
         scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)

@@ -49,9 +49,9 @@ from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.runnable import empty_space, require_layouts
-from autotuner.search.upkeep.gate_asking import ask_gate
-from autotuner.search.upkeep.mfu_gating import gate_sweep
-from autotuner.search.upkeep.retuning import Retuning
+from autotuner.search.upkeep.gates.asking import ask_gate
+from autotuner.search.upkeep.gates.measured import gate_sweep
+from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.settings import Settings
 
 __all__ = ["App", "build"]

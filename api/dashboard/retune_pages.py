@@ -12,7 +12,7 @@ from api.dashboard.words import source
 from api.dependencies import AppOf, Name
 from api.schemas import RetuneDetail, RetuneList
 from autotuner.ports import Page
-from autotuner.search.upkeep.trend import trend
+from autotuner.search.upkeep.retunes.trend import trend
 
 __all__ = ["router"]
 

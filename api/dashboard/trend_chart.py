@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from api.dashboard.axis import decimals, round_step
-from autotuner.search.upkeep.trend import TrendPoint
+from autotuner.search.upkeep.retunes.trend import TrendPoint
 
 __all__ = ["RateMark", "TrendChart", "TrendSlot", "trend_chart"]
 

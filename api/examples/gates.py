@@ -17,11 +17,11 @@ from autotuner.domain.upkeep.content import gate_key
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.domain.wire import to_dict
-from autotuner.search.upkeep.gate_reports.badge import badge_svg
-from autotuner.search.upkeep.gate_reports.junit import junit_xml
-from autotuner.search.upkeep.gate_reports.markdown import markdown
-from autotuner.search.upkeep.gate_reports.measured import report_of
-from autotuner.search.upkeep.gate_reports.report import GateReport
+from autotuner.search.upkeep.gates.reports.badge import badge_svg
+from autotuner.search.upkeep.gates.reports.junit import junit_xml
+from autotuner.search.upkeep.gates.reports.markdown import markdown
+from autotuner.search.upkeep.gates.reports.measured import report_of
+from autotuner.search.upkeep.gates.reports.report import GateReport
 
 __all__ = [
     "baseline_list",

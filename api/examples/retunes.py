@@ -17,7 +17,7 @@ from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
-from autotuner.search.upkeep.trend import trend
+from autotuner.search.upkeep.retunes.trend import trend
 
 __all__ = [
     "adoption_bodies",

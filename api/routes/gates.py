@@ -16,11 +16,11 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.errors import NotFound
 from autotuner.ports import Page
 from autotuner.search.expressible import trial_rules
-from autotuner.search.upkeep.gate_reports.badge import badge_svg
-from autotuner.search.upkeep.gate_reports.junit import junit_xml
-from autotuner.search.upkeep.gate_reports.markdown import markdown
-from autotuner.search.upkeep.gate_reports.measured import report_of
-from autotuner.search.upkeep.gate_reports.report import GateReport
+from autotuner.search.upkeep.gates.reports.badge import badge_svg
+from autotuner.search.upkeep.gates.reports.junit import junit_xml
+from autotuner.search.upkeep.gates.reports.markdown import markdown
+from autotuner.search.upkeep.gates.reports.measured import report_of
+from autotuner.search.upkeep.gates.reports.report import GateReport
 
 __all__ = ["router"]
 

@@ -16,9 +16,9 @@ from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page
-from autotuner.search.upkeep.gate_reports.measured import report_of
-from autotuner.search.upkeep.gate_reports.report import GateReport
-from autotuner.search.upkeep.mfu_gating import is_passed
+from autotuner.search.upkeep.gates.measured import is_passed
+from autotuner.search.upkeep.gates.reports.measured import report_of
+from autotuner.search.upkeep.gates.reports.report import GateReport
 
 __all__ = ["BaselineList", "BaselineView", "GateCreate", "GatePage", "GateView"]
 

@@ -24,8 +24,8 @@ from autotuner.domain.upkeep.retune import (
 )
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page, Store
-from autotuner.search.upkeep.retuning import the_cron
-from autotuner.search.upkeep.trend import TrendPoint, trend
+from autotuner.search.upkeep.retunes.retuning import the_cron
+from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
 
 __all__ = [
     "Adoption",

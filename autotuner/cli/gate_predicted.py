@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from autotuner.domain.jobs.job import Job
     from autotuner.domain.layouts.layout import Layout
     from autotuner.domain.runs.dry_run import DryRun
-    from autotuner.search.upkeep.predicted_gate import PredictedGate
+    from autotuner.search.upkeep.gates.predicted import PredictedGate
 
 __all__ = ["predicted_job", "run_predicted_gate"]
 
@@ -41,7 +41,7 @@ def run_predicted_gate(
         InvalidInput: The reference breaks a rule, so that nothing can be held to it.
     """
     from autotuner.domain.rules.legality import reasons
-    from autotuner.search.upkeep.predicted_gate import predicted_gate
+    from autotuner.search.upkeep.gates.predicted import predicted_gate
 
     if reference is not None and (broken := reasons(reference, job)):
         raise InvalidInput("--against", str(reference), f"cannot run: {broken[0].message}", broken[0].nearest)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import InvalidInput
-from autotuner.search.upkeep.gate_reports.badge import badge_svg
-from autotuner.search.upkeep.gate_reports.junit import junit_xml
-from autotuner.search.upkeep.gate_reports.markdown import markdown
-from autotuner.search.upkeep.gate_reports.report import GateReport
+from autotuner.search.upkeep.gates.reports.badge import badge_svg
+from autotuner.search.upkeep.gates.reports.junit import junit_xml
+from autotuner.search.upkeep.gates.reports.markdown import markdown
+from autotuner.search.upkeep.gates.reports.report import GateReport
 
 __all__ = ["exit_code_of", "write_reports"]
 

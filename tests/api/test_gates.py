@@ -14,7 +14,7 @@ from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import to_dict
 from autotuner.ports import Store
-from autotuner.search.upkeep.gate_concluding import conclude_gates
+from autotuner.search.upkeep.gates.concluding import conclude_gates
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tiny_model
 
@@ -207,7 +207,7 @@ def test_a_gate_is_concluded_once(client: httpx.Client, store: Store) -> None:
 
 
 def test_a_gate_whose_earlier_runs_are_gone_says_so(store: Store) -> None:
-    from tests.unit.search.upkeep.gates import gate_request  # noqa: PLC0415
+    from tests.unit.search.upkeep.gates.builders import gate_request  # noqa: PLC0415
 
     store.mfu_gates.create(gate_request(), key="k", content="c", baseline=None, sweep=None, now=NOW)
     (ended,) = conclude_gates(store, now=NOW)

@@ -10,7 +10,7 @@ import pytest
 from api.dashboard.axis import decimals, round_step
 from api.dashboard.trend_chart import trend_chart
 from autotuner.domain.upkeep.retune import Verdict
-from autotuner.search.upkeep.trend import TrendPoint
+from autotuner.search.upkeep.retunes.trend import TrendPoint
 from tests.api.service import NOW
 
 DAY_S = 86400.0

@@ -21,7 +21,7 @@ from autotuner.cli.options import (
 from autotuner.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.search.upkeep.gate_reports.report import GateReport
+    from autotuner.search.upkeep.gates.reports.report import GateReport
 
 __all__ = ["baselines", "gate"]
 
@@ -117,7 +117,7 @@ def gate(
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
     from autotuner.domain.wire import from_dict
-    from autotuner.search.upkeep.gate_reports.report import GateReport
+    from autotuner.search.upkeep.gates.reports.report import GateReport
 
     if predict:
         answer = _predicted(

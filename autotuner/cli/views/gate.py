@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.search.upkeep.gate_reports.report import GateReport, outcome_in_words
+from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 from autotuner.units import format_rate
 
 __all__ = ["baselines_view", "gate_view"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Decision, RunGroup
+from autotuner.domain.runs.comparison import Decision
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
-from autotuner.search.upkeep.standing import Standing, longer_baseline
+from autotuner.search.upkeep.retunes.standing import Standing
 from tests.unit.search.upkeep.builders import (
     BETTER,
     CHALLENGER,
@@ -78,10 +78,3 @@ def test_a_run_that_looks_otherwise_and_does_not_decide_it_does_not_join_the_bas
 def test_a_layout_that_was_adopted_while_the_run_went_on_stays() -> None:
     adopted = retune(incumbent=CHALLENGER, baseline=())
     assert after(Verdict.UNCHANGED, findings(), adopted) == Standing(incumbent=CHALLENGER, baseline=())
-
-
-def test_a_long_baseline_keeps_its_first_runs_and_its_last() -> None:
-    baseline: tuple[RunGroup, ...] = ()
-    for night in range(40):
-        baseline = longer_baseline(baseline, runs(at=float(night)))
-    assert [group.at for group in baseline] == [0, 1, 2, 3, 4, *range(25, 40)]

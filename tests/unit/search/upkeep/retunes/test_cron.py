@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.errors import InvalidInput
-from autotuner.search.upkeep.cron import Cron
+from autotuner.search.upkeep.retunes.cron import Cron
 
 BERLIN = "Europe/Berlin"
 

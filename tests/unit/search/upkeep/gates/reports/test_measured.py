@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.search.upkeep.gate_reports.measured import report_of
-from autotuner.search.upkeep.gate_told import gate_told
+from autotuner.search.upkeep.gates.reports.measured import report_of
+from autotuner.search.upkeep.gates.told import gate_told
 from tests.unit.search.upkeep.builders import SLOWER, runs
-from tests.unit.search.upkeep.gates import gate, measured
+from tests.unit.search.upkeep.gates.builders import gate, measured
 
 FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
 

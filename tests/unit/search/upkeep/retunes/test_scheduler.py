@@ -17,8 +17,8 @@ from autotuner.errors import Conflict, InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
 from autotuner.search.sweeps.worker import Worker
-from autotuner.search.upkeep.retuning import Retuning
-from autotuner.search.upkeep.scheduler import RetuneScheduler, software_changes
+from autotuner.search.upkeep.retunes.retuning import Retuning
+from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_layout, sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT

@@ -14,11 +14,11 @@ from autotuner.errors import NotFound, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.due import due_run
-from autotuner.search.upkeep.outcome import outcome_of
-from autotuner.search.upkeep.retuning import Retuning, last_measured, runs_here
-from autotuner.search.upkeep.standing import Standing
-from autotuner.search.upkeep.told import told
+from autotuner.search.upkeep.retunes.due import due_run
+from autotuner.search.upkeep.retunes.outcome import outcome_of
+from autotuner.search.upkeep.retunes.retuning import Retuning, last_measured, runs_here
+from autotuner.search.upkeep.retunes.standing import Standing
+from autotuner.search.upkeep.retunes.told import told
 
 __all__ = ["RetuneScheduler", "software_changes"]
 

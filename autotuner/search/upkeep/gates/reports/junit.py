@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.search.upkeep.gate_reports.report import GateReport, outcome_in_words
+from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 
 __all__ = ["junit_xml"]
 

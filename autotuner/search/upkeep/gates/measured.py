@@ -14,7 +14,7 @@ from autotuner.domain.runs.trial import FailureKind, Trial
 from autotuner.domain.upkeep.environment import environment_changes
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.comparing.compare import compare
-from autotuner.search.upkeep.standing import longer_baseline
+from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.words import changes_in_words, reached
 
 __all__ = ["gate_result", "gate_sweep", "is_passed", "new_baseline", "reused_result"]

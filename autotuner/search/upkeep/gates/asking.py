@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from autotuner.domain.upkeep.content import gate_content, gate_key
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest, MfuGateResult
 from autotuner.ports import Store
-from autotuner.search.upkeep.gate_told import gate_told
-from autotuner.search.upkeep.mfu_gating import gate_sweep, new_baseline, reused_result
+from autotuner.search.upkeep.gates.measured import gate_sweep, new_baseline, reused_result
+from autotuner.search.upkeep.gates.told import gate_told
 
 __all__ = ["ask_gate", "finish_gate", "reused"]
 

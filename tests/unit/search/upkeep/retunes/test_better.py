@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.search.upkeep.better import why_better
+from autotuner.search.upkeep.retunes.better import why_better
 from tests.builders import breakdown, cpu_layout, measurement, prediction, tiny_job
 
 BEFORE = cpu_layout(pipeline_parallel_degree=2)

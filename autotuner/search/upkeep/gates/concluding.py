@@ -9,8 +9,8 @@ from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateRes
 from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.gate_asking import finish_gate, reused
-from autotuner.search.upkeep.mfu_gating import gate_result
+from autotuner.search.upkeep.gates.asking import finish_gate, reused
+from autotuner.search.upkeep.gates.measured import gate_result
 
 __all__ = ["conclude_gates"]
 

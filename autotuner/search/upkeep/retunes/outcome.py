@@ -14,7 +14,7 @@ from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import Trial
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, Verdict
-from autotuner.search.upkeep.better import why_better
+from autotuner.search.upkeep.retunes.better import why_better
 from autotuner.search.upkeep.words import beside, changed, changes_in_words, fallen, gained, lost, reached
 
 __all__ = ["is_faster", "is_open", "outcome_of"]

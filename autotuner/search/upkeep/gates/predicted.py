@@ -19,7 +19,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.search.sampler.time_prior import time_prior
 from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
-from autotuner.search.upkeep.gate_reports.report import GateReport
+from autotuner.search.upkeep.gates.reports.report import GateReport
 from autotuner.units import format_bytes
 
 __all__ = ["PredictedChange", "PredictedGate", "PredictedPeak", "predicted_change", "predicted_gate", "predicted_peak"]

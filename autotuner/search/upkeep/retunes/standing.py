@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
-from autotuner.search.upkeep.outcome import is_faster, is_open
+from autotuner.search.upkeep.baselines import longer_baseline
+from autotuner.search.upkeep.retunes.outcome import is_faster, is_open
 
-__all__ = ["Standing", "longer_baseline"]
-
-_FIRST_GROUPS, _LAST_GROUPS = 5, 15
-"""Of a long baseline the first runs after the adoption are kept, so that many small losses add up to one that is found,
-and the latest, which know how runs differ now."""
+__all__ = ["Standing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +46,3 @@ class Standing:
         if is_faster(retune.request, found.against_baseline):  # so that it may not fall back to what it was unseen
             return cls(incumbent=found.measured, baseline=(found.runs,))
         return cls(incumbent=found.measured, baseline=longer_baseline(retune.baseline, found.runs))
-
-
-def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
-    """The baseline with one run more."""
-    groups = (*baseline, runs)
-    if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
-        return groups
-    return (*groups[:_FIRST_GROUPS], *groups[-_LAST_GROUPS:])

@@ -12,7 +12,7 @@ from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.retune import RetuneOutcome, Verdict
-from autotuner.search.upkeep.outcome import outcome_of
+from autotuner.search.upkeep.retunes.outcome import outcome_of
 from tests.builders import measurement, prediction
 from tests.unit.search.upkeep.builders import (
     BETTER,

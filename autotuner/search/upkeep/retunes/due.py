@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from autotuner.domain.upkeep.retune import Retune, Trigger
-from autotuner.search.upkeep.cron import Cron
+from autotuner.search.upkeep.retunes.cron import Cron
 
 __all__ = ["DueRun", "due_run", "first_due_at"]
 

@@ -10,9 +10,9 @@ from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, Tri
 from autotuner.errors import Conflict, InvalidInput
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules
-from autotuner.search.upkeep.challenged import best_known, challenged_sweep
-from autotuner.search.upkeep.cron import Cron
-from autotuner.search.upkeep.due import DueRun, first_due_at
+from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep
+from autotuner.search.upkeep.retunes.cron import Cron
+from autotuner.search.upkeep.retunes.due import DueRun, first_due_at
 
 __all__ = ["Retuning", "last_measured", "runs_here", "the_cron"]
 

@@ -9,7 +9,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLe
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.search.upkeep.predicted_gate import PredictedGate, predicted_change, predicted_gate
+from autotuner.search.upkeep.gates.predicted import PredictedGate, predicted_change, predicted_gate
 from tests.builders import big_job
 
 JOB = big_job(64)  # 512 accelerators

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.search.upkeep.gate_reports.badge import badge_svg
-from autotuner.search.upkeep.gate_reports.junit import junit_xml
-from autotuner.search.upkeep.gate_reports.markdown import markdown
-from autotuner.search.upkeep.gate_reports.report import GateReport
+from autotuner.search.upkeep.gates.reports.badge import badge_svg
+from autotuner.search.upkeep.gates.reports.junit import junit_xml
+from autotuner.search.upkeep.gates.reports.markdown import markdown
+from autotuner.search.upkeep.gates.reports.report import GateReport
 
 
 def report(**changes: Any) -> GateReport:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.upkeep.mfu_gate import MfuGate
-from autotuner.search.upkeep.gate_reports.report import GateReport
-from autotuner.search.upkeep.mfu_gating import is_passed
+from autotuner.search.upkeep.gates.measured import is_passed
+from autotuner.search.upkeep.gates.reports.report import GateReport
 from autotuner.units import format_rate
 
 __all__ = ["report_of"]

@@ -12,10 +12,10 @@ from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space import legal_layouts
-from autotuner.search.upkeep.mfu_gating import gate_result, gate_sweep, is_passed, new_baseline, reused_result
+from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result
 from tests.builders import failure, prediction
 from tests.unit.search.upkeep.builders import CHALLENGER, INCUMBENT, SLOWER, comparison, ended, findings, runs
-from tests.unit.search.upkeep.gates import baseline, gate, gate_request, measured
+from tests.unit.search.upkeep.gates.builders import baseline, gate, gate_request, measured
 
 
 def result(

@@ -1,0 +1,1 @@
+"""MFU gates: asked for, measured or predicted, concluded and told."""
