@@ -78,6 +78,7 @@ class GitHub:
         return found
 
 
+@pytest.mark.oracle  # a service and a dozen commands: half a minute on a busy machine
 def test_the_action_sets_a_baseline_passes_what_is_as_fast_and_fails_what_is_slower(
     service: Service, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def states(service: Service, sweep_id: str) -> list[str]:
     return [trial["state"] for trial in trials(service, sweep_id)]
 
 
+@pytest.mark.oracle  # half a minute
 @pytest.mark.timeout(300)  # a handful of real trials, twice the usual limit and some for a loaded machine
 def test_a_service_killed_in_a_trial_finishes_the_sweep_after_a_restart_with_nothing_lost(tmp_path: Path) -> None:
     with Service(tmp_path) as service:

@@ -109,7 +109,7 @@ def test_small_trials_bring_estimates_nearer_to_the_truth_than_predictions_are()
 
 def test_no_small_run_is_made_twice() -> None:
     launcher = FakeLauncher(as_it_is)
-    swept(for_eight_ranks(budget=Budget(num_trials=40, min_gain=0, prune_below=0)), launcher)
+    swept(for_eight_ranks(budget=Budget(num_trials=16, min_gain=0, prune_below=0)), launcher)
     ran = [(spec.layout, spec.model.num_layers, spec.workload) for spec in launcher.specs]
     assert len(ran) == len(set(ran))
 
