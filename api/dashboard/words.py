@@ -133,8 +133,13 @@ def exact_rate(per_s: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of ours, which begins small and ends without a full stop, by itself."""
-    return f"{text[:1].upper()}{text[1:]}."
+    """A sentence of ours, which begins small and ends without a full stop, by itself.
+
+    One that begins with a layout (``fsdp64 mb1 is faster``) does so as the layout is written.
+    """
+    first, *_ = text.split(" ")
+    begins_with_layout = any(character.isdigit() for character in first)
+    return f"{text if begins_with_layout else text[:1].upper() + text[1:]}."
 
 
 def predicted_seconds(predicted: Predicted | Estimated) -> str:

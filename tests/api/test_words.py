@@ -100,6 +100,13 @@ def test_a_duration_is_said_in_hours_minutes_and_seconds(value: float, text: str
     assert words.duration(value) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("it runs as it did", "It runs as it did."), ("fsdp64 mb1 is faster", "fsdp64 mb1 is faster.")]
+)
+def test_a_sentence_begins_large_but_for_a_layout_which_stays_as_it_is_typed(text: str, said: str) -> None:
+    assert words.sentence(text) == said
+
+
 def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
