@@ -40,7 +40,7 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
         test=request.test,
         searches=request.layout is None,
     )
-    sweep = replace(request.sweep, challenge=challenge)
+    sweep = replace(request.sweep, challenge=challenge, name=request.sweep.name or f"gate {request.baseline}")
     if request.layout is None:
         return sweep
     return replace(sweep, space=_only(request.layout), loss_gate=replace(sweep.loss_gate, enabled=False))
