@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
+from autotuner.forever import forever
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.software import software_of_this_machine
@@ -61,7 +62,7 @@ class Background:
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-        worker.run_forever(self.settings.poll_s)
+        forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
     def start_checks(self) -> None:
         """Run checks of clusters on a thread."""
@@ -73,7 +74,7 @@ class Background:
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-        self._run_again_and_again(worker.run_forever, "autotuner-checks")
+        self._forever(worker.run_once, "checks")
 
     def start_sender(self) -> None:
         """Post what is announced on a thread."""
@@ -84,18 +85,17 @@ class Background:
             public_url=self.settings.public_url,
             shutdown=self._shutdown,
         )
-        self._run_again_and_again(sender.run_forever, "autotuner-sender")
+        self._forever(sender.send_next, "deliveries")
 
     def start_upkeep(self) -> None:
-        """Start runs of retunes, and conclude these and MFU gates, on a thread."""
+        """Start runs of retunes, and conclude these and MFU gates, each on a thread."""
         from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as Worker above
-        from autotuner.search.upkeep.loop import UpkeepLoop  # noqa: PLC0415
         from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415
 
         store, starts = self.open_store(), self.settings.starts_retunes
         scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)
-        steps = (scheduler.step, lambda: conclude_gates(store, now=self.clock.now()))
-        self._run_again_and_again(UpkeepLoop(steps, shutdown=self._shutdown).run_forever, "autotuner-upkeep")
+        self._forever(scheduler.step, "retunes")
+        self._forever(lambda: conclude_gates(store, now=self.clock.now()), "gates")
 
     def request_stop(self) -> None:
         """Have every worker end its trial and give its sweep back; returns at once."""
@@ -107,8 +107,9 @@ class Background:
         while self._threads:
             self._threads.pop(0).join()
 
-    def _run_again_and_again(self, run_forever: Callable[[float], None], name: str) -> None:
-        self._run(lambda: run_forever(self.settings.poll_s), name)
+    def _forever(self, step: Callable[[], object], name: str) -> None:
+        poll_s = self.settings.poll_s
+        self._run(lambda: forever(step, poll_s=poll_s, shutdown=self._shutdown, name=name), f"autotuner-{name}")
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name)

@@ -13,7 +13,7 @@ from autotuner.announcing.payloads import payload
 from autotuner.announcing.posting import LIMIT_S, Answer, Poster
 from autotuner.announcing.signature import signed_headers
 from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
-from autotuner.errors import InvalidInput, NotFound, StoreUnavailable
+from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import AnnouncementStore, Clock
 
 __all__ = ["Sender", "post"]
@@ -69,20 +69,6 @@ class Sender:
         self._public_url = public_url
         self._shutdown = shutdown or Flag()
         self._luck = luck
-
-    def run_forever(self, poll_s: float) -> None:
-        """Post whatever is due, looking for more every ``poll_s`` seconds."""
-        while not self._shutdown.is_set():
-            try:
-                found = self.send_next()
-            except StoreUnavailable as error:
-                _log.warning("delivery.store_unavailable", error=str(error))
-                found = False
-            except Exception:  # a sender that dies silently would leave every later delivery pending
-                _log.exception("delivery.error")
-                found = False
-            if not found:
-                self._shutdown.wait(poll_s)
 
     def send_next(self) -> bool:
         """Make one attempt at the delivery that is due longest; False if none is due."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 from autotuner.domain.runs.trial import Measurement, TrialSpec
+from autotuner.forever import forever
 from autotuner.launch.fake import FakeLauncher
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import open_store
@@ -30,4 +32,5 @@ def slowly(spec: TrialSpec) -> Measurement:
 
 if __name__ == "__main__":
     url, owner = sys.argv[1:]
-    Worker(open_store(url), FakeLauncher(slowly), RealClock(), owner=owner, lease_s=0.5).run_forever(0.05)
+    worker = Worker(open_store(url), FakeLauncher(slowly), RealClock(), owner=owner, lease_s=0.5)
+    forever(worker.run_once, poll_s=0.05, shutdown=threading.Event(), name="worker")

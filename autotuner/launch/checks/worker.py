@@ -47,20 +47,6 @@ class CheckWorker:
         self._lease_s = lease_s
         self._shutdown = shutdown or Flag()
 
-    def run_forever(self, poll_s: float) -> None:
-        """Run every check that comes, looking for the next one every ``poll_s`` seconds."""
-        while not self._shutdown.is_set():
-            try:
-                found = self.run_once()
-            except StoreUnavailable as error:
-                _log.warning("check.store_unavailable", error=str(error))
-                found = False
-            except Exception:  # a worker that dies silently would leave every later check queued
-                _log.exception("check.error")
-                found = False
-            if not found:
-                self._shutdown.wait(poll_s)
-
     def run_once(self) -> bool:
         """Take one check and run it to its end; False if there is none to take."""
         check = self._store.claim_check(owner=self._owner, now=self._clock.now(), lease_s=Hold.lasting(self._lease_s))

@@ -47,20 +47,6 @@ class Worker:
         self._lease_s = lease_s
         self._shutdown = shutdown or Flag()
 
-    def run_forever(self, poll_s: float) -> None:
-        """Run every sweep that comes, looking for the next one every ``poll_s`` seconds."""
-        while not self._shutdown.is_set():
-            try:
-                found = self.run_once()
-            except StoreUnavailable as error:
-                _log.warning("worker.store_unavailable", error=str(error))
-                found = False
-            except Exception:  # a worker that dies silently would leave every later sweep queued
-                _log.exception("worker.error")
-                found = False
-            if not found:
-                self._shutdown.wait(poll_s)
-
     def run_once(self) -> bool:
         """Take one sweep and run it to its end; False if there is none to take."""
         sweep = self._store.claim_sweep(owner=self._owner, now=self._clock.now(), lease_s=self._lease_s)

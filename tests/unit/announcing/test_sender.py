@@ -14,6 +14,7 @@ from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
 from autotuner.clock import SystemClock
 from autotuner.domain.upkeep.announcement import Delivery, DeliveryState, Webhook
+from autotuner.forever import forever
 from autotuner.ports import AnnouncementStore
 from autotuner.store.sql import memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
@@ -151,6 +152,11 @@ def test_of_many_senders_each_delivery_is_made_by_one(store: AnnouncementStore) 
     assert sorted(json.loads(got.body)["data"]["id"] for got in there.received) == [f"an-{n}" for n in range(1, 9)]
 
 
+def sending(sender: Sender, shutdown: threading.Event) -> threading.Thread:
+    """A thread that posts as a service's does."""
+    return threading.Thread(target=lambda: forever(sender.send_next, poll_s=0.01, shutdown=shutdown, name="deliveries"))
+
+
 def test_a_sender_runs_until_it_is_told_to_stop(store: AnnouncementStore) -> None:
     shutdown, arrived = threading.Event(), threading.Event()
 
@@ -161,7 +167,7 @@ def test_a_sender_runs_until_it_is_told_to_stop(store: AnnouncementStore) -> Non
     with receiver(accept) as there:
         announced(store, there)
         sender = Sender(store, HOME, SystemClock(), shutdown=shutdown)
-        thread = threading.Thread(target=sender.run_forever, args=(0.01,))
+        thread = sending(sender, shutdown)
         thread.start()
         assert arrived.wait(20)
         shutdown.set()
@@ -178,7 +184,7 @@ def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(store: Announce
 
     with receiver(hold) as there:
         announced(store, there)
-        thread = threading.Thread(target=Sender(store, HOME, MovedClock(), shutdown=shutdown).run_forever, args=(0.01,))
+        thread = sending(Sender(store, HOME, MovedClock(), shutdown=shutdown), shutdown)
         thread.start()
         assert asked.wait(20)
         shutdown.set()

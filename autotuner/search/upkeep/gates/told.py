@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.search.upkeep.facts import measured_facts
 
 __all__ = ["gate_told"]
 
@@ -46,9 +47,4 @@ def _facts(gate: MfuGate, result: MfuGateResult) -> Iterator[tuple[str, object]]
     found = result.findings
     if found is None:
         return
-    yield "layout", None if found.measured is None else str(found.measured)
-    if found.runs is not None:
-        yield "tokens_per_s", sum(found.runs.rates) / len(found.runs.rates)
-        yield "mfu", found.runs.mfu
-    if found.against_baseline is not None:
-        yield "change", found.against_baseline.change
+    yield from measured_facts(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Verdict
+from autotuner.search.upkeep.facts import measured_facts
 
 __all__ = ["told"]
 
@@ -48,12 +49,7 @@ def _facts(retune: Retune, run: RetuneRun, outcome: RetuneOutcome) -> Iterator[t
     found = outcome.findings
     if found is None:
         return
-    yield "layout", None if found.measured is None else str(found.measured)
-    if found.runs is not None:
-        yield "tokens_per_s", sum(found.runs.rates) / len(found.runs.rates)
-        yield "mfu", found.runs.mfu
-    if found.against_baseline is not None:
-        yield "change", found.against_baseline.change
+    yield from measured_facts(found)
     if outcome.verdict is Verdict.BETTER_FOUND and found.gain is not None:
         yield "challenger", str(found.challenger)
         yield "gain", found.gain.change
