@@ -1,10 +1,11 @@
 """Real trials of equal layouts and of layouts truly 5 % apart, each pair judged as an MFU gate or a retune judges it.
 
-``python -m bench.gate_trials record RUNS.json`` trains a small decoder again and again, forked, on one core each: in
-every block first a baseline, then by turns runs of the same layout and of one that recomputes one of its layers, each
-until the test has decided about it. ``python -m bench.gate_trials judge RUNS.json`` judges what was recorded, every
-decision from runs that no other decision of its kind has seen. How much slower the second layout is, the file
-says as a whole; a third candidate is slower by exactly 5 %: the runs of the equal layout, their rates times 0.95.
+``python -m bench.gate_trials record RUNS.json`` trains a small decoder again and again, forked, on one core each; with
+``--trials paced`` it runs a registered trainer whose steps sleep for a stated time. In every block there is first a
+baseline, then by turns runs of the same layout and of a slower one, each until the test has decided about it.
+``python -m bench.gate_trials judge RUNS.json`` judges what was recorded, every decision from runs that no other
+decision of its kind has seen. How much slower the second layout is, the file says as a whole; a third candidate is
+slower by exactly 5 %: the runs of the equal layout, their rates times 0.95.
 """
 
 from __future__ import annotations
@@ -18,49 +19,24 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import binomtest
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import Decision, RunGroup, SequentialTest
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
-from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.comparing.compare import compare
-from autotuner.search.comparing.next_runs import next_runs
+from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from bench.gate_power import Tally
-from bench.patient import Patient
+from bench.gate_sources import PLAIN, SLOWER, SOURCES, Source
 
-_MODEL = TransformerSpec(
-    name="gate",
-    num_layers=16,
-    hidden_size=64,
-    num_heads=2,
-    num_kv_heads=2,
-    head_dim=32,
-    ffn_size=192,
-    vocab_size=256,
-)
-"""So many layers that recomputing one of them costs about a twentieth: a third of its passes, and the same of what
-Python needs to start them, which such small layers are as much made of."""
-
-_WORKLOAD = Workload(seq_len=64, global_batch_size=2)
-
-_PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=2)
-_SLOWER = replace(_PLAIN, recompute=Recompute.FULL, recompute_every=_MODEL.num_layers)
-
-_SETTINGS = TrialSettings(
-    warmup_steps=2, max_warmup_steps=2, measured_steps=20, max_measured_steps=20, profiled_steps=0, max_repeats=0
-)
-"""Short and of a fixed length, so that hundreds of decisions take minutes."""
-
-_BASELINE_RUNS = 5
 _TEST = SequentialTest()
+
+_CALM = 0.02
+"""Scatter up to which the power asked for is promised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,24 +67,27 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--minutes", type=float, default=11.0, help="how long to record")
     parser.add_argument("--lanes", type=int, default=3, help="trials side by side, of one core each")
+    parser.add_argument("--trials", choices=tuple(SOURCES), default="decoder", help="what is recorded")
     arguments = parser.parse_args()
     if arguments.what == "record":
-        record(arguments.file, arguments.minutes * 60, arguments.lanes)
-    judge([Block(**block) for block in json.loads(arguments.file.read_text("utf-8"))["blocks"]])
+        record(arguments.file, arguments.minutes * 60, arguments.lanes, arguments.trials)
+    recorded = json.loads(arguments.file.read_text("utf-8"))
+    judge([Block(**block) for block in recorded["blocks"]], SOURCES[recorded["trials"]].slower)
 
 
-def record(file: Path, seconds: float, num_lanes: int) -> None:
+def record(file: Path, seconds: float, num_lanes: int, trials: str) -> None:
     """Fill the file with blocks; it is whole after each of them."""
+    source = SOURCES[trials]
     blocks: list[Block] = []
     lock, until = threading.Lock(), time.monotonic() + seconds
 
     def run_lane(lane: int) -> None:
-        with tempfile.TemporaryDirectory() as folder, closing(LocalLauncher(Path(folder), devices=DevicePool())) as own:
+        with tempfile.TemporaryDirectory() as folder, closing(source.launcher(Path(folder))) as own:
             while time.monotonic() < until:
-                block = _block(own, lane)
+                block = _block(source, own, lane)
                 with lock:
                     blocks.append(block)
-                    file.write_text(_written(blocks, num_lanes), "utf-8")
+                    file.write_text(_written(blocks, num_lanes, trials), "utf-8")
 
     lanes = [threading.Thread(target=run_lane, args=(lane,)) for lane in range(num_lanes)]
     for lane in lanes:
@@ -117,64 +96,65 @@ def record(file: Path, seconds: float, num_lanes: int) -> None:
         lane.join()
 
 
-def judge(blocks: Sequence[Block]) -> None:
+def judge(blocks: Sequence[Block], slower: str) -> None:
     """Print what was decided of each kind of candidate, and what the runs say of the machine."""
     _say(f"{len(blocks)} blocks of {sum(map(_num_runs, blocks))} trials, {_hours(blocks)}; {_machine(blocks)}")
     lost, error = _true_loss(blocks)
-    _say(f"the slower layout lost {100 * lost:.2f} ± {100 * error:.2f} % (± one standard error)\n")
-    _say("| candidate | decisions | slower | not slower | undecided | runs of the candidate, mean and most |")
-    _say("| --- | --- | --- | --- | --- | --- |")
+    by_medians = f"by medians {100 * _median_loss(blocks):.2f} %"
+    _say(f"the slower layout lost {100 * lost:.2f} ± {100 * error:.2f} % (± one standard error), {by_medians}")
+    _say_decisions(blocks, slower)
+    if calm := [block for block in blocks if np.std(np.log(block.baseline), ddof=1) <= _CALM]:
+        _say(f"\n{len(calm)} of these, whose baseline, run before any candidate, scatters by at most {_CALM:.0%}:")
+        _say_decisions(calm, slower)
+
+
+def _say_decisions(blocks: Sequence[Block], slower: str) -> None:
+    _say("\n| candidate | decisions | slower | not slower | undecided | runs, mean and most | slower, 95 % interval |")
+    _say("| --- | --- | --- | --- | --- | --- | --- |")
     for name, rates in _CANDIDATES.items():
         tally = Tally.of([_ended(block, rates(block)) for block in blocks])
-        _say(f"| {name} | {tally.num_decisions} | {tally.in_words()} |")
+        _say(f"| {name or slower} | {tally.num_decisions} | {tally.in_words()} | {_interval(tally)} |")
 
 
-def _block(launcher: LocalLauncher, lane: int) -> Block:
+def _interval(tally: Tally) -> str:
+    """Of the share that was called slower, by Clopper and Pearson."""
+    ends = binomtest(tally.slower, tally.num_decisions).proportion_ci(0.95, "exact")
+    return f"{100 * ends.low:.1f} to {100 * ends.high:.1f} %"
+
+
+def _block(source: Source, launcher: LocalLauncher, lane: int) -> Block:
     at, foreign = time.time(), []
 
     def rate(layout: Layout) -> float:
-        measured = _run(launcher, layout)
+        measured = source.run(launcher, layout)
         foreign.append(measured.foreign_cpu_share)
         return round(measured.tokens_per_s, 1)
 
-    baseline = tuple(rate(_PLAIN) for _ in range(_BASELINE_RUNS))
-    candidates: dict[Layout, list[float]] = {_PLAIN: [], _SLOWER: []}
+    baseline: list[float] = []
+    while next_baseline_runs(_group(baseline) if baseline else None, _TEST):
+        baseline.append(rate(PLAIN))
+    candidates: dict[Layout, list[float]] = {PLAIN: [], SLOWER: []}
     while wanting := [layout for layout, rates in candidates.items() if _wants_more(baseline, layout, rates)]:
         for layout in wanting:
             candidates[layout].append(rate(layout))
     return Block(
         lane=lane,
-        at=at,
-        baseline=baseline,
-        equal=tuple(candidates[_PLAIN]),
-        slower=tuple(candidates[_SLOWER]),
-        foreign_share=statistics.fmean(foreign),
+        at=round(at, 1),
+        baseline=tuple(baseline),
+        equal=tuple(candidates[PLAIN]),
+        slower=tuple(candidates[SLOWER]),
+        foreign_share=round(statistics.fmean(foreign), 3),
     )
 
 
 def _wants_more(baseline: Sequence[float], layout: Layout, rates: Sequence[float]) -> bool:
     """Whether a candidate is undecided; of the equal one also whether it would be, were it slower by just the loss."""
-    judged = [rates, _lost(rates)] if layout == _PLAIN else [rates]
+    judged = [rates, _lost(rates)] if layout == PLAIN else [rates]
     return not rates or any(next_runs([_group(baseline)], [_group(candidate)], _TEST) > 0 for candidate in judged)
 
 
 def _lost(rates: Sequence[float]) -> list[float]:
     return [(1 - _TEST.loss) * rate for rate in rates]
-
-
-def _run(launcher: LocalLauncher, layout: Layout) -> Measurement:
-    spec = TrialSpec(
-        trial_id="gate",
-        model=_MODEL,
-        workload=_WORKLOAD,
-        layout=layout,
-        device="cpu",
-        settings=_SETTINGS,
-        reference_flop_per_s=1e11,
-    )
-    outcome = launcher.run(spec, Patient())
-    assert isinstance(outcome, Measurement), outcome
-    return outcome
 
 
 def _ended(block: Block, candidate: Sequence[float]) -> tuple[Decision, int]:
@@ -188,7 +168,7 @@ def _ended(block: Block, candidate: Sequence[float]) -> tuple[Decision, int]:
 
 _CANDIDATES: dict[str, Callable[[Block], Sequence[float]]] = {
     "the same layout again": lambda block: block.equal,
-    "the layout that recomputes a layer": lambda block: block.slower,
+    "": lambda block: block.slower,
     "the same layout, its rates times 0.95": lambda block: _lost(block.equal),
 }
 
@@ -203,6 +183,15 @@ def _true_loss(blocks: Sequence[Block]) -> tuple[float, float]:
     losses = [before - after for before, after in zip(equal, slower, strict=True)]
     error = statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else math.inf
     return -math.expm1(-statistics.fmean(losses)), error
+
+
+def _median_loss(blocks: Sequence[Block]) -> float:
+    """By the same runs, whatever disturbed a few of them."""
+    equal, slower = (
+        statistics.median(rate for rates in groups for rate in rates[: _TEST.min_runs])
+        for groups in ([block.equal for block in blocks], [block.slower for block in blocks])
+    )
+    return 1 - slower / equal
 
 
 def _means(groups: Sequence[Sequence[float]]) -> list[float]:
@@ -235,10 +224,10 @@ def _group(rates: Sequence[float]) -> RunGroup:
     return RunGroup(rates=tuple(rates), mfu=0.0, at=0.0)
 
 
-def _written(blocks: Sequence[Block], num_lanes: int) -> str:
+def _written(blocks: Sequence[Block], num_lanes: int, trials: str) -> str:
     """JSON with a line per block."""
     lines = ",\n".join(json.dumps(asdict(block)) for block in blocks)
-    return f'{{"num_lanes": {num_lanes}, "blocks": [\n{lines}\n]}}\n'
+    return f'{{"trials": "{trials}", "num_lanes": {num_lanes}, "blocks": [\n{lines}\n]}}\n'
 
 
 def _say(line: str) -> None:

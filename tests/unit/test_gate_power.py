@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from autotuner.domain.runs.comparison import Decision
 from bench.gate_power import Scenario, Tally, simulated
+from bench.gate_sources import SLOWER, SOURCES
 from bench.gate_trials import Block, judge
 
 
@@ -32,9 +36,17 @@ def test_quiet_pairs_are_told_apart_however_their_runs_scatter(tail: str) -> Non
 def test_recorded_blocks_are_judged_apart_and_say_how_much_slower_the_layout_was(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    judge([block(seed, loss=5.0) for seed in range(6)])
+    judge([block(seed, loss=5.0) for seed in range(6)], "the other layout")
     said = capsys.readouterr().out
     assert "the slower layout lost 5." in said or "the slower layout lost 4.9" in said
     assert "| the same layout again | 6 | 0.0 % | 100.0 % | 0.0 % |" in said
-    assert "| the layout that recomputes a layer | 6 | 100.0 % | 0.0 % | 0.0 % |" in said
+    assert "| the other layout | 6 | 100.0 % | 0.0 % | 0.0 % |" in said
     assert "| the same layout, its rates times 0.95 | 6 | 100.0 % | 0.0 % | 0.0 % |" in said
+
+
+def test_a_paced_trial_is_measured_by_the_launcher_and_takes_what_its_layout_says(tmp_path: Path) -> None:
+    source = SOURCES["paced"]
+    with closing(source.launcher(tmp_path)) as launcher:
+        measured = source.run(launcher, SLOWER)
+    assert measured.num_steps == source.settings.measured_steps
+    assert measured.step_time_s >= 0.03  # a sleep is never shorter than it was asked to be
