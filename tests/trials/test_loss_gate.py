@@ -10,7 +10,7 @@ from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
-from autotuner.search.sweeps.gating import run_gate
+from autotuner.search.sweeps.loss_gating import run_gate
 from tests.builders import cpu_cluster, cpu_layout
 from tests.trials.launching import Watcher, spec
 

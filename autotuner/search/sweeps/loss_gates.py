@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
-from autotuner.search.sweeps.gate_cost import GateCost
 from autotuner.search.sweeps.instructions import RunGate
+from autotuner.search.sweeps.loss_gate_cost import GateCost
 
 __all__ = ["LossGates"]
 

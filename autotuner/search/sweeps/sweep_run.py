@@ -20,9 +20,9 @@ from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, unless_lost_again
-from autotuner.search.sweeps.gating import run_gate
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from autotuner.search.sweeps.lease import Lease
+from autotuner.search.sweeps.loss_gating import run_gate
 from autotuner.search.sweeps.plan import SweepPlan
 
 __all__ = ["SweepRun"]

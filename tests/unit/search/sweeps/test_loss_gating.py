@@ -11,7 +11,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.search.sweeps.gating import gate_settings, run_gate
+from autotuner.search.sweeps.loss_gating import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model
 
 GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.02)
