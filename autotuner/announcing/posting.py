@@ -10,6 +10,7 @@ from threading import Event
 
 import anyio
 import httpx
+from anyio.from_thread import start_blocking_portal
 
 from autotuner.announcing.destination import Destination, Refused, Resolver, destination, system_resolver
 from autotuner.announcing.networks import Network
@@ -78,7 +79,7 @@ class Poster:
         self._limit_s = limit_s
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Event | None = None) -> Answer | None:
-        """Post the body and say how that ended; called outside event loops.
+        """Post the body and say how that ended.
 
         Args:
             url: Where.
@@ -90,7 +91,8 @@ class Poster:
             there = destination(url, self._allowed, self._resolve)
         except Refused as refused:
             return Answer(status=None, detail=f"not posted: {refused}")
-        return anyio.run(self._post_unless, there, body, headers, stop or Event())
+        with start_blocking_portal() as portal:  # a thread with a loop: the caller's own may have one
+            return portal.call(self._post_unless, there, body, headers, stop or Event())
 
     async def _post_unless(
         self, there: Destination, body: bytes, headers: Mapping[str, str], stop: Event

@@ -63,7 +63,7 @@ def train(rank: int, options: argparse.Namespace, spec: dict[str, object], barri
     weights = bytearray(num_bytes(spec)) if os.environ.get("MISBEHAVE") != "starve" else bytearray(10**12)
     for step in range(options.steps):
         began_s = time.perf_counter()
-        time.sleep(0.03 if os.environ.get("LOG") else 0.002)  # lines that are read at once tell no times
+        time.sleep(0.1 if os.environ.get("LOG") else 0.002)  # lines that are read at once tell no times
         time.sleep(0.05 if options.recompute == "full" else 0.0)
         time.sleep(float(os.environ.get("TORCH_PACE_S", "0")))  # a machine that becomes slower, and is known to be
         barrier()  # no rank ends a step before all have begun it, as where gradients are summed
