@@ -33,10 +33,8 @@ def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | Non
     """The fastest layout that was measured of the job before; None: none was.
 
     Layouts that change the mathematics are passed over, since a trial by itself does not tell whether they train as
-    well; and where small trials stand for layouts, none of the job's own was measured.
+    well.
     """
-    if request.trial_cluster is not None:
-        return None
     rules = trial_rules(request.trainer)
     measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
     for _, layout in sorted(measured, key=lambda pair: pair[0]):
