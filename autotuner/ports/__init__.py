@@ -1,5 +1,7 @@
 """What the core needs from the world; each contract is a docstring, and tests/contracts holds every adapter to it."""
 
+from autotuner.ports.access import AccessStore
+from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
 from autotuner.ports.clock import Clock
 from autotuner.ports.history import HistoryStore
@@ -12,6 +14,8 @@ from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
 
 __all__ = [
+    "AccessStore",
+    "AccountStore",
     "AnnouncementStore",
     "Clock",
     "HistoryStore",

@@ -55,14 +55,15 @@ class SweepState(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETE = "complete"
     CANCELLED = "cancelled"
     FAILED = "failed"
 
     @property
     def finished(self) -> bool:
-        """No further change will come."""
-        return self not in (SweepState.QUEUED, SweepState.RUNNING)
+        """No further change will come unless somebody asks for more."""
+        return self not in (SweepState.QUEUED, SweepState.RUNNING, SweepState.PAUSED)
 
 
 class StopReason(StrEnum):
@@ -182,6 +183,9 @@ class Sweep:
         owner: The worker that holds the lease, while one does.
         lease_until: Epoch seconds at which the lease lapses.
         stop_detail: The reason with its numbers, as a sentence.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
+        pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
+        renewals: How often a worker has said that it works on it, so that others see whether one still does.
     """
 
     id: str
@@ -195,6 +199,9 @@ class Sweep:
     lease_until: float | None = None
     stop_reason: StopReason | None = None
     stop_detail: str = ""
+    created_by: str = ""
+    pause_requested: bool = False
+    renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,10 @@ Columns that came after the first revision have a server's default: SQLite adds 
 refer to. No row keeps it, since the store and the revision write every column.
 """
 
+from autotuner.store.tables.access import audit, sessions, tokens
 from autotuner.store.tables.columns import metadata
 from autotuner.store.tables.names import checks, clusters, models, profiles
-from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials
+from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials, workers
 from autotuner.store.tables.upkeep import (
     announcements,
     baselines,
@@ -19,6 +20,7 @@ from autotuner.store.tables.upkeep import (
 
 __all__ = [
     "announcements",
+    "audit",
     "baselines",
     "checks",
     "clusters",
@@ -33,8 +35,11 @@ __all__ = [
     "profiles",
     "retune_runs",
     "retunes",
+    "sessions",
     "steps",
     "sweeps",
+    "tokens",
     "trials",
     "webhooks",
+    "workers",
 ]

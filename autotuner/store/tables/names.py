@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
+from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns, text
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
@@ -16,6 +16,7 @@ __all__ = ["checks", "clusters", "models", "profiles"]
 class _Models(TypedColumns):
     name: Named[str] = Column(Plain, primary_key=True)
     document: Named[TransformerSpec] = Column(Document(TransformerSpec))
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
 
 
 models = Table("models", metadata, _Models)
@@ -24,6 +25,7 @@ models = Table("models", metadata, _Models)
 class _Clusters(TypedColumns):
     name: Named[str] = Column(Plain, primary_key=True)
     document: Named[Cluster] = Column(Document(Cluster))
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
 
 
 clusters = Table("clusters", metadata, _Clusters)
@@ -50,6 +52,8 @@ class _Checks(TypedColumns):
     owner: Named[str | None] = Column(Plain)
     lease_until: Named[float | None]
     findings: Named[CheckFindings] = Column(Document(CheckFindings))
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
+    renewals: Named[int] = Column(server_default="0")
 
 
 checks = Table(

@@ -1,4 +1,4 @@
-"""Tables of sweeps and of what they did."""
+"""Tables of sweeps, of what they did, and of the workers that run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepS
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, metadata, word
 
-__all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials"]
+__all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials", "workers"]
 
 
 class _Sweeps(TypedColumns):
@@ -43,6 +43,10 @@ class _Sweeps(TypedColumns):
     accelerator: Named[str] = Column(Plain, server_default=text("''"))
     stack: Named[str] = Column(Plain, server_default=text("''"))
     job_key: Named[str] = Column(Plain, server_default=text("''"))
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
+    pause_requested: Named[bool] = Column(server_default=false())
+    renewals: Named[int] = Column(server_default="0")
+    thinned_at: Named[float | None]  # when steps and events of its trials were thinned
 
 
 sweeps = Table(
@@ -53,6 +57,8 @@ sweeps = Table(
     Index(None, "state", "created_at", "id"),  # the list of one state, and the oldest to claim
     Index(None, "accelerator", "created_at", "id"),  # history of such hardware
     Index(None, "job_key", "created_at", "id"),  # history of one job
+    Index(None, "created_by", "state", "finished_at"),  # what a caller takes
+    Index(None, "thinned_at", "finished_at"),  # what may be thinned
 )
 
 
@@ -157,3 +163,13 @@ class _Events(TypedColumns):
 
 
 events = Table("events", metadata, _Events)
+
+
+class _Workers(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)  # owner of the leases that it takes
+    version: Named[str] = Column(Plain)
+    started_at: Named[float]
+    seen_at: Named[float]
+
+
+workers = Table("workers", metadata, _Workers, Index(None, "seen_at"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint
+from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, text
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
@@ -24,6 +24,7 @@ class _Retunes(TypedColumns):
     incumbent: Named[Layout | None] = Column(Document(Layout))
     baseline: Named[tuple[RunGroup, ...]] = Column(Documents(RunGroup))
     next_due_at: Named[float | None]
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
 
 
 retunes = Table("retunes", metadata, _Retunes, Index(None, "next_due_at"))
@@ -67,6 +68,7 @@ class _MfuGates(TypedColumns):
     outcome: Named[MfuGateOutcome | None] = Column(word(MfuGateOutcome))  # of the result
     is_reusable: Named[bool]
     result: Named[MfuGateResult | None] = Column(Document(MfuGateResult))
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
 
 
 mfu_gates = Table(
@@ -113,6 +115,7 @@ class _Webhooks(TypedColumns):
     kinds: Named[tuple[AnnouncementKind, ...]] = Column(Words(AnnouncementKind))
     format: Named[PayloadFormat] = Column(word(PayloadFormat))
     created_at: Named[float]
+    created_by: Named[str] = Column(Plain, server_default=text("''"))
 
 
 webhooks = Table("webhooks", metadata, _Webhooks)

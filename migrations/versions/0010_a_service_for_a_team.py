@@ -1,0 +1,92 @@
+"""Who may call and who asked for what; sweeps that pause; leases told by renewals; what was thinned; workers."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+_OWNED = ("sweeps", "models", "clusters", "checks", "retunes", "mfu_gates", "webhooks")
+
+
+def upgrade() -> None:
+    for table in _OWNED:
+        op.add_column(table, sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False))
+    for table in ("sweeps", "checks"):
+        op.add_column(table, sa.Column("renewals", sa.Integer(), server_default="0", nullable=False))
+    op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
+    op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
+    op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
+    op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
+    _create_access()
+    op.create_table(
+        "workers",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
+
+
+def _create_access() -> None:
+    op.create_table(
+        "tokens",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("digest", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(length=32), nullable=False),
+        sa.Column("quota", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.Column("expires_at", sa.Double()),
+        sa.Column("revoked_at", sa.Double()),
+        sa.Column("last_used_at", sa.Double()),
+        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("token_id", sa.String(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["token_id"], ["tokens.id"], name="fk_sessions_token_id_tokens"),
+        sa.PrimaryKeyConstraint("id", name="pk_sessions"),
+    )
+    op.create_index("ix_sessions_token_id", "sessions", ["token_id"])
+    op.create_index("ix_sessions_expires_at", "sessions", ["expires_at"])
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("caller", sa.String(), nullable=False),
+        sa.Column("token_id", sa.String()),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("subject", sa.String(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("request_id", sa.String(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_audit"),
+    )
+    op.create_index("ix_audit_at_id", "audit", ["at", "id"])
+    op.create_index("ix_audit_caller_at_id", "audit", ["caller", "at", "id"])
+
+
+def downgrade() -> None:
+    # The older release knows no pause: it takes such a sweep up again.
+    op.execute("UPDATE sweeps SET state = 'queued' WHERE state = 'paused'")
+    for table in ("workers", "audit", "sessions", "tokens"):
+        op.drop_table(table)
+    op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
+    op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
+    for name in ("thinned_at", "pause_requested"):
+        op.drop_column("sweeps", name)
+    for table in ("checks", "sweeps"):
+        op.drop_column(table, "renewals")
+    for table in reversed(_OWNED):
+        op.drop_column(table, "created_by")
