@@ -10,12 +10,14 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Query, Request
 
 from api.documents import MAX_INTEGER
+from api.edge.caller import caller_in
 from autotuner.bootstrap import App
+from autotuner.domain.access.caller import Caller
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Page, TrialFilter
 
-__all__ = ["AppOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
+__all__ = ["AppOf", "CallerOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
@@ -29,6 +31,16 @@ def _app(request: Request) -> App:
 
 
 AppOf = Annotated[App, Depends(_app)]
+
+
+def _caller(request: Request) -> Caller:
+    caller = caller_in(request.scope)
+    assert caller is not None  # who calls is asked before any route but those that are open
+    return caller
+
+
+CallerOf = Annotated[Caller, Depends(_caller)]
+"""Who the request comes from; everybody is ``NOBODY_ASKED`` where the service has no login."""
 
 
 def _page(

@@ -18,9 +18,17 @@ from api.violations import Violation, violation, violations
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.wire import to_dict
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
+from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotAllowed, NotFound, NotLetIn, StoreUnavailable
 
-__all__ = ["PROBLEM_MEDIA_TYPE", "IllegalLayout", "Problem", "add_error_handlers", "internal_error"]
+__all__ = [
+    "PROBLEM_MEDIA_TYPE",
+    "IllegalLayout",
+    "Problem",
+    "add_error_handlers",
+    "answer_error",
+    "answer_problem",
+    "internal_error",
+]
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
@@ -67,7 +75,7 @@ class IllegalLayout(AutotunerError):
 
 def add_error_handlers(api: FastAPI) -> None:
     """Answer every error of ``api`` with a problem document."""
-    api.add_exception_handler(AutotunerError, _on_autotuner_error)
+    api.add_exception_handler(AutotunerError, answer_error)
     api.add_exception_handler(RequestValidationError, _on_request_validation_error)
     api.add_exception_handler(HTTPException, _on_http_error)
 
@@ -75,10 +83,11 @@ def add_error_handlers(api: FastAPI) -> None:
 def internal_error(request: Request, request_id: str) -> Response:
     """The answer to our own bug: where to look, and nothing of its inside."""
     detail = f"the service failed; its log has the details under request id {request_id}"
-    return _answer(request, "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+    return answer_problem(request, "internal-error", HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
-def _on_autotuner_error(request: Request, error: Exception) -> Response:
+def answer_error(request: Request, error: Exception) -> Response:
+    """The answer to an error of ours; any other is raised again."""
     detail = str(error)
     match error:
         case InvalidInput():
@@ -86,12 +95,17 @@ def _on_autotuner_error(request: Request, error: Exception) -> Response:
         case IllegalLayout():
             return _invalid(request, error.violations)
         case NotFound():
-            return _answer(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
+            return answer_problem(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
         case Conflict():
-            return _answer(request, "conflict", HTTPStatus.CONFLICT, detail)
+            return answer_problem(request, "conflict", HTTPStatus.CONFLICT, detail)
+        case NotLetIn():
+            headers = {"WWW-Authenticate": "Bearer"}
+            return answer_problem(request, "not-let-in", HTTPStatus.UNAUTHORIZED, detail, headers)
+        case NotAllowed():
+            return answer_problem(request, "not-allowed", HTTPStatus.FORBIDDEN, detail)
         case StoreUnavailable():
             headers = {"Retry-After": "5"}
-            return _answer(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)
+            return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)
     raise error
 
 
@@ -100,7 +114,7 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
     found = error.errors()
     if any(item["type"] == "json_invalid" for item in found):
         where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
-        return _answer(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
+        return answer_problem(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
     body = getattr(request.scope["route"], "body_field", None)
     return _invalid(request, violations(found, body.field_info.annotation if body else None), len(found))
 
@@ -109,13 +123,13 @@ def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers, detail = HTTPStatus(error.status_code), error.headers, str(error.detail)
     if status is HTTPStatus.BAD_REQUEST:  # FastAPI, of a body that the JSON parser gave up on
-        return _answer(request, "malformed-json", status, "the body is no JSON, or nested too deep")
+        return answer_problem(request, "malformed-json", status, "the body is no JSON, or nested too deep")
     if status is HTTPStatus.NOT_FOUND:
         detail = f"nothing is served at {request.url.path}"
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers = {"Allow": ", ".join(_allowed_methods(request)) or "GET"}
         detail = f"{request.url.path} allows {headers['Allow']}, not {request.method}"
-    return _answer(request, status.phrase.lower().replace(" ", "-"), status, detail, headers)
+    return answer_problem(request, status.phrase.lower().replace(" ", "-"), status, detail, headers)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -131,7 +145,7 @@ def _invalid(request: Request, found: tuple[Violation, ...], num_found: int = 0)
     said = [str(one) for one in found[:_MAX_SAID]]
     if (more := max(num_found, len(found)) - len(said)) > 0:
         said.append(f"and {more} more")
-    return _answer(
+    return answer_problem(
         request,
         "invalid-input",
         HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -144,7 +158,7 @@ def _invalid(request: Request, found: tuple[Violation, ...], num_found: int = 0)
     )
 
 
-def _answer(
+def answer_problem(
     request: Request,
     kind: str,
     status: HTTPStatus,
@@ -152,6 +166,7 @@ def _answer(
     headers: Mapping[str, str] | None = None,
     **members: Any,
 ) -> Response:
+    """A problem as a document, or as a page where a browser asked for one; ``kind`` is the end of its ``type``."""
     problem = Problem(
         type=f"urn:autotuner:problem:{kind}",
         title=kind.replace("-", " ").capitalize(),

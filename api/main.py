@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api.dashboard.pages import add_dashboard
+from api.edge.needs import check_scope
+from api.edge.stack import add_edge
 from api.errors import add_error_handlers
-from api.middleware import RequestLog
 from api.openapi import install_openapi, operation_id
 from api.routes import (
     calibrations,
@@ -80,9 +81,9 @@ def create_app(app: App | None = None) -> FastAPI:
     )
     api.state.autotuner = autotuner
     for module in _ROUTES:
-        api.include_router(module.router, prefix=_PREFIX)
+        api.include_router(module.router, prefix=_PREFIX, dependencies=[Depends(check_scope)])
     add_dashboard(api)
     add_error_handlers(api)
-    api.add_middleware(RequestLog)
+    add_edge(api)
     install_openapi(api)
     return api

@@ -15,9 +15,12 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from api.documents import Document
+from api.edge.caller import SESSION_COOKIE
+from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
 from api.examples.by_operation import ANSWERS, BODIES
 from api.violations import dataclasses_in
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.wire import to_dict
 
 __all__ = ["install_openapi", "operation_id", "problems"]
@@ -26,6 +29,8 @@ Responses = dict[int | str, dict[str, Any]]
 
 _PROBLEMS = {
     400: "The body is no JSON.",
+    401: "The service asks who calls, and this request shows no token or session that counts.",
+    403: "The caller's scope does not cover this.",
     404: "Nothing is stored under that name or id; `nearest` is the closest there is.",
     409: "The request contradicts what is stored.",
     422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which.",
@@ -35,7 +40,7 @@ _PROBLEMS = {
 
 def problems(*statuses: int) -> Responses:
     """The ``responses`` of a route: the problems that it can answer with."""
-    return {status: _problem(status) for status in (*statuses, 503)}
+    return {status: _problem(status) for status in (401, 403, *statuses, 503)}
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -75,6 +80,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
     for operations in document["paths"].values():
         for operation in operations.values():
             _exemplify(operation)
+    _secure(document, asks=False)
     return document
 
 
@@ -110,6 +116,30 @@ def _docstring(cls: type[Any]) -> Any:
 
 def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+# ---------------------------------------------------------------- who may call
+_SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A token, as `autotuner token add` prints it."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": SESSION_COOKIE,
+        "description": "A browser that was let in at `/login`; what changes something needs `X-CSRF-Token` too.",
+    },
+}
+
+
+def _secure(document: dict[str, Any], *, asks: bool) -> None:
+    """Say of every operation what a caller must show, or may where the service does not ask."""
+    document["components"]["securitySchemes"] = _SCHEMES
+    for operations in document["paths"].values():
+        for method, operation in operations.items():
+            security = operation.setdefault("security", security_of(Scope.READ if method == "get" else Scope.RUN))
+            if security and not asks:
+                operation["security"] = [{}, *security]
+            for status in () if security else ("401", "403"):  # nobody is refused where everybody is let in
+                operation["responses"].pop(status, None)
 
 
 # ---------------------------------------------------------------- examples

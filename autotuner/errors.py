@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from reprlib import Repr
 
-__all__ = ["AutotunerError", "Conflict", "InvalidInput", "LeaseLost", "NotFound", "StoreUnavailable", "quoted"]
+__all__ = [
+    "AutotunerError",
+    "Conflict",
+    "InvalidInput",
+    "LeaseLost",
+    "NotAllowed",
+    "NotFound",
+    "NotLetIn",
+    "StoreUnavailable",
+    "quoted",
+]
 
 _LINE = 100
 """Characters that a message quotes of a value."""
@@ -61,6 +71,19 @@ class NotFound(AutotunerError):
 
 class Conflict(AutotunerError):
     """The request contradicts what is already stored; the message says what and how to go on."""
+
+
+class NotLetIn(AutotunerError):
+    """Who asks showed nothing, or nothing that counts, of who they are."""
+
+
+class NotAllowed(AutotunerError):
+    """Who asks is known, and may not do that."""
+
+    def __init__(self, needed: str, scope: str | None) -> None:
+        self.needed = needed
+        self.scope = scope
+        super().__init__(f"this needs the scope {needed}; yours is {scope or 'none'}")
 
 
 class LeaseLost(AutotunerError):

@@ -6,9 +6,11 @@ from fastapi import APIRouter
 
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import Document
+from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.explanation import explain
 from autotuner.search.sweeps.history import all_trials
@@ -18,7 +20,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["explanations"])
 
 
-@router.post("/explanations", responses=problems(400, 404, 422))
+@router.post("/explanations", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[LayoutExplanation]:
     """Explain a layout without running anything.
 

@@ -8,9 +8,11 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf, TrialId
 from api.documents import Document
+from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExportRequest, FormatList, FormatView, ImportedLayout, ImportRequest, LayoutExport
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
@@ -26,7 +28,7 @@ def list_formats() -> Document[FormatList]:
     return FormatList(items=tuple(FormatView.of(target) for target in TARGETS.values()))
 
 
-@router.post("/exports", responses=problems(400, 404, 422))
+@router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutExport]:
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
     job = body.resolved(app)
@@ -46,7 +48,7 @@ def export_trial(
     return LayoutExport.of(trial.layout, export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted))
 
 
-@router.post("/imports", responses=problems(400, 422))
+@router.post("/imports", responses=problems(400, 422), openapi_extra=needs(Scope.READ))
 def import_configuration(body: Document[ImportRequest]) -> Document[ImportedLayout]:
     """Read a trainer's configuration as a layout: what you run today, to predict, explain and compare.
 

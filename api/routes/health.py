@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from api.dependencies import AppOf
 from api.documents import Document
+from api.edge.needs import OPEN
 from api.openapi import problems
 from api.schemas import Health, Readiness
 
@@ -14,13 +15,13 @@ __all__ = ["router"]
 router = APIRouter(tags=["health"])
 
 
-@router.get("/health", responses=problems())
+@router.get("/health", responses=problems(), openapi_extra=OPEN)
 async def health() -> Document[Health]:
     """Say that the process answers; asks nothing of the database. Restart it when this fails."""
     return Health()
 
 
-@router.get("/ready", responses=problems())
+@router.get("/ready", responses=problems(), openapi_extra=OPEN)
 def ready(app: AppOf) -> Document[Readiness]:
     """Say that the database answers and is migrated. Send no requests while this fails."""
     return Readiness(schema_revision=app.store.check())

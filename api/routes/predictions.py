@@ -8,11 +8,13 @@ from fastapi import APIRouter
 
 from api.dependencies import AppOf
 from api.documents import Document
+from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import Current, PredictedLayout, PredictionRequest, PredictionTable
 from autotuner.bootstrap import App
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search import ranking
@@ -25,7 +27,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/predictions", tags=["predictions"])
 
 
-@router.post("", responses=problems(400, 404, 422))
+@router.post("", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[PredictionTable]:
     """Predict one layout, or the best of a space, without running anything.
 

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, Name, PageOf
 from api.documents import Document
+from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.upkeep.announcement import Delivery, DeliveryState
 
 __all__ = ["router"]
@@ -23,7 +25,7 @@ _WebhookOf = Annotated[
 _StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in this state.")]
 
 
-@router.post("/webhooks", status_code=201, responses=problems(400, 409, 422))
+@router.post("/webhooks", status_code=201, responses=problems(400, 409, 422), openapi_extra=needs(Scope.ADMIN))
 def create_webhook(
     request: Request, response: Response, app: AppOf, body: Document[WebhookCreate]
 ) -> Document[WebhookCreated]:
@@ -49,7 +51,7 @@ def read_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
     return WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
 
 
-@router.delete("/webhooks/{name}", responses=problems(404, 422))
+@router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def remove_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
     """Forget a webhook with its deliveries, those that wait too."""
     removed = WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
@@ -57,7 +59,7 @@ def remove_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
     return removed
 
 
-@router.post("/webhooks/{name}/test", responses=problems(404, 422))
+@router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
 def test_webhook(app: AppOf, name: Name) -> Document[WebhookTest]:
     """Post a test to a webhook now, once, and answer with what became of it."""
     return WebhookTest.of(app.webhooks.test(name))
@@ -71,7 +73,9 @@ def list_deliveries(
     return DeliveryPage.of(app.store.announcements, webhook, state, page)
 
 
-@router.post("/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422))
+@router.post(
+    "/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422), openapi_extra=needs(Scope.ADMIN)
+)
 def send_again(app: AppOf, delivery_id: _DeliveryId) -> Document[Delivery]:
     """Make a delivery anew, whether it arrived or was given up; one that is still pending is refused with 409."""
     return app.store.announcements.send_again(delivery_id, now=app.clock.now())

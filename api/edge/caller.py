@@ -1,0 +1,25 @@
+"""Who a request comes from, in its state: found out once, before it is let in."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+from autotuner.domain.access.caller import Caller
+
+__all__ = ["SESSION_COOKIE", "caller_in", "set_caller"]
+
+SESSION_COOKIE = "autotuner_session"
+"""What a browser that was let in sends."""
+
+_KEY = "caller"
+
+
+def caller_in(scope: Scope) -> Caller | None:
+    """Who the request comes from; None before that was found out, and at a path that is open to everybody."""
+    caller: Caller | None = scope.get("state", {}).get(_KEY)
+    return caller
+
+
+def set_caller(scope: Scope, caller: Caller) -> None:
+    """Have ``caller_in`` say so from now on."""
+    scope.setdefault("state", {})[_KEY] = caller
