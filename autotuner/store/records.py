@@ -17,6 +17,7 @@ from autotuner.store import statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.identity import trial_id as id_of
 from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.steps import forget_steps
 from autotuner.store.tables import sweeps, trials
 
 __all__ = [
@@ -154,9 +155,9 @@ def end_trials(connection: Connection, sweep: Sweep, now: float) -> None:
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
     """Store what a transition changed, and its event."""
     connection.execute(statements.update_trial(trial))
-    if trial.state is TrialState.QUEUED:
-        connection.execute(statements.delete_steps(trial.id))
     write_event(connection, trial.sweep_id, event_kind, transitions.trial_facts(trial), now)
+    if trial.state is TrialState.QUEUED:
+        forget_steps(connection, trial)
     return trial
 
 

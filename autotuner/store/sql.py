@@ -25,7 +25,7 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
-from autotuner.store import checks, endings, overviews, records, statements, transitions
+from autotuner.store import checks, endings, overviews, records, statements, steps, transitions
 from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.history import SqlHistory
@@ -191,10 +191,9 @@ class SqlStore:
                 sweep_id = records.hold_sweep_of(connection, trial_id, owner)
                 number, state = connection.execute(statements.select_progress(trial_id)).one()
                 transitions.check_running(trial_id, state)
-                connection.execute(statements.insert_step(trial_id, step))
-                records.write_event(
-                    connection, sweep_id, "trial.step", transitions.step_facts(trial_id, number, step), now
-                )
+                connection.execute(steps.insert_step(trial_id, step))
+                facts = transitions.step_facts(trial_id, number, step)
+                records.write_event(connection, sweep_id, steps.STEP, facts, now)
         except IntegrityError as error:
             raise transitions.step_taken(trial_id, step) from error
 
@@ -279,8 +278,7 @@ class SqlStore:
     def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
         with reading(self._engine) as connection:
             records.check_sweep(connection, sweep_id)
-            rows = connection.execute(statements.select_events(sweep_id, after, limit)).all()
-        return [Event(**row._mapping) for row in rows]
+            return steps.read_events(connection, sweep_id, after, limit)
 
     # ------------------------------------------------------------------ names
     def save_model(self, model: TransformerSpec) -> None:

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Row,
     Select,
     Text,
-    delete,
     func,
     insert,
     or_,
@@ -27,7 +26,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Event, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
@@ -262,19 +261,9 @@ def select_progress(trial_id: str) -> Select[int, TrialState]:
     return select(trials.c.number, trials.c.state).where(trials.c.id == trial_id)
 
 
-def insert_step(trial_id: str, step: StepReport) -> Executable:
-    """A step of the running attempt."""
-    return insert(steps).values(trial_id=trial_id, step=step.step, document=step)
-
-
 def select_steps(trial_id: str) -> Select[StepReport]:
     """Reports in the order of their steps."""
     return select(steps.c.document).where(steps.c.trial_id == trial_id).order_by(steps.c.step)
-
-
-def delete_steps(trial_id: str) -> Executable:
-    """Forget the attempt's reports."""
-    return delete(steps).where(steps.c.trial_id == trial_id)
 
 
 # ---------------------------------------------------------------------- events
@@ -286,10 +275,3 @@ def insert_event(sweep_id: str, kind: str, data: dict[str, object], now: float) 
     last = select(func.coalesce(func.max(events.c.sequence), 0)).where(events.c.sweep_id == sweep_id)
     sequence = last.scalar_subquery() + 1
     return insert(events).values(sweep_id=sweep_id, sequence=sequence, at=now, kind=kind, data=data)
-
-
-def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
-    """Rows as ``Event`` takes them, in order."""
-    columns = (events.c[field.name] for field in fields(Event))
-    mine = (events.c.sweep_id == sweep_id) & (events.c.sequence > after)
-    return select(*columns).where(mine).order_by(events.c.sequence).limit(limit)

@@ -270,5 +270,5 @@ def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:
 
 
 def step_facts(trial_id: str, number: int, step: StepReport) -> dict[str, object]:
-    """What an event says of a step: whose it is, and every field of the report."""
-    return {"trial_id": trial_id, "number": number, **wire.to_dict(step)}
+    """What the event of a step keeps: whose it is, and which; its readers are told the rest from the report itself."""
+    return {"trial_id": trial_id, "number": number, "step": step.step}

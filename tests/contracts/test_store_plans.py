@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, Select, text
 
 from autotuner.ports import TrialFilter
-from autotuner.store import announcements, history, mfu_gates, overviews, retunes, statements
+from autotuner.store import announcements, history, mfu_gates, overviews, retunes, statements, steps
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.tables import sweeps
 
@@ -97,9 +97,13 @@ def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) ->
 
 
 def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.select_events("sw-x", 7, 50))
-    assert "(sweep_id=? AND sequence>?)" in steps
-    assert "TEMP B-TREE" not in steps
+    found = plan(sqlite, steps.select_events("sw-x", 7, 50))
+    assert "(sweep_id=? AND sequence>?)" in found
+    assert "TEMP B-TREE" not in found
+
+
+def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engine) -> None:
+    assert "(trial_id=? AND step>? AND step<?)" in plan(sqlite, steps.select_reports({"a", "b"}, [3, 9]))
 
 
 UPKEEP = {
