@@ -11,13 +11,14 @@ from fastapi import Depends, Path, Query, Request
 
 from api.documents import MAX_INTEGER
 from api.edge.caller import caller_in
+from api.live import LiveEvents
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Page, TrialFilter
 
-__all__ = ["AppOf", "CallerOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
+__all__ = ["AppOf", "CallerOf", "LiveEventsOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
@@ -41,6 +42,13 @@ def _caller(request: Request) -> Caller:
 
 CallerOf = Annotated[Caller, Depends(_caller)]
 """Who the request comes from; everybody is ``NOBODY_ASKED`` where the service has no login."""
+
+
+def _live_events(request: Request) -> LiveEvents:
+    return cast("LiveEvents", request.app.state.live_events)
+
+
+LiveEventsOf = Annotated[LiveEvents, Depends(_live_events)]
 
 
 def _page(

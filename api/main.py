@@ -12,6 +12,7 @@ from api.dashboard.pages import add_dashboard
 from api.edge.needs import check_scope
 from api.edge.stack import add_edge
 from api.errors import add_error_handlers
+from api.live import LiveEvents
 from api.openapi import install_openapi, operation_id
 from api.routes import (
     calibrations,
@@ -80,6 +81,7 @@ def create_app(app: App | None = None) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
+    api.state.live_events = LiveEvents(autotuner.open)
     for module in _ROUTES:
         api.include_router(module.router, prefix=_PREFIX, dependencies=[Depends(check_scope)])
     add_dashboard(api)

@@ -1,0 +1,155 @@
+"""Events of sweeps as they happen: asked of the store once per sweep, however many read along."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fastapi.sse import ServerSentEvent
+
+from autotuner.domain.runs.sweep import Event
+from autotuner.ports import Store
+
+__all__ = ["LiveEvents", "Told"]
+
+_POLL_S = 0.3
+"""Slow enough to cost a database nothing, fast enough to look live."""
+
+_KEPT = 2000
+"""Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event, written out once for all its readers."""
+
+    sequence: int
+    message: ServerSentEvent
+
+    @classmethod
+    def of(cls, event: Event) -> Told:
+        """The event in the words of the stream."""
+        data = json.dumps({"at": event.at, **event.data}, separators=(",", ":"))
+        message = ServerSentEvent(id=str(event.sequence), event=event.kind, raw_data=data)
+        return cls(sequence=event.sequence, message=message)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Tail:
+    """The newest events of one sweep, followed while somebody reads them.
+
+    Attributes:
+        behind: Sequence behind which every event is kept.
+        is_over: The sweep is finished, and its last event is kept; or it can no longer be followed.
+        error: Why it cannot.
+        changed: Wakes the readers; each change has one of its own.
+    """
+
+    behind: int = 0
+    kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    num_readers: int = 0
+    is_over: bool = False
+    error: Exception | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def newest(self) -> int:
+        """Sequence of the last event that is known."""
+        return self.kept[-1].sequence if self.kept else self.behind
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Keep more events, and forget the oldest that there is no room for."""
+        for event in events:
+            if len(self.kept) == _KEPT:
+                self.behind = self.kept[0].sequence
+            self.kept.append(Told.of(event))
+
+    def wake(self) -> None:
+        """Have every reader look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class LiveEvents:
+    """Events of sweeps for whoever reads along, on one event loop.
+
+    Args:
+        open_store: The application's store.
+    """
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._tails: dict[str, _Tail] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def read(self, sweep_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
+        """Events behind ``after``: those there are and, if it is to wait, those to come until the sweep is finished."""
+        if not wait:
+            async for told in self._stored(sweep_id, after):
+                yield told
+            return
+        with self._followed(sweep_id) as tail:
+            while True:
+                if after < tail.behind:
+                    async for told in self._stored(sweep_id, after):
+                        yield told
+                        after = told.sequence
+                changed, is_over = tail.changed, tail.is_over
+                for told in [told for told in tail.kept if told.sequence > after]:
+                    yield told
+                    after = told.sequence
+                if tail.error is not None:
+                    raise tail.error
+                if is_over:
+                    return
+                if after >= tail.newest:
+                    await changed.wait()
+
+    async def _stored(self, sweep_id: str, after: int) -> AsyncIterator[Told]:
+        while events := await asyncio.to_thread(self._open_store().events, sweep_id, after=after):
+            for event in events:
+                yield Told.of(event)
+                after = event.sequence
+
+    @contextmanager
+    def _followed(self, sweep_id: str) -> Iterator[_Tail]:
+        """The sweep's tail, which is followed until its last reader leaves."""
+        tail = self._tails.get(sweep_id)
+        if tail is None or tail.is_over:
+            tail = self._tails[sweep_id] = _Tail()
+            self._tasks.add(task := asyncio.create_task(self._follow(sweep_id, tail)))
+            task.add_done_callback(self._tasks.discard)
+        tail.num_readers += 1
+        try:
+            yield tail
+        finally:
+            tail.num_readers -= 1
+
+    async def _follow(self, sweep_id: str, tail: _Tail) -> None:
+        try:
+            while tail.num_readers and not tail.is_over:
+                if not await self._look(sweep_id, tail):
+                    await asyncio.sleep(_POLL_S)
+        except Exception as error:  # for the readers, each of which tells its own caller
+            tail.error = error
+        finally:
+            tail.is_over = True
+            if self._tails.get(sweep_id) is tail:
+                del self._tails[sweep_id]
+            tail.wake()
+
+    async def _look(self, sweep_id: str, tail: _Tail) -> bool:
+        """Ask for new events; false if there were none."""
+        store = self._open_store()
+        # Asked before the events are read: what a finished sweep had to say is then all among them.
+        is_over = (await asyncio.to_thread(store.get_sweep, sweep_id)).state.finished
+        events = await asyncio.to_thread(store.events, sweep_id, after=tail.newest)
+        tail.add(events)
+        tail.is_over = is_over and not events
+        if events or tail.is_over:
+            tail.wake()
+        return bool(events)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from api.live import LiveEvents
+from autotuner.domain.runs.sweep import Event, Sweep, SweepState
+from autotuner.errors import StoreUnavailable
+from autotuner.ports import Store
+from tests.builders import sweep_request
+
+SWEEP = Sweep(id="sw-live", request=sweep_request(), state=SweepState.RUNNING, created_at=0.0)
+
+
+@dataclass
+class StoreOfEvents:
+    """What streams ask of a store, and how often they did."""
+
+    stored: list[Event] = field(default_factory=list)
+    sweep: Sweep = SWEEP
+    is_away: bool = False
+    num_asked: int = 0
+
+    def happen(self, num_events: int = 1) -> None:
+        first = len(self.stored) + 1
+        self.stored += [
+            Event(sweep_id=SWEEP.id, sequence=first + n, at=0.0, kind="trial.step", data={}) for n in range(num_events)
+        ]
+
+    def finish(self) -> None:
+        self.happen()
+        self.sweep = replace(SWEEP, state=SweepState.COMPLETE)
+
+    def get_sweep(self, sweep_id: str) -> Sweep:
+        assert sweep_id == SWEEP.id
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
+        return self.sweep
+
+    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
+        assert sweep_id == SWEEP.id
+        self.num_asked += 1
+        return self.stored[after : after + limit]
+
+
+def live(store: StoreOfEvents) -> LiveEvents:
+    return LiveEvents(lambda: cast("Store", store))
+
+
+async def sequences(events: LiveEvents, after: int = 0) -> list[int]:
+    return [told.sequence async for told in events.read(SWEEP.id, after=after, wait=True)]
+
+
+def test_a_hundred_readers_ask_the_store_no_more_often_than_one() -> None:
+    async def read(num_readers: int) -> int:
+        store = StoreOfEvents()
+        store.happen(20)
+        store.finish()
+        events = live(store)
+        assert await asyncio.gather(*[sequences(events) for _ in range(num_readers)]) == [[*range(1, 22)]] * num_readers
+        return store.num_asked
+
+    assert asyncio.run(read(100)) == asyncio.run(read(1))
+
+
+def test_a_reader_who_joins_late_gets_what_happened_before_it_came_and_after() -> None:
+    async def read() -> tuple[list[int], list[int]]:
+        store = StoreOfEvents()
+        store.happen(3)
+        events = live(store)
+        first = asyncio.create_task(sequences(events))
+        while store.num_asked < 2:
+            await asyncio.sleep(0.01)
+        late = asyncio.create_task(sequences(events, after=1))
+        await asyncio.sleep(0)
+        store.finish()
+        return await first, await late
+
+    assert asyncio.run(read()) == ([1, 2, 3, 4], [2, 3, 4])
+
+
+def test_a_reader_far_behind_misses_nothing_of_what_is_no_longer_kept() -> None:
+    async def read() -> list[int]:
+        store = StoreOfEvents()
+        store.happen(5000)
+        events = live(store)
+        first = asyncio.create_task(sequences(events, after=5000))
+        while store.num_asked < 12:
+            await asyncio.sleep(0.01)
+        store.finish()
+        assert await first == [5001]
+        return await sequences(events)
+
+    assert asyncio.run(read()) == [*range(1, 5002)]
+
+
+def test_a_store_that_is_away_ends_every_stream_with_the_error_and_the_next_reader_tries_again() -> None:
+    async def read() -> list[int]:
+        store = StoreOfEvents(is_away=True)
+        store.finish()
+        events = live(store)
+        found = await asyncio.gather(*[sequences(events) for _ in range(3)], return_exceptions=True)
+        assert [type(each) for each in found] == [StoreUnavailable] * 3
+        store.is_away = False
+        return await sequences(events)
+
+    assert asyncio.run(read()) == [1]
+
+
+def test_nobody_asks_the_store_once_the_last_reader_has_left() -> None:
+    async def read() -> int:
+        store = StoreOfEvents()
+        store.happen()
+        reader = live(store).read(SWEEP.id, after=0, wait=True)
+        await anext(reader)
+        await reader.aclose()  # type: ignore[attr-defined]  # an asynchronous generator
+        while len(asyncio.all_tasks()) > 1:  # the follower's, which ends by itself
+            await asyncio.sleep(0.01)
+        return store.num_asked
+
+    assert asyncio.run(read()) <= 3
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_reader_that_does_not_wait_gets_what_there_is(after: int) -> None:
+    async def read() -> list[int]:
+        store = StoreOfEvents()
+        store.happen(2)
+        return [told.sequence async for told in live(store).read(SWEEP.id, after=after, wait=False)]
+
+    assert asyncio.run(read()) == [*range(after + 1, 3)]
