@@ -6,8 +6,10 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from uuid import uuid4
+
+import structlog
 
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
@@ -18,8 +20,14 @@ from autotuner.launch.software import software_of_this_machine
 from autotuner.logs import silence_optuna
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.settings import Settings
+from autotuner.thinning import Thinning
 
 __all__ = ["Background"]
+
+_log = structlog.get_logger(__name__)
+
+_THINNING_POLL_S = 3600.0
+"""Ages are told in days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,7 @@ class Background:
         self.start_checks()
         self.start_sender()
         self.start_upkeep()
+        self.start_thinning()
         worker = Worker(
             self.open_store(),
             self.launcher,
@@ -97,6 +106,18 @@ class Background:
         self._forever(scheduler.step, "retunes")
         self._forever(lambda: conclude_gates(store, now=self.clock.now()), "gates")
 
+    def start_thinning(self) -> None:
+        """Remove what is too old on a thread."""
+        thinning = Thinning(self.open_store().retention, self.settings.ages)
+
+        def step() -> object:
+            done = thinning.step(now=self.clock.now())
+            if done is not None:
+                _log.info("thinned", **asdict(done))
+            return done
+
+        self._forever(step, "thinning", poll_s=_THINNING_POLL_S)
+
     def request_stop(self) -> None:
         """Have every worker end its trial and give its sweep back; returns at once."""
         self._shutdown.set()
@@ -107,8 +128,8 @@ class Background:
         while self._threads:
             self._threads.pop(0).join()
 
-    def _forever(self, step: Callable[[], object], name: str) -> None:
-        poll_s = self.settings.poll_s
+    def _forever(self, step: Callable[[], object], name: str, poll_s: float | None = None) -> None:
+        poll_s = self.settings.poll_s if poll_s is None else poll_s
         self._run(lambda: forever(step, poll_s=poll_s, shutdown=self._shutdown, name=name), f"autotuner-{name}")
 
     def _run(self, target: Callable[[], None], name: str) -> None:

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from autotuner.thinning import Ages
+
 __all__ = ["Settings"]
 
 
@@ -43,6 +45,24 @@ class Settings(BaseSettings):
     webhook_allow: str = Field(
         default="", description="Networks, with commas, that webhooks may post to beside the public internet."
     )
+    keep_steps_days: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long steps and events inside trials outlast their sweep; 0: always.",
+    )
+    keep_announcements_days: float = Field(
+        default=90.0, ge=0, description="How long announcements and their deliveries stay; 0: always."
+    )
+    keep_audit_days: float = Field(default=365.0, ge=0, description="How long the audit log goes back; 0: always.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )
+
+    @property
+    def ages(self) -> Ages:
+        """After how many days what is removed."""
+        return Ages(
+            steps=self.keep_steps_days or None,
+            announcements=self.keep_announcements_days or None,
+            audit=self.keep_audit_days or None,
+        )

@@ -18,6 +18,7 @@ from autotuner.cli.commands.backtest import backtest
 from autotuner.cli.commands.calibrate import calibrate
 from autotuner.cli.commands.catalog import catalog
 from autotuner.cli.commands.cluster import cluster
+from autotuner.cli.commands.database import backup, restore, thin
 from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
@@ -53,6 +54,7 @@ _COMMANDS = {
     "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),
+    "Keep its database": (backup, restore, thin),
 }
 
 for _panel, _commands in _COMMANDS.items():

@@ -10,6 +10,7 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.page import Page
 from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
 
@@ -24,6 +25,7 @@ __all__ = [
     "Names",
     "Page",
     "RankedTime",
+    "RetentionStore",
     "RetuneStore",
     "Store",
     "TrialFilter",

@@ -23,6 +23,7 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.page import Page
 from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 
 __all__ = ["Store"]
@@ -56,6 +57,11 @@ class Store(Names, Protocol):
     @property
     def history(self) -> HistoryStore:
         """What trials of all sweeps measured."""
+        ...
+
+    @property
+    def retention(self) -> RetentionStore:
+        """What is removed because of its age."""
         ...
 
     # ------------------------------------------------------------------ sweeps

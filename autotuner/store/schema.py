@@ -23,6 +23,7 @@ __all__ = [
     "alembic_config",
     "current_revision",
     "head_revision",
+    "is_known",
     "memory_engine",
     "migrate",
     "write_revision",
@@ -75,6 +76,11 @@ def head_revision() -> str:
     head = _directory().get_current_head()
     assert head is not None, "installed without its migrations"
     return head
+
+
+def is_known(revision: str) -> bool:
+    """Whether this program leads a database of that revision to its own."""
+    return revision in {script.revision for script in _directory().walk_revisions()}
 
 
 def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:

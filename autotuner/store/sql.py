@@ -31,6 +31,7 @@ from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.history import SqlHistory
 from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
 from autotuner.store.mfu_gates import SqlMfuGates
+from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine
 from autotuner.store.tables import clusters, models, profiles, sweeps, trials
@@ -68,6 +69,7 @@ class SqlStore:
         self.mfu_gates = SqlMfuGates(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
+        self.retention = SqlRetention(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(

@@ -1,0 +1,167 @@
+"""A whole database as one SQLite file, and back into an empty database of either kind."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Enum, MetaData, String, Table, func, insert, inspect, select
+from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.schema import current_revision, head_revision, is_known, migrate
+from autotuner.store.tables import metadata, workers
+
+__all__ = ["Copied", "backup", "restore"]
+
+Copied = dict[str, int]
+"""Rows that were copied, by table."""
+
+_CHUNK = 1000
+
+_COPIED = [table for table in metadata.sorted_tables if table is not workers]
+"""All tables, those that others refer to first; workers tell of themselves where they are."""
+
+
+def backup(url: str, path: Path) -> Copied:
+    """Write the database as it is at one moment into a new file, while others go on reading and writing it.
+
+    The file appears when it is whole; its owner alone may read it, since webhooks' secrets are in it.
+
+    Raises:
+        InvalidInput: The file exists, or its folder does not.
+        StoreUnavailable: The database cannot be reached, or is not at the newest schema.
+    """
+    if path.exists():
+        raise InvalidInput("file", str(path), "exists already; name a new one")
+    if not path.parent.is_dir():
+        raise InvalidInput("file", str(path), "must be in a folder that exists")
+    with TemporaryDirectory(dir=path.parent, prefix=".backup-") as folder:
+        part = Path(folder) / path.name
+        with _opened(url) as source, reading(source) as current:
+            _check_newest(current)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            copied = _fill(f"sqlite:///{part}", current)
+        _settle(part)
+        part.rename(path)
+    return copied
+
+
+def restore(path: Path, url: str) -> Copied:
+    """Fill an empty database with what a backup holds, all or nothing; an older release's is led to today's schema.
+
+    Raises:
+        InvalidInput: The file is no backup, or one of a newer release.
+        Conflict: The database is not empty.
+        StoreUnavailable: It cannot be reached or written.
+    """
+    with TemporaryDirectory(prefix="autotuner-restore-") as folder:
+        copy = Path(folder) / "backup.db"
+        _read_backup(path, copy)
+        try:
+            migrate(f"sqlite:///{copy}")
+            with _opened(f"sqlite:///{copy}") as source, reading(source) as current:
+                return _fill(url, current)
+        except (IntegrityError, DataError) as error:
+            raise InvalidInput("file", str(path), f"does not fit together: {error.orig}") from error
+
+
+def _fill(url: str, source: Connection) -> Copied:
+    """Copy every table into the database, which is brought to the newest schema before."""
+    with _opened(url) as target:
+        with reading(target) as connection:
+            _check_empty(connection)
+        migrate(url)
+        with writing(target) as connection:
+            _check_empty(connection)
+            return {table.name: _copy(_plain(table), source, connection) for table in _COPIED}
+
+
+def _copy(table: Table, source: Connection, target: Connection) -> int:
+    num_rows = 0
+    rows = source.execution_options(yield_per=_CHUNK).execute(select(table)).mappings()
+    for chunk in rows.partitions():
+        target.execute(insert(table), [dict(row) for row in chunk])
+        num_rows += len(chunk)
+    return num_rows
+
+
+def _plain(table: Table) -> Table:
+    """The table with what stands in its rows: documents as text, so that none has to be understood to be copied."""
+    columns = (Column(column.name, _plain_type(column.type)) for column in table.columns)
+    return Table(table.name, MetaData(), *columns)
+
+
+def _plain_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
+    return String() if isinstance(kind, TypeDecorator | Enum) else kind
+
+
+# ---------------------------------------------------------------------- what may be read and filled
+def _check_newest(connection: Connection) -> None:
+    found = current_revision(connection)
+    if found != head_revision():
+        raise StoreUnavailable(
+            f"the database is at schema revision {found}, this program needs {head_revision()}: run `autotuner migrate`"
+        )
+
+
+def _check_empty(connection: Connection) -> None:
+    present = set(inspect(connection).get_table_names())
+    for table in _COPIED:
+        if table.name not in present:
+            continue
+        num_rows = connection.scalar(select(func.count()).select_from(table))
+        if num_rows:
+            raise Conflict(
+                f"the database holds {num_rows} rows of {table.name} already; restore into an empty one "
+                "(AUTOTUNER_DATABASE_URL)"
+            )
+
+
+def _read_backup(path: Path, copy: Path) -> None:
+    """Copy the file, with what a log beside it holds.
+
+    Raises:
+        InvalidInput: It is no backup that this release can read.
+    """
+    if not path.is_file():
+        raise InvalidInput("file", str(path), "must be a file that `autotuner backup` wrote")
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.Error as error:
+        raise InvalidInput("file", str(path), f"must be a file that `autotuner backup` wrote ({error})") from error
+    with _opened(f"sqlite:///{copy}") as engine, reading(engine) as connection:
+        revision = current_revision(connection)
+    if revision is None:
+        raise InvalidInput("file", str(path), "must be a file that `autotuner backup` wrote; it holds no such tables")
+    if not is_known(revision):
+        rule = f"must be of this release or an older one: its schema is {revision}, this program's {head_revision()}"
+        raise InvalidInput("file", str(path), rule)
+
+
+def _settle(path: Path) -> None:
+    """Leave one file, whole on the disk."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").close()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Engine]:
+    engine = make_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
