@@ -12,6 +12,8 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotLetIn",
+    "NotYours",
+    "QuotaExceeded",
     "StoreUnavailable",
     "quoted",
 ]
@@ -84,6 +86,27 @@ class NotAllowed(AutotunerError):
         self.needed = needed
         self.scope = scope
         super().__init__(f"this needs the scope {needed}; yours is {scope or 'none'}")
+
+
+class NotYours(AutotunerError):
+    """Somebody else made what the caller wants to change."""
+
+    def __init__(self, kind: str, key: str, created_by: str) -> None:
+        self.created_by = created_by
+        whose = f"{quoted(created_by)} made it" if created_by else "it was made while nobody was asked who they are"
+        super().__init__(f"the {kind} {quoted(key)} is not yours to change: {whose}; ask them or an admin")
+
+
+class QuotaExceeded(AutotunerError):
+    """The caller takes as much as they may; the message says how much that is.
+
+    Attributes:
+        retry_after_s: When enough of it will be free at the latest, from now; None: when something of theirs ends.
+    """
+
+    def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(detail)
 
 
 class LeaseLost(AutotunerError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.upkeep.announcement import Announcement
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateRequest, MfuGateResult
@@ -25,6 +26,7 @@ class MfuGateStore(Protocol):
         baseline: Baseline | None,
         sweep: SweepRequest | None,
         now: float,
+        caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
         """Store a gate, and with it the queued sweep that measures for it.
 
@@ -35,6 +37,7 @@ class MfuGateStore(Protocol):
             baseline: What it is held to, as the caller read it; None: there is none.
             sweep: What is measured; None: an earlier gate's runs are taken, and the gate is concluded at once.
             now: Of the request.
+            caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
@@ -23,7 +24,7 @@ class RetuneStore(Protocol):
     """
 
     # ------------------------------------------------------------------ retunes
-    def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None) -> Retune:
+    def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
         """Store a new retune; a name that is taken raises ``Conflict``."""
         ...
 
@@ -64,6 +65,7 @@ class RetuneStore(Protocol):
         sweep: SweepRequest | None = None,
         num_missed: int = 0,
         skipped: bool = False,
+        caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
         """Store a run with its queued sweep, and the retune's next due time; all at once.
 
@@ -81,6 +83,7 @@ class RetuneStore(Protocol):
             sweep: What it measures; None of one that is skipped, or that cannot start and is concluded at once.
             num_missed: Due times that it stands for, beside its own.
             skipped: It was due while another was unfinished, and is over.
+            caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
         """
         ...
 

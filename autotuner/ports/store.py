@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
@@ -17,6 +18,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial
+from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
 from autotuner.ports.history import HistoryStore
 from autotuner.ports.mfu_gates import MfuGateStore
@@ -39,6 +41,11 @@ class Store(Names, Protocol):
     """
 
     # ------------------------------------------------------------------ parts
+    @property
+    def accounts(self) -> AccountStore:
+        """What callers take and did."""
+        ...
+
     @property
     def retunes(self) -> RetuneStore:
         """Retunes and their runs."""
@@ -66,12 +73,21 @@ class Store(Names, Protocol):
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
-        self, request: SweepRequest, *, now: float, idempotency_key: str | None = None
+        self,
+        request: SweepRequest,
+        *,
+        now: float,
+        idempotency_key: str | None = None,
+        caller: Caller = NOBODY_ASKED,
     ) -> tuple[Sweep, bool]:
-        """Store a queued sweep and say whether it is new.
+        """Store a queued sweep of the caller and say whether it is new.
 
-        The same key with an equal request returns the stored sweep and False; with another request it raises
-        ``Conflict``. Two concurrent calls with one key create one sweep. Writes the event ``sweep.created``.
+        The same key of the same caller with an equal request returns the stored sweep and False, whatever became of its
+        budget since; with another request it raises ``Conflict``. Two concurrent calls with one key create one sweep.
+        Writes the event ``sweep.created``.
+
+        A new sweep is held to the caller's quota, however many ask at once: ``QuotaExceeded`` where nothing is left of
+        it, and where it counts accelerator-hours, no more of them than are left.
         """
         ...
 
@@ -228,20 +244,32 @@ class Store(Names, Protocol):
         ...
 
     # ------------------------------------------------------------------ names
-    def save_model(self, model: TransformerSpec) -> None:
-        """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
+    def save_model(self, model: TransformerSpec, *, created_by: str = "") -> None:
+        """Store under its name; an equal one stored before stays its maker's, a different one raises ``Conflict``."""
         ...
 
     def list_models(self) -> Sequence[TransformerSpec]:
         """By name."""
         ...
 
-    def save_cluster(self, cluster: Cluster) -> None:
-        """Store under its name; an equal one stored before is fine, a different one raises ``Conflict``."""
+    def model_owners(self) -> Mapping[str, str]:
+        """Who stored each model, by the model's name; empty text where nobody was asked."""
+        ...
+
+    def remove_model(self, name: str) -> None:
+        """Forget it; sweeps keep what they were given."""
+        ...
+
+    def save_cluster(self, cluster: Cluster, *, created_by: str = "") -> None:
+        """Store under its name, as ``save_model`` does."""
         ...
 
     def list_clusters(self) -> Sequence[Cluster]:
         """By name."""
+        ...
+
+    def cluster_owners(self) -> Mapping[str, str]:
+        """Who stored each cluster, by the cluster's name."""
         ...
 
     def remove_cluster(self, name: str) -> None:
@@ -260,7 +288,7 @@ class Store(Names, Protocol):
         ...
 
     # ------------------------------------------------------------------ checks of clusters
-    def create_check(self, name: str, request: CheckRequest, *, now: float) -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> ClusterCheck:
         """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
         ...
 

@@ -20,12 +20,19 @@ _CHECKS: AnySelect = select(*(checks.c[field.name] for field in fields(ClusterCh
 _UNFINISHED = checks.c.state.in_((CheckState.QUEUED, CheckState.RUNNING))
 
 
-def create(connection: Connection, name: str, request: CheckRequest, now: float) -> ClusterCheck:
+def create(connection: Connection, name: str, request: CheckRequest, now: float, created_by: str) -> ClusterCheck:
     """A queued check of the cluster, the only one of it that is not finished."""
     lock_cluster(connection, name)
     _refuse_second(connection, name)
     cluster = connection.scalars(select(clusters.c.document).where(clusters.c.name == name)).one()
-    check = ClusterCheck(id=new_check_id(), cluster=cluster, request=request, state=CheckState.QUEUED, created_at=now)
+    check = ClusterCheck(
+        id=new_check_id(),
+        cluster=cluster,
+        request=request,
+        state=CheckState.QUEUED,
+        created_at=now,
+        created_by=created_by,
+    )
     connection.execute(insert(checks).values(cluster_name=name, **_values(check)))
     return check
 

@@ -11,6 +11,7 @@ from autotuner.errors import Conflict, InvalidInput, NotFound
 __all__ = [
     "check_name",
     "name_taken",
+    "new_audit_id",
     "new_check_id",
     "new_delivery_id",
     "new_mfu_gate_id",
@@ -46,6 +47,11 @@ def new_mfu_gate_id() -> str:
 def new_delivery_id() -> str:
     """``dl-`` and as many."""
     return "dl-" + _ten_characters()
+
+
+def new_audit_id() -> str:
+    """``au-`` and as many."""
+    return "au-" + _ten_characters()
 
 
 def _ten_characters() -> str:

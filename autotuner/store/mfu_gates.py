@@ -11,12 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.upkeep.announcement import Announcement
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.errors import NotFound
 from autotuner.ports import Page
-from autotuner.store import announcements, records
+from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, new_mfu_gate_id
 from autotuner.store.statements import AnyRow, AnySelect
@@ -45,6 +46,7 @@ class SqlMfuGates:
         baseline: Baseline | None,
         sweep: SweepRequest | None,
         now: float,
+        caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
         check_name("gate.baseline", request.baseline)
         with writing(self._engine) as connection:
@@ -55,7 +57,8 @@ class SqlMfuGates:
                 content=content,
                 baseline=baseline,
                 created_at=now,
-                sweep_id=records.queue_sweep(connection, sweep, now).id if sweep else None,
+                sweep_id=queueing.queue_sweep(connection, sweep, now, caller=caller).id if sweep else None,
+                created_by=caller.name,
             )
             values = {field.name: getattr(gate, field.name) for field in fields(MfuGate)}
             connection.execute(insert(mfu_gates).values(baseline_name=request.baseline, is_reusable=False, **values))

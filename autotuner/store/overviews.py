@@ -15,7 +15,15 @@ from autotuner.store import records, statements
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import gates, measurements, sweeps, trials
 
-__all__ = ["OVERVIEWS", "get_overview", "list_overviews", "select_gate_hours", "select_progress"]
+__all__ = [
+    "OVERVIEWS",
+    "get_overview",
+    "hours_spent",
+    "list_overviews",
+    "run_hours",
+    "select_gate_hours",
+    "select_progress",
+]
 
 
 def _of_the_best(column: ColumnElement[float]) -> ColumnElement[float | None]:
@@ -37,6 +45,7 @@ _SAID_ONCE = (
     "stop_detail",
     "budget",
     "engine",
+    "created_by",
 )
 
 OVERVIEWS: AnySelect = select(
@@ -69,10 +78,7 @@ def list_overviews(
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
     """How many trials, repeats and accelerator-hours each sweep has in each state, from an index alone."""
-    of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
-    of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at  # null, so not summed, before the start
-    seconds = func.coalesce(of_jobs, of_attempt)
-    hours = func.coalesce(func.sum(seconds * trials.c.world_size), 0.0) / 3600.0
+    hours = func.coalesce(func.sum(run_hours(now)), 0.0)
     return (
         select(
             trials.c.sweep_id,
@@ -84,6 +90,23 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
         .where(trials.c.sweep_id.in_(sweep_ids))
         .group_by(trials.c.sweep_id, trials.c.state)
     )
+
+
+def run_hours(now: float) -> ColumnElement[float | None]:
+    """Accelerator-hours of a trial's row until now; null before it starts, so that it is not summed."""
+    of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
+    of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at
+    return func.coalesce(of_jobs, of_attempt) * trials.c.world_size / 3600.0
+
+
+def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
+    """Accelerator-hours of each sweep's trials and loss gates until now."""
+    hours = dict.fromkeys(sweep_ids, 0.0)
+    for row in connection.execute(select_progress(sweep_ids, now)):
+        hours[row.sweep_id] += row.accelerator_hours
+    for sweep_id, gate_hours in connection.execute(select_gate_hours(sweep_ids)):
+        hours[sweep_id] += gate_hours
+    return hours
 
 
 def select_gate_hours(sweep_ids: Sequence[str]) -> AnySelect:

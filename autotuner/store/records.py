@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, func, select, update
 
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page, RankedTime
 from autotuner.store import statements, transitions
-from autotuner.store.identity import new_sweep_id
 from autotuner.store.identity import trial_id as id_of
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.steps import forget_steps
@@ -31,7 +30,6 @@ __all__ = [
     "hold_sweep_of",
     "lock_sweep",
     "objective_of",
-    "queue_sweep",
     "ranked_times",
     "save_trial",
     "window",
@@ -50,21 +48,6 @@ class HasSweep(Protocol):
 
 
 Owner = TypeVar("Owner", bound=HasSweep)
-
-
-def queue_sweep(
-    connection: Connection,
-    request: SweepRequest,
-    now: float,
-    *,
-    idempotency_key: str | None = None,
-    new_id: Callable[[], str] = new_sweep_id,
-) -> Sweep:
-    """A new sweep, which waits for a worker."""
-    sweep = Sweep(id=new_id(), request=request, state=SweepState.QUEUED, created_at=now)
-    connection.execute(statements.insert_sweep(sweep, idempotency_key))
-    write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
-    return sweep
 
 
 def with_sweeps(connection: Connection, owners: Sequence[Owner]) -> Iterator[tuple[Owner, Sweep | None]]:

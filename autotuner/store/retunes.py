@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, 
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.domain import wire
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
@@ -20,7 +21,7 @@ from autotuner.domain.upkeep.announcement import Announcement
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Page
-from autotuner.store import announcements, records
+from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect
@@ -47,9 +48,15 @@ class SqlRetunes:
         self._engine = engine
 
     # ------------------------------------------------------------------ retunes
-    def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None) -> Retune:
+    def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
         check_name("retune.name", request.name)
-        retune = Retune(request=request, created_at=now, incumbent=request.incumbent, next_due_at=next_due_at)
+        retune = Retune(
+            request=request,
+            created_at=now,
+            incumbent=request.incumbent,
+            next_due_at=next_due_at,
+            created_by=created_by,
+        )
         values = {field.name: getattr(retune, field.name) for field in fields(Retune)}
         try:
             with writing(self._engine) as connection:
@@ -101,6 +108,7 @@ class SqlRetunes:
         sweep: SweepRequest | None = None,
         num_missed: int = 0,
         skipped: bool = False,
+        caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
         assert not (skipped and sweep), "what is skipped measures nothing"
         with writing(self._engine) as connection:
@@ -116,7 +124,7 @@ class SqlRetunes:
                 state=RunState.SKIPPED if skipped else RunState.RUNNING,
                 started_at=now,
                 finished_at=now if skipped else None,
-                sweep_id=records.queue_sweep(connection, sweep, now).id if sweep else None,
+                sweep_id=queueing.queue_sweep(connection, sweep, now, caller=caller).id if sweep else None,
                 num_missed=num_missed,
             )
             connection.execute(insert(retune_runs).values(_run_values(run)))

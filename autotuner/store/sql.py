@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from sqlalchemy import Column, Engine, delete, insert, select
+from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile
@@ -25,20 +25,20 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
-from autotuner.store import checks, endings, overviews, records, statements, steps, transitions
+from autotuner.store import checks, endings, overviews, queueing, records, statements, steps, transitions
+from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.history import SqlHistory
-from autotuner.store.identity import check_name, name_taken, new_sweep_id, no_such_name
+from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine
-from autotuner.store.tables import clusters, models, profiles, sweeps, trials
+from autotuner.store.shelf import Shelf
+from autotuner.store.tables import clusters, models, profiles, trials
 
 __all__ = ["SqlStore", "memory_store", "open_store"]
-
-Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
 
 
 def open_store(url: str) -> SqlStore:
@@ -65,6 +65,10 @@ class SqlStore:
     def __init__(self, engine: Engine, *, new_id: Callable[[], str] = new_sweep_id) -> None:
         self._engine = engine
         self._new_id = new_id
+        self._models = Shelf(engine, models.c.document, "model")
+        self._clusters = Shelf(engine, clusters.c.document, "cluster")
+        self._profiles = Shelf(engine, profiles.c.document, "profile")
+        self.accounts = SqlAccounts(engine)
         self.retunes = SqlRetunes(engine)
         self.mfu_gates = SqlMfuGates(engine)
         self.announcements = SqlAnnouncements(engine)
@@ -73,18 +77,24 @@ class SqlStore:
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
-        self, request: SweepRequest, *, now: float, idempotency_key: str | None = None
+        self,
+        request: SweepRequest,
+        *,
+        now: float,
+        idempotency_key: str | None = None,
+        caller: Caller = NOBODY_ASKED,
     ) -> tuple[Sweep, bool]:
         try:
             with writing(self._engine) as connection:
                 key, new_id = idempotency_key, self._new_id
-                return records.queue_sweep(connection, request, now, idempotency_key=key, new_id=new_id), True
-        except IntegrityError:
-            if idempotency_key is None:
-                raise
-        with reading(self._engine) as connection:
-            row = connection.execute(statements.SWEEPS.where(sweeps.c.idempotency_key == idempotency_key)).one()
-        return transitions.same_request(statements.read_sweep(row), request), False
+                return queueing.create_sweep(
+                    connection, request, now, caller=caller, idempotency_key=key, new_id=new_id
+                )
+        except IntegrityError:  # a request with the same key was faster
+            with reading(self._engine) as connection:
+                if found := queueing.find_created(connection, request, caller, idempotency_key):
+                    return found, False
+            raise
 
     def get_sweep(self, sweep_id: str) -> Sweep:
         with reading(self._engine) as connection:
@@ -283,44 +293,50 @@ class SqlStore:
             return steps.read_events(connection, sweep_id, after, limit)
 
     # ------------------------------------------------------------------ names
-    def save_model(self, model: TransformerSpec) -> None:
-        self._save_named(models.c.document, "model", model)
+    def save_model(self, model: TransformerSpec, *, created_by: str = "") -> None:
+        self._models.add(model, created_by)
 
     def get_model(self, name: str) -> TransformerSpec:
-        return self._get_named(models.c.document, "model", name)
+        return self._models.get(name)
 
     def list_models(self) -> Sequence[TransformerSpec]:
-        return self._list_named(models.c.document)
+        return self._models.list()
 
-    def save_cluster(self, cluster: Cluster) -> None:
-        self._save_named(clusters.c.document, "cluster", cluster)
+    def model_owners(self) -> Mapping[str, str]:
+        return self._models.owners()
+
+    def remove_model(self, name: str) -> None:
+        self._models.remove(name)
+
+    def save_cluster(self, cluster: Cluster, *, created_by: str = "") -> None:
+        self._clusters.add(cluster, created_by)
 
     def get_cluster(self, name: str) -> Cluster:
-        return self._get_named(clusters.c.document, "cluster", name)
+        return self._clusters.get(name)
 
     def list_clusters(self) -> Sequence[Cluster]:
-        return self._list_named(clusters.c.document)
+        return self._clusters.list()
+
+    def cluster_owners(self) -> Mapping[str, str]:
+        return self._clusters.owners()
 
     def remove_cluster(self, name: str) -> None:
         with writing(self._engine) as connection:
             checks.remove_cluster(connection, name)
 
     def save_profile(self, profile: DeviceProfile) -> None:
-        check_name("profile.name", profile.name)
-        with writing(self._engine) as connection:
-            connection.execute(delete(profiles).where(profiles.c.name == profile.name))
-            connection.execute(insert(profiles).values(name=profile.name, document=profile))
+        self._profiles.put(profile)
 
     def get_profile(self, name: str) -> DeviceProfile:
-        return self._get_named(profiles.c.document, "profile", name)
+        return self._profiles.get(name)
 
     def list_profiles(self) -> Sequence[DeviceProfile]:
-        return self._list_named(profiles.c.document)
+        return self._profiles.list()
 
     # ------------------------------------------------------------------ checks of clusters
-    def create_check(self, name: str, request: CheckRequest, *, now: float) -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> ClusterCheck:
         with writing(self._engine) as connection:
-            return checks.create(connection, name, request, now)
+            return checks.create(connection, name, request, now, created_by)
 
     def get_check(self, check_id: str) -> ClusterCheck:
         with reading(self._engine) as connection:
@@ -369,26 +385,3 @@ class SqlStore:
 
     def close(self) -> None:
         self._engine.dispose()
-
-    # ------------------------------------------------------------------ a shelf is a column of documents with names
-    def _save_named(self, shelf: Column[Named], kind: str, value: Named) -> None:
-        check_name(f"{kind}.name", value.name)
-        try:
-            with writing(self._engine) as connection:
-                connection.execute(insert(shelf.table).values(name=value.name, document=value))
-        except IntegrityError:
-            if self._get_named(shelf, kind, value.name) != value:
-                raise name_taken(kind, value.name) from None
-
-    def _get_named(self, shelf: Column[Named], kind: str, name: str) -> Named:
-        names = shelf.table.c.name
-        with reading(self._engine) as connection:
-            value = connection.scalar(select(shelf).where(names == name))
-            if value is None:
-                raise no_such_name(kind, name, connection.scalars(select(names)))
-            return value
-
-    def _list_named(self, shelf: Column[Named]) -> Sequence[Named]:
-        with reading(self._engine) as connection:
-            values = connection.scalars(select(shelf)).all()
-        return sorted(values, key=lambda value: value.name)  # not in SQL: PostgreSQL sorts text as its locale says

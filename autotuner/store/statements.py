@@ -26,7 +26,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
@@ -62,11 +62,12 @@ def read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
             yield Sweep(**{**row._mapping, "request": wire.loads(SweepRequest, row.request)})
 
 
-def insert_sweep(sweep: Sweep, idempotency_key: str | None) -> Executable:
+def insert_sweep(sweep: Sweep, idempotency_key: str | None, asked_budget: Budget | None = None) -> Executable:
     """A new row, with the columns that a list shows of the request."""
     request = sweep.request
     return insert(sweeps).values(
         idempotency_key=idempotency_key,
+        asked_budget=asked_budget,
         name=request.name,
         model_name=request.job.model.name,
         cluster_name=request.job.cluster.name,

@@ -13,16 +13,23 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.store.identity import trial_id
 
 
 # ---------------------------------------------------------------------- sweeps
-def same_request(sweep: Sweep, request: SweepRequest) -> Sweep:
-    """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ."""
-    if _as_asked(sweep.request) != _as_asked(request):
+def same_request(sweep: Sweep, request: SweepRequest, asked_budget: Budget | None = None) -> Sweep:
+    """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ.
+
+    Args:
+        sweep: As it is stored.
+        request: What comes with the key now.
+        asked_budget: What the sweep's budget was when it was asked for; None: as it is.
+    """
+    asked = replace(sweep.request, budget=asked_budget or sweep.request.budget)
+    if _as_asked(asked) != _as_asked(request):
         raise Conflict(
             f"this idempotency key made sweep {sweep.id} of another request; send a new key with a new request"
         )

@@ -20,6 +20,7 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("renewals", sa.Integer(), server_default="0", nullable=False))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
+    op.add_column("sweeps", sa.Column("asked_budget", sa.Text(), nullable=True))
     op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
     op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
     _create_access()
@@ -84,7 +85,7 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
-    for name in ("thinned_at", "pause_requested"):
+    for name in ("asked_budget", "thinned_at", "pause_requested"):
         op.drop_column("sweeps", name)
     for table in ("checks", "sweeps"):
         op.drop_column(table, "renewals")

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, Select, text
 
 from autotuner.ports import TrialFilter
-from autotuner.store import announcements, history, mfu_gates, overviews, retunes, statements, steps
+from autotuner.store import accounts, announcements, history, mfu_gates, overviews, retunes, statements, steps
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.tables import sweeps
 
@@ -90,6 +90,15 @@ def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgres
     assert "Seq Scan" not in progress  # by which of the two indexes over a sweep's trials depends on how many there are
 
 
+def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> None:
+    steps = plan(sqlite, accounts.select_used("ada", 1e6))
+    assert "SEARCH sweeps USING COVERING INDEX ix_sweeps_created_by_state_finished_at" not in steps  # it has no id
+    assert "SEARCH sweeps USING INDEX ix_sweeps_created_by_state_finished_at (created_by=? AND state=?" in steps
+    assert "SCAN trials" not in steps
+    assert "SCAN gates" not in steps
+    assert "SCAN sweeps" not in steps
+
+
 def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:
     steps = plan(sqlite, statements.oldest_claimable(1.0))
     assert "SEARCH sweeps USING INDEX ix_sweeps_state_created_at_id (state=?)" in steps
@@ -117,6 +126,8 @@ UPKEEP = {
     "ix_deliveries_created_at_id": announcements.select_deliveries(None, None),
     "ix_deliveries_webhook_created_at_id": announcements.select_deliveries("team", None),
     "ix_deliveries_state_next_attempt_at_id": announcements.select_due(1.0),
+    "ix_audit_at_id": accounts.select_audit(None),
+    "ix_audit_caller_at_id": accounts.select_audit("ada"),
 }
 """Queries by the index that each is read in the order of."""
 

@@ -29,6 +29,11 @@ class Quota:
             if getattr(self, name) is not None:
                 check.positive(self, name)
 
+    @property
+    def is_limiting_sweeps(self) -> bool:
+        """Whether a new sweep has to be held to it."""
+        return self.unfinished_sweeps is not None or self.accelerator_hours_per_day is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:

@@ -99,6 +99,7 @@ class ClusterCheck:
         cancel_requested: Its end was asked for; whoever runs it ends its jobs first.
         owner: The worker that runs it; None where none does.
         lease_until: When another worker may take it over, epoch seconds.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
     """
 
     id: str
@@ -112,6 +113,7 @@ class ClusterCheck:
     owner: str | None = None
     lease_until: float | None = None
     findings: CheckFindings = CheckFindings()
+    created_by: str = ""
 
     @property
     def nodes(self) -> Cluster:

@@ -219,6 +219,7 @@ class SweepOverview:
         accelerator_hours: Of all trials and loss gates until now.
         best_value: What the objective says of the trial ranked first; None until there is one.
         best_mfu: MFU of that trial.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
     """
 
     id: str
@@ -241,6 +242,7 @@ class SweepOverview:
     accelerator_hours: float
     best_value: float | None
     best_mfu: float | None
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

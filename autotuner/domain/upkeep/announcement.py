@@ -62,6 +62,7 @@ class Webhook:
     Attributes:
         kinds: Those that it wants; empty: all.
         secret: Key of the signature; never shown again.
+        created_by: Name of the caller who added it; empty where the service asks nobody.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Webhook:
     kinds: tuple[AnnouncementKind, ...] = ()
     format: PayloadFormat = PayloadFormat.JSON
     created_at: float = 0.0
+    created_by: str = ""
 
 
 class DeliveryState(StrEnum):

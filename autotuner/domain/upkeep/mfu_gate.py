@@ -97,6 +97,7 @@ class MfuGate:
         baseline: As it stood when the gate was asked for.
         sweep_id: The sweep that measures; None where an earlier gate's runs are taken.
         result: None until it is finished.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
     """
 
     id: str
@@ -108,3 +109,4 @@ class MfuGate:
     sweep_id: str | None = None
     finished_at: float | None = None
     result: MfuGateResult | None = None
+    created_by: str = ""

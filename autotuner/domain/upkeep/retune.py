@@ -57,6 +57,8 @@ class Retune:
         incumbent: The layout in use now; None before the first run.
         baseline: What the incumbent reached in the runs since it was adopted, of which none was a regression.
         next_due_at: Epoch seconds; None while it is paused.
+        created_by: Name of the caller who asked for it, whom the sweeps of its runs count for; empty where the service
+            asks nobody.
     """
 
     request: RetuneRequest
@@ -65,6 +67,7 @@ class Retune:
     incumbent: Layout | None = None
     baseline: tuple[RunGroup, ...] = ()
     next_due_at: float | None = None
+    created_by: str = ""
 
     @property
     def name(self) -> str:

@@ -47,6 +47,8 @@ class _Sweeps(TypedColumns):
     pause_requested: Named[bool] = Column(server_default=false())
     renewals: Named[int] = Column(server_default="0")
     thinned_at: Named[float | None]  # when steps and events of its trials were thinned
+    # as it was first asked, where what is run was held to a quota or has been changed since; null: as in the request
+    asked_budget: Named[Budget | None] = Column(KnownFields(Budget))
 
 
 sweeps = Table(

@@ -1,0 +1,88 @@
+"""New sweeps, whoever asks for them: held to the caller's quota and stored in the transaction that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Connection, select
+
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
+from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.store import accounts, records, statements, transitions
+from autotuner.store.identity import new_sweep_id
+from autotuner.store.tables import sweeps
+
+__all__ = ["create_sweep", "find_created", "queue_sweep"]
+
+
+def create_sweep(
+    connection: Connection,
+    request: SweepRequest,
+    now: float,
+    *,
+    caller: Caller,
+    idempotency_key: str | None,
+    new_id: Callable[[], str],
+) -> tuple[Sweep, bool]:
+    """A new sweep and True, or the one that the caller's key made before, whatever the quota says now, and False."""
+    accounts.lock_caller(connection, caller)
+    if found := find_created(connection, request, caller, idempotency_key):
+        return found, False
+    key = _of_caller(caller, idempotency_key)
+    return queue_sweep(connection, request, now, caller=caller, idempotency_key=key, new_id=new_id), True
+
+
+def find_created(
+    connection: Connection, request: SweepRequest, caller: Caller, idempotency_key: str | None
+) -> Sweep | None:
+    """The sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
+    if idempotency_key is None:
+        return None
+    mine = sweeps.c.idempotency_key == _of_caller(caller, idempotency_key)
+    row = connection.execute(statements.SWEEPS.where(mine)).one_or_none()
+    if row is None:
+        return None
+    sweep = statements.read_sweep(row)
+    asked_budget = connection.scalar(select(sweeps.c.asked_budget).where(sweeps.c.id == sweep.id))
+    return transitions.same_request(sweep, request, asked_budget)
+
+
+def queue_sweep(
+    connection: Connection,
+    request: SweepRequest,
+    now: float,
+    *,
+    caller: Caller = NOBODY_ASKED,
+    idempotency_key: str | None = None,
+    new_id: Callable[[], str] = new_sweep_id,
+) -> Sweep:
+    """A new sweep of the caller, which waits for a worker.
+
+    Raises:
+        InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
+        QuotaExceeded: It asks for more than is left of the quota.
+    """
+    accounts.lock_caller(connection, caller)
+    held = _held(connection, request, caller, now)
+    sweep = Sweep(id=new_id(), request=held, state=SweepState.QUEUED, created_at=now, created_by=caller.name)
+    asked_budget = None if held.budget == request.budget else request.budget
+    connection.execute(statements.insert_sweep(sweep, idempotency_key, asked_budget))
+    records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
+    return sweep
+
+
+def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:
+    """The request with no more accelerator-hours than the caller's quota leaves."""
+    asked: Budget = request.budget
+    hours = accounts.allowed_hours(connection, caller, asked.accelerator_hours, now)
+    return (
+        request
+        if hours == asked.accelerator_hours
+        else replace(request, budget=replace(asked, accelerator_hours=hours))
+    )
+
+
+def _of_caller(caller: Caller, key: str | None) -> str | None:
+    """The key as it is stored: another caller's equal key is another. Names and keys of HTTP hold no line break."""
+    return f"{caller.name}\n{key}" if key is not None and caller.name else key
