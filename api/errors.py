@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,7 +19,17 @@ from api.violations import Violation, violation, violations
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.wire import to_dict
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotAllowed, NotFound, NotLetIn, StoreUnavailable
+from autotuner.errors import (
+    AutotunerError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    NotLetIn,
+    NotYours,
+    QuotaExceeded,
+    StoreUnavailable,
+)
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",
@@ -103,6 +114,12 @@ def answer_error(request: Request, error: Exception) -> Response:
             return answer_problem(request, "not-let-in", HTTPStatus.UNAUTHORIZED, detail, headers)
         case NotAllowed():
             return answer_problem(request, "not-allowed", HTTPStatus.FORBIDDEN, detail)
+        case NotYours():
+            return answer_problem(request, "not-yours", HTTPStatus.FORBIDDEN, detail)
+        case QuotaExceeded():
+            wait_s = error.retry_after_s
+            after = None if wait_s is None else {"Retry-After": str(math.ceil(wait_s))}
+            return answer_problem(request, "quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS, detail, after)
         case StoreUnavailable():
             headers = {"Retry-After": "5"}
             return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)

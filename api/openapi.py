@@ -30,10 +30,11 @@ Responses = dict[int | str, dict[str, Any]]
 _PROBLEMS = {
     400: "The body is no JSON.",
     401: "The service asks who calls, and this request shows no token or session that counts.",
-    403: "The caller's scope does not cover this.",
+    403: "The caller's scope does not cover this, or somebody else made what it changes.",
     404: "Nothing is stored under that name or id; `nearest` is the closest there is.",
     409: "The request contradicts what is stored.",
     422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which.",
+    429: "The caller takes as much as their quota has; `detail` says how much that is, and when more is free.",
     503: "The database is out of reach or not migrated.",
 }
 
