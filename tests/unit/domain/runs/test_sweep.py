@@ -15,5 +15,6 @@ def test_a_budget_of_nothing_is_refused_by_name(field: str) -> None:
     assert caught.value.field == field
 
 
-def test_only_queued_and_running_sweeps_may_still_change() -> None:
-    assert [state for state in SweepState if not state.finished] == [SweepState.QUEUED, SweepState.RUNNING]
+def test_queued_running_and_paused_sweeps_may_change_by_themselves_or_be_taken_up() -> None:
+    unfinished = [SweepState.QUEUED, SweepState.RUNNING, SweepState.PAUSED]
+    assert [state for state in SweepState if not state.finished] == unfinished
