@@ -86,6 +86,6 @@ def create_app(app: App | None = None) -> FastAPI:
         api.include_router(module.router, prefix=_PREFIX, dependencies=[Depends(check_scope)])
     add_dashboard(api)
     add_error_handlers(api)
-    add_edge(api)
+    add_edge(api, autotuner.settings)
     install_openapi(api)
     return api

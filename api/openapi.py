@@ -32,16 +32,19 @@ _PROBLEMS = {
     401: "The service asks who calls, and this request shows no token or session that counts.",
     403: "The caller's scope does not cover this, or somebody else made what it changes.",
     404: "Nothing is stored under that name or id; `nearest` is the closest there is.",
+    408: "The body did not arrive in time.",
     409: "The request contradicts what is stored.",
+    413: "The body is longer than the service reads.",
+    421: "The service is not reached by the name that the request was sent to.",
     422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which.",
-    429: "The caller takes as much as their quota has; `detail` says how much that is, and when more is free.",
-    503: "The database is out of reach or not migrated.",
+    429: "The caller takes as much as they may; `detail` says how much that is, and `Retry-After` when more is free.",
+    503: "The database is out of reach or not migrated, or there was no answer in time.",
 }
 
 
 def problems(*statuses: int) -> Responses:
     """The ``responses`` of a route: the problems that it can answer with."""
-    return {status: _problem(status) for status in (401, 403, *statuses, 503)}
+    return {status: _problem(status) for status in (401, 403, *statuses, 421, 429, 503)}
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -81,6 +84,8 @@ def _document(api: FastAPI) -> dict[str, Any]:
     for operations in document["paths"].values():
         for operation in operations.values():
             _exemplify(operation)
+            if "requestBody" in operation:
+                operation["responses"] |= {"408": _problem(408), "413": _problem(413)}
     _secure(document, asks=False)
     return document
 

@@ -54,6 +54,20 @@ class Settings(BaseSettings):
         default=90.0, ge=0, description="How long announcements and their deliveries stay; 0: always."
     )
     keep_audit_days: float = Field(default=365.0, ge=0, description="How long the audit log goes back; 0: always.")
+    hosts: str = Field(
+        default="",
+        description="Names that the service is reached by, with commas; addresses, `localhost` and the host of the "
+        "public URL are anyway.",
+    )
+    max_body_bytes: int = Field(default=2_000_000, gt=0, description="Longest body of a request.")
+    request_s: float = Field(default=60.0, gt=0, description="What a request may take until its answer begins.")
+    requests_per_minute: int = Field(
+        default=3000, gt=0, description="Of a caller whose token says nothing else, to one process of the service."
+    )
+    max_streams: int = Field(default=400, ge=0, description="Streams of events open at once.")
+    max_streams_per_caller: int = Field(
+        default=50, ge=0, description="Of one caller, where the service asks who calls."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from api.edge.bodies import Bodies, BodyRefused, answer_refused
 from api.edge.callers import Callers
+from api.edge.deadlines import Deadlines
+from api.edge.hosts import Hosts, allowed_hosts
+from api.edge.rates import CallerRates
 from api.edge.request_log import RequestLog
+from api.edge.security_headers import SecurityHeaders
+from api.edge.streams import OpenStreams
+from autotuner.settings import Settings
 
 __all__ = ["add_edge"]
 
+_BODY_S = 30.0
+"""A body of the largest size at 600 kbit/s."""
 
-def add_edge(api: FastAPI) -> None:
-    """Put around the routes of ``api``, the innermost first: who calls, the log."""
+
+def add_edge(api: FastAPI, settings: Settings) -> None:
+    """Put around the routes of ``api``, the innermost first: who calls, what it may take, the log, the headers."""
+    api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)
+    api.add_exception_handler(BodyRefused, answer_refused)
+    api.add_middleware(CallerRates, per_minute=settings.requests_per_minute)
     api.add_middleware(Callers)
+    api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=_BODY_S)
+    api.add_middleware(Deadlines, seconds=settings.request_s)
+    api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
     api.add_middleware(RequestLog)
+    api.add_middleware(SecurityHeaders)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.dependencies import LiveEventsOf, SweepOf
+from api.dependencies import CallerOf, LiveEventsOf, SweepOf
 from api.documents import MAX_INTEGER
 from api.openapi import problems
 
@@ -24,11 +24,20 @@ _LastEventId = Annotated[
 _Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
 
 
+async def _open_stream(request: Request, caller: CallerOf) -> AsyncIterator[None]:
+    with request.app.state.streams.opened(caller):
+        yield
+
+
+_OpenStream = Annotated[None, Depends(_open_stream)]
+"""Held until the stream ends."""
+
+
 @router.get(
     "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
 )
 async def stream_events(
-    live: LiveEventsOf, sweep: SweepOf, last_event_id: _LastEventId = 0, wait: _Wait = True
+    live: LiveEventsOf, sweep: SweepOf, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
 

@@ -9,6 +9,8 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from api.edge.connections import server_config
+
 __all__ = ["run_server"]
 
 _GRACE_S = 3
@@ -17,14 +19,7 @@ _GRACE_S = 3
 
 def run_server(api: FastAPI, host: str, port: int) -> None:
     """Serve until Ctrl-C or SIGTERM; says where as soon as requests are taken."""
-    config = uvicorn.Config(
-        api,
-        host=host,
-        port=port,
-        log_level="warning",  # requests are logged by the application, once
-        access_log=False,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
+    config = server_config(api, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
     server = _Server(config)
     try:
         server.run()

@@ -24,6 +24,8 @@ __all__ = ["migrate_if_embedded", "service_in_process"]
 _URL = "http://localhost"
 """What requests say they are sent to; nothing listens there."""
 
+_A_DAY_S = 86_400.0
+
 
 @contextmanager
 def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = False) -> Iterator[httpx.Client]:
@@ -34,7 +36,12 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
         runs_checks: Whether another runs checks of clusters.
         keep: False for a service that stores nothing, and needs no database.
     """
-    settings = Settings(num_workers=num_workers, log_level="warning", starts_retunes=False)  # this process ends soon
+    settings = Settings(
+        num_workers=num_workers,
+        log_level="warning",
+        starts_retunes=False,  # this process ends soon
+        request_s=_A_DAY_S,  # and its user ends what takes too long
+    )
     application = _application(settings, keep=keep)
     with terminable(), start_blocking_portal() as portal:
         application.background.start()

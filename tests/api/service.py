@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from api.edge.connections import Bounds, server_config
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.domain.layouts.layout import Layout
@@ -40,14 +41,15 @@ class FixedClock:
 
 def app_on(store: Store, clock: Clock | None = None) -> App:
     """An application without workers on that store."""
-    return build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
+    settings = Settings(num_workers=0, hosts="testserver")  # as Starlette's and schemathesis' clients call it
+    return build(settings, store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
 
 
 @contextmanager
-def serve(app: App) -> Iterator[str]:
+def serve(app: App, bounds: Bounds | None = None) -> Iterator[str]:
     """The address of a server for ``app`` while the context lasts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(create_app(app), log_config=None, ws="none", timeout_graceful_shutdown=1)
+        config = server_config(create_app(app), bounds, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -1,0 +1,42 @@
+"""Where a request comes from, also through proxies that are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+__all__ = ["Network", "client_address"]
+
+Network = IPv4Network | IPv6Network
+
+
+def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
+    """The address that a request comes from; empty where the server does not say (a service inside a command).
+
+    Args:
+        scope: Of the request.
+        believed: Networks of proxies. What such a peer says of who it forwards for counts, from the last address that
+            it added to the first that is no such proxy; anybody else could say anything.
+    """
+    peer = scope["client"][0] if scope.get("client") else ""
+    forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+    for earlier in reversed(forwarded):
+        address = _address(earlier)
+        if address is None or not _is_within(_address(peer), believed):
+            break
+        peer = str(address)
+    return peer
+
+
+def _is_within(address: IPv4Address | IPv6Address | None, networks: Sequence[Network]) -> bool:
+    return address is not None and any(address in network for network in networks)
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text.strip())
+    except ValueError:
+        return None

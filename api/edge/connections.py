@@ -1,0 +1,194 @@
+"""Connections of the server, each with bounds on what a client may leave half done.
+
+What a client says of a request (its head), what it leaves unread and what it holds open are bounded here, below the
+application, which hears of a request only when its head is whole. A body is bounded by ``api.edge.bodies``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["Bounds", "server_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How long and how much of a connection.
+
+    Attributes:
+        head_s: From the first byte of a request, or from the opening of a connection, until its head is whole.
+        head_bytes: Of a request's target and header fields.
+        linger_s: What the rest of a body that nobody wants may take, so that the client reads the answer to it.
+        unread_s: A client that reads nothing of an answer for so long is cut off.
+        connections: At once; of one address, half of them.
+    """
+
+    head_s: float = 10.0
+    head_bytes: int = 32_768
+    linger_s: float = 2.0
+    unread_s: float = 30.0
+    connections: int = 800
+
+
+def server_config(api: FastAPI, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
+    """How every server of ours is set up; ``more`` goes to uvicorn.
+
+    Forwarded addresses are believed by the application, which knows whose, and not by the server.
+    """
+    protocol = partial(_BoundedConnection, bounds=bounds or Bounds())
+    return uvicorn.Config(
+        api,
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,  # the application logs requests, once
+        **more,
+    )
+
+
+class _HeadTooLarge(Exception):
+    """The head of a request is larger than the bound; uvicorn's parser ends the request for it."""
+
+
+class _BoundedConnection(HttpToolsProtocol):
+    def __init__(self, *args: Any, bounds: Bounds, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = bounds
+        self._head_bytes = 0
+        self._is_between = True
+        self._head = _Timer(self.loop)
+        self._linger = _Timer(self.loop)
+        self._unread = _Timer(self.loop)
+
+    # ------------------------------------------------------------------ the connection
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._is_one_too_many():
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; close some, or come back")
+            return
+        self._head.start(self._bounds.head_s, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for timer in (self._head, self._linger, self._unread):
+            timer.stop()
+
+    def _is_one_too_many(self) -> bool:
+        here = self.client[0] if self.client else None
+        others = (cast("_BoundedConnection", one).client for one in self.connections)
+        open_here = sum(other is not None and other[0] == here for other in others)
+        return len(self.connections) > self._bounds.connections or open_here > max(1, self._bounds.connections // 2)
+
+    # ------------------------------------------------------------------ the head of a request
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._is_between and (self.cycle is None or self.cycle.response_complete):
+            self._head.start(self._bounds.head_s, self._head_is_late)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_between = False
+        self._head_bytes = 0
+        self._head.start(self._bounds.head_s, self._head_is_late)
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _count(self, num_bytes: int) -> None:
+        self._head_bytes += num_bytes
+        if self._head_bytes > self._bounds.head_bytes:
+            raise _HeadTooLarge
+
+    def on_headers_complete(self) -> None:
+        self._head.stop()
+        super().on_headers_complete()
+
+    def _head_is_late(self) -> None:
+        seconds = f"{self._bounds.head_s:g} s"
+        self._answer(HTTPStatus.REQUEST_TIMEOUT, f"the head of a request did not arrive within {seconds}")
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
+        if self._head_bytes > self._bounds.head_bytes:
+            rule = f"target and header fields are longer than {self._bounds.head_bytes} bytes together"
+            self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, rule)
+        else:
+            self._answer(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+
+    # ------------------------------------------------------------------ the rest of a body, the rest of an answer
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._is_between = True
+        self._linger.stop()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_between:
+            self._linger.start(self._bounds.linger_s, self.transport.close)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread.start(self._bounds.unread_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.stop()
+
+    def _answer(self, status: HTTPStatus, detail: str) -> None:
+        """Answer in place of the application, and close."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_problem(status, detail))
+        self.transport.close()
+
+
+class _Timer:
+    """A call later that runs at most once at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, delay_s: float, then: Callable[[], None]) -> None:
+        """Call ``then`` after that time, unless a call is awaited already."""
+        if self._handle is None:
+            self._handle = self._loop.call_later(delay_s, then)
+
+    def stop(self) -> None:
+        """Call nothing."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+def _problem(status: HTTPStatus, detail: str) -> bytes:
+    """A whole answer with a problem document."""
+    title = status.phrase.capitalize()
+    kind = f"urn:autotuner:problem:{status.phrase.lower().replace(' ', '-')}"
+    document = {"type": kind, "title": title, "status": status.value, "detail": detail}
+    body = json.dumps(document).encode()
+    lines = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        "content-type: application/problem+json",
+        f"content-length: {len(body)}",
+        "connection: close",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + body
