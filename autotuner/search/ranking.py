@@ -15,7 +15,7 @@ from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Rule
 from autotuner.domain.runs.prediction import Prediction
-from autotuner.search.space import legal_chunks
+from autotuner.search.space import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 
 __all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]
@@ -51,16 +51,24 @@ class PredictionTable:
 
 
 def best_predicted(
-    job: Job, space: SearchSpace | None = None, *, limit: int = 10, rules: Sequence[Rule] = RULES
+    job: Job,
+    space: SearchSpace | None = None,
+    *,
+    limit: int = 10,
+    rules: Sequence[Rule] = RULES,
+    most: int = MAX_CANDIDATES,
 ) -> PredictionTable:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
     The best has the highest expected MFU: predicted MFU x probability to fit, since a run that dies trains nothing. Of
     a space of millions one chunk is held at a time, and the best of those before; these are predicted once more.
+
+    Raises:
+        SpaceTooLarge: More layouts than ``most`` would have to be judged.
     """
     best, unchanged, nearest = _Leaders.none(limit), _Leaders.none(1), _Leaders.none(1)
     num_legal, num_fitting = 0, 0
-    for chunk in legal_chunks(job, space, rules):
+    for chunk in legal_chunks(job, space, rules, most):
         totals = predict_totals(chunk, job)
         fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
         num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)

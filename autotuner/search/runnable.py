@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.columns import LayoutColumns, joined
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
@@ -13,26 +13,42 @@ from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.errors import InvalidInput
 from autotuner.search.expressible import trial_rules
 from autotuner.search.scaling.table import small_trials
-from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.space import explain_empty, legal_chunks
+from autotuner.search.splits import SpaceTooLarge
 
-__all__ = ["empty_space", "require_layouts"]
+__all__ = ["MAX_SEARCHED", "empty_space", "require_layouts"]
+
+MAX_SEARCHED = 2_000_000
+"""Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
 
 _NUM_REASONS = 3
 """Of an empty space; the rules that remove most come first, the others rarely matter."""
 
 
-def require_layouts(request: SweepRequest) -> None:
+def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
     """Return if the space holds a layout that a trial can run, or that a trial on the smaller cluster stands for.
 
     Raises:
         InvalidInput: With why it holds none.
+        SpaceTooLarge: It holds more than ``most``, or cannot be looked through at all.
     """
     rules = trial_rules(request.trainer)
-    layouts = legal_layouts(request.job, request.space, rules)
+    layouts = _few_layouts(request, rules, most)
     if not len(layouts):
         raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
     if request.small_cluster:
         _require_small_trials(request, layouts, request.small_cluster)
+
+
+def _few_layouts(request: SweepRequest, rules: Sequence[Rule], most: int) -> LayoutColumns:
+    chunks, num_legal = [], 0
+    for chunk in legal_chunks(request.job, request.space, rules):
+        chunks.append(chunk)
+        num_legal += len(chunk)
+        if num_legal > most:
+            rule = "legal layouts are more than a sweep searches; name fewer values"
+            raise SpaceTooLarge("space", f"more than {most}", rule, most)
+    return joined(chunks)
 
 
 def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:

@@ -9,8 +9,7 @@ built almost without illegal rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
-from math import gcd, prod
+from math import prod
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
@@ -19,25 +18,30 @@ import numpy.typing as npt
 
 from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, joined
 from autotuner.costmodel.predict import CHUNK
-from autotuner.domain.check import divisors
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.choice_rules import IDLE_RULES
 from autotuner.domain.rules.legality import RULES, Reason, Rule
 from autotuner.domain.rules.rule import fields_read
+from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 
-__all__ = ["explain_empty", "legal_chunks", "legal_layouts"]
+__all__ = ["MAX_CANDIDATES", "explain_empty", "legal_chunks", "legal_layouts"]
 
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
-_DEGREE_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
-
 _DEFAULT = Layout()
 
 _BLOCK = 1 << 16
 """Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
+
+MAX_CANDIDATES = 10_000_000
+"""Rows of the whole crossing: a processor judges and predicts about a million of them in a second."""
+
+_MAX_COMBINATIONS = 1 << 20
+"""Of choices alone: they are held at once."""
+
+_MAX_EXPLAINED = 1 << 20
+"""Rows of an empty crossing that are looked at for the rules that empty it."""
 
 
 def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
@@ -57,15 +61,24 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
 
     A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
     virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
+
+    Raises:
+        SpaceTooLarge: More layouts than ``MAX_CANDIDATES`` would have to be judged.
     """
     chunks = list(legal_chunks(job, space, rules))
     return chunks[0] if len(chunks) == 1 else joined(chunks)
 
 
-def legal_chunks(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> Iterator[LayoutColumns]:
-    """``legal_layouts`` in tables of ``CHUNK`` rows, one after the other; the last is shorter, and may be empty."""
+def legal_chunks(
+    job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES, most: int = MAX_CANDIDATES
+) -> Iterator[LayoutColumns]:
+    """``legal_layouts`` in tables of ``CHUNK`` rows, one after the other; the last is shorter, and may be empty.
+
+    Raises:
+        SpaceTooLarge: More layouts than ``most`` would have to be judged; before the first.
+    """
     pending: list[LayoutColumns] = []
-    for block in _legal_blocks(job, space or SearchSpace(), rules):
+    for block in _legal_blocks(job, space or SearchSpace(), rules, most):
         pending.append(block)
         while sum(map(len, pending)) > CHUNK:
             whole = joined(pending)
@@ -74,39 +87,70 @@ def legal_chunks(job: Job, space: SearchSpace | None = None, rules: Sequence[Rul
     yield joined(pending)
 
 
-def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[LayoutColumns]:
+def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int) -> Iterator[LayoutColumns]:
     """The legal layouts of some degrees after the other."""
-    degrees = _degrees(job, space)
-    degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in _DEGREE_FIELDS]))
-    choice_rules = [rule for rule in rules if rule.field not in _DEGREE_FIELDS]
+    degrees = splits_of(job, space)
+    degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in SPLIT_FIELDS]))
+    choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
     choices = _possible(_choices(job, space), job, choice_rules)
     if not _named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
         choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
-    step = max(1, _BLOCK // max(1, _length(choices)))
-    for start in range(0, max(1, len(degrees)), step):
-        layouts = _Crossing(degrees.take(slice(start, start + step)), choices)
-        _settle(layouts, job, space)
+    _require_few(len(degrees), _length(choices), space, most)
+    for layouts in _blocks(degrees, choices, job, space):
         yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
+
+
+def _require_few(num_splits: int, num_choices: int, space: SearchSpace, most: int) -> None:
+    """Return if so many splits can be crossed with so many combinations of choices."""
+    if num_splits * num_choices > most:
+        rule = f"{num_splits} splits of the job x {num_choices} combinations of choices ({_longest(space)}) are more"
+        rule = f"{rule} layouts than are judged; name fewer values"
+        raise SpaceTooLarge("space", num_splits * num_choices, rule, most)
+
+
+def _longest(space: SearchSpace) -> str:
+    """The axes of choices with most values, for people."""
+    counted = sorted(((len(_named(space, name)), name) for name in _CHOICE_FIELDS), reverse=True)
+    return ", ".join(f"{count} of {name}" for count, name in counted[:3] if count > 1)
+
+
+def _blocks(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
+    """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
+    num_choices = _length(choices)
+    step = max(1, _BLOCK // max(1, num_choices))
+    for start in range(0, max(1, len(degrees)), step):
+        some = degrees.take(slice(start, start + step))
+        for first in range(0, max(1, num_choices), _BLOCK):
+            part = {name: column[first : first + _BLOCK] for name, column in choices.items()}
+            layouts = _Crossing(some, part)
+            _settle(layouts, job, space)
+            yield layouts
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
     """Why the space holds no legal layout: each rule that removes some, the one that removes most first.
 
     The message says how many of the candidates break the rule and shows the first of them; a candidate may break
-    several. Empty when nothing is wrong.
+    several. Of very many candidates the first million are looked at. Empty when nothing is wrong.
     """
     space = space or SearchSpace()
-    layouts = _Crossing(_degrees(job, space), _choices(job, space))
-    _settle(layouts, job, space)
-    removed = [(rule, broken_rows(layouts, job, [rule])) for rule in rules]
-    reasons = [(int(broken.sum()), _reason(rule, broken, layouts, job)) for rule, broken in removed if broken.any()]
-    return tuple(reason for _, reason in sorted(reasons, key=lambda counted: -counted[0]))
+    num_seen, removed = 0, [0] * len(rules)
+    examples: dict[int, Layout] = {}
+    for layouts in _blocks(splits_of(job, space), _choices(job, space), job, space):
+        for index, rule in enumerate(rules):
+            broken = broken_rows(layouts, job, [rule])
+            removed[index] += int(broken.sum())
+            if broken.any() and index not in examples:
+                examples[index] = layouts.row(int(broken.argmax()))
+        num_seen += len(layouts)
+        if num_seen >= _MAX_EXPLAINED:
+            break
+    order = sorted(examples, key=lambda index: (-removed[index], index))
+    return tuple(_reason(rules[i], f"{removed[i]} of {num_seen} layouts", examples[i], job) for i in order)
 
 
-def _reason(rule: Rule, broken: npt.NDArray[np.bool_], layouts: LayoutColumns, job: Job) -> Reason:
-    example = layouts.row(int(broken.argmax()))
-    count = f"{int(broken.sum())} of {len(layouts)} layouts, the first {example}"
-    message = f"{count}: {rule.message(example, job)}"
+def _reason(rule: Rule, count: str, example: Layout, job: Job) -> Reason:
+    message = f"{count}, the first {example}: {rule.message(example, job)}"
     return Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job))
 
 
@@ -115,9 +159,21 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
 def _choices(job: Job, space: SearchSpace) -> _Choices:
-    """Every combination that the space names; what means nothing beside the other choices has its default."""
-    combinations = zip(*product(*(_named(space, name) for name in _CHOICE_FIELDS)), strict=True)
-    choices = {name: as_column(name, values) for name, values in zip(_CHOICE_FIELDS, combinations, strict=True)}
+    """Every combination that the space names; what means nothing beside the other choices has its default.
+
+    Raises:
+        SpaceTooLarge: There are more than ``_MAX_COMBINATIONS``.
+    """
+    named = {name: _named(space, name) for name in _CHOICE_FIELDS}
+    total = prod(len(values) for values in named.values())
+    if total > _MAX_COMBINATIONS:
+        what = f"combinations of choices ({_longest(space)}) are more than are looked at; name fewer values"
+        raise SpaceTooLarge("space", total, what, _MAX_COMBINATIONS)
+    choices, repeats = {}, total
+    for name, values in named.items():
+        repeats //= len(values)
+        column = np.repeat(as_column(name, values), repeats)
+        choices[name] = np.tile(column, total // len(column))
     for rule in _named_without_default(space):
         idle = _broken_alone(rule, choices, job)
         if idle is not None:
@@ -205,95 +261,6 @@ class _Crossing(LayoutColumns):
         rows = np.arange(len(self))[index]
         degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
         of_degrees, of_choices = np.divmod(rows, max(1, _length(choices)))
-        columns = {name: getattr(degrees, name).take(of_degrees) for name in _DEGREE_FIELDS}
+        columns = {name: getattr(degrees, name).take(of_degrees) for name in SPLIT_FIELDS}
         columns |= {name: column.take(of_choices) for name, column in choices.items()}
         return LayoutColumns(**columns | {name: column[rows] for name, column in changed.items()})
-
-
-def _degrees(job: Job, space: SearchSpace) -> LayoutColumns:
-    """Candidate splits of the ranks; the choices are filled in with defaults that no degree rule reads."""
-    rows = list(dict.fromkeys(_splits(job, space)))
-    columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in _CHOICE_FIELDS}
-    columns |= {name: [row[index] for row in rows] for index, name in enumerate(_DEGREE_FIELDS)}
-    return LayoutColumns.from_values(columns)
-
-
-def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
-    """One tuple per candidate, in the order of ``_DEGREE_FIELDS``."""
-    world_size = job.cluster.world_size
-    for tensor, pipeline, context in _model_splits(world_size, space):
-        data = max(1, world_size // (tensor * pipeline * context))
-        batches = space.values("micro_batch_size") or _micro_batches(
-            job.workload.global_batch_size // data, context, space
-        )
-        num_experts = job.model.experts.num_experts if job.model.experts else 1
-        experts = space.values("expert_parallel_degree") or divisors(num_experts)
-        shards = space.values("data_parallel_shard_degree") or _shard_degrees(data, tensor * context, job)
-        pipelines = tuple(_pipelines(pipeline, job, space))
-        for shard, expert, (schedule, virtual, *less), batch in product(shards, experts, pipelines, batches):
-            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
-
-
-def _model_splits(world_size: int, space: SearchSpace) -> list[tuple[int, int, int]]:
-    """Tensor, pipeline and context degrees whose product divides the ranks; if none does, all, for a rule to refuse."""
-    every = divisors(world_size)
-    splits = list(
-        product(
-            space.values("tensor_parallel_degree") or every,
-            space.values("pipeline_parallel_degree") or every,
-            space.values("context_parallel_degree") or every,
-        )
-    )
-    return [split for split in splits if world_size % prod(split) == 0] or splits
-
-
-def _shard_degrees(data: int, inner: int, job: Job) -> tuple[int, ...]:
-    """Replicated, sharded inside a node, sharded over all; ``inner`` ranks lie between two data-parallel ones."""
-    inside_node = gcd(data, max(1, job.cluster.accelerators_per_domain // inner))
-    return tuple(sorted({1, inside_node, data}))
-
-
-def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[tuple[PipelineSchedule, int, int, int]]:
-    """Schedule, stages per rank, and layers that the first and the last stage have less."""
-    if pipeline == 1:
-        yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
-        return
-    schedules = cast("tuple[PipelineSchedule, ...]", _named(space, "pipeline_schedule"))
-    dealt = set()
-    for schedule, less in product(schedules, _ends(space)):
-        share = (job.model.num_layers + sum(less)) // pipeline
-        for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
-            if virtual > 1:  # rules ask how the sizes came about
-                yield schedule, virtual, *less
-                continue
-            found = schedule, stage_sizes(job.model.num_layers, pipeline, *less)
-            if found not in dealt:
-                yield schedule, virtual, *less
-            dealt.add(found)
-
-
-def _ends(space: SearchSpace) -> tuple[tuple[int, int], ...]:
-    """Layers less on both ends; the last multiplies by the vocabulary, the first looks words up, so never it alone."""
-    first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
-    ends = product(first or (0, 1), last or (0, 1))
-    return tuple((a, b) for a, b in ends if a <= b or (first and last))
-
-
-def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, ...]:
-    """Stages per rank of so many layers."""
-    match schedule:
-        case PipelineSchedule.INTERLEAVED_1F1B:
-            return divisors(max(1, num_layers))[1:] or (2,)  # for a rule to refuse
-        case PipelineSchedule.ZBV | PipelineSchedule.DUALPIPEV:
-            return (2,)
-        case _:
-            return (1,)
-
-
-def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tuple[int, ...]:
-    """Powers of two that divide the batch of one replica, less those that fewer context ranks make pointless."""
-    contexts = space.values("context_parallel_degree")
-    if context % 2 == 0 and (contexts is None or context // 2 in contexts):
-        return (1,)
-    largest = max(1, replica_batch & -replica_batch)
-    return tuple(1 << power for power in range(largest.bit_length()))

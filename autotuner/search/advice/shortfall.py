@@ -10,12 +10,16 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.splits import SpaceTooLarge
 
 __all__ = ["LargerCluster", "Remedy", "Shortfall", "shortfall"]
 
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many times the nodes are tried: sizes that divide batches and layers."""
+
+_MAX_TRIED = 2_000_000
+"""Layouts of a space beyond that of the table: a remedy is not worth more than seconds, and there are up to twenty."""
 
 _SURE = 0.8
 """How likely a layout has to fit on a cluster that is worth renting for it."""
@@ -68,7 +72,7 @@ class Shortfall:
         missing_bytes: What its fullest rank lacks.
         remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
         larger: The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times
-            the nodes.
+            the nodes, as far as their spaces are small enough to be looked at.
     """
 
     nearest: PredictedLayout
@@ -129,13 +133,13 @@ def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
 
 
 def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
-    """What the changes make of the space; None where they leave no legal layout."""
+    """What the changes make of the space; None where they leave no legal layout, or too many to look at."""
     for change in changes:
         space = space.with_axes(**change.axes)
         if change.shrinks_moments:
             job = replace(job, workload=replace(job.workload, optimizer_state_precision="bf16"))
-    table = best_predicted(job, space, limit=1)
-    candidate = table.rows[0] if table.rows else table.nearest
+    table = _best(job, space)
+    candidate = (table.rows[0] if table.rows else table.nearest) if table else None
     if candidate is None:
         return None
     words = ", ".join(change.words for change in changes)
@@ -144,11 +148,21 @@ def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy |
 
 def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
     for cluster in _growing(job.cluster):
-        table = best_predicted(replace(job, cluster=cluster), space, limit=1)
+        table = _best(replace(job, cluster=cluster), space)
+        if table is None:
+            return None
         if table.rows and table.rows[0].prediction.expected_mfu > _SURE * table.rows[0].prediction.mfu:
             num_nodes, per_node = cluster.num_nodes, cluster.accelerators_per_node
             return LargerCluster(num_nodes=num_nodes, accelerators_per_node=per_node, best=table.rows[0])
     return None
+
+
+def _best(job: Job, space: SearchSpace) -> PredictionTable | None:
+    """The best layout of a space; None where it is too large for a mere hint."""
+    try:
+        return best_predicted(job, space, limit=1, most=_MAX_TRIED)
+    except SpaceTooLarge:
+        return None
 
 
 def _growing(cluster: Cluster) -> Iterator[Cluster]:

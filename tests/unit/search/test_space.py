@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -24,7 +25,8 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.space import MAX_CANDIDATES, explain_empty, legal_layouts
+from autotuner.search.splits import SpaceTooLarge
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
 
 DEGREES = (1, 2, 3, 4)
@@ -274,3 +276,35 @@ def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_it
     parts = [legal_layouts(big_job(), space.with_axes(precision=(value,))) for value in space.values("precision") or ()]
     assert len(whole) == sum(len(part) for part in parts) > 1 << 16
     assert len(whole.distinct(*LAYOUT_FIELDS)[0]) == len(whole)
+
+
+def test_combinations_of_choices_are_counted_and_refused_before_any_is_built() -> None:
+    space = tiny_space(recompute_every=tuple(range(1, 1001)), gradient_bucket_bytes=tuple(range(1, 1001)))
+    tracemalloc.start()
+    with pytest.raises(SpaceTooLarge, match=r"space = \d{7,}: combinations of choices \(1000 of recompute_every, 1000"):
+        legal_layouts(tiny_job(1), space)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 50e6
+
+
+def test_splits_times_choices_are_counted_and_refused_before_they_are_crossed() -> None:
+    space = SearchSpace(recompute_every=tuple(range(1, 101)), gradient_bucket_bytes=tuple(range(1, 101)))
+    with pytest.raises(
+        SpaceTooLarge, match=r"\d+ splits of the job x \d+ .*; nearest legal value: 10000000"
+    ) as refused:
+        legal_layouts(big_job(), space)
+    assert int(str(refused.value.value)) > MAX_CANDIDATES
+
+
+def test_an_empty_space_of_very_many_candidates_is_explained_by_the_first_of_them() -> None:
+    space = SearchSpace(
+        context_parallel_degree=None,
+        micro_batch_size=(3 * 4096,),
+        recompute_every=tuple(range(1, 101)),
+        recompute=(Recompute.FULL,),
+        gradient_bucket_bytes=tuple(range(1, 51)),
+    )
+    first, *_ = explain_empty(big_job(), space)
+    assert first.rule == "whole-micro-batches"
+    assert 1_000_000 < int(first.message.split(" of ")[1].split()[0]) < 1_300_000
