@@ -91,6 +91,7 @@ class Background:
             self.open_store().announcements,
             self.poster,
             self.clock,
+            owner=_new_owner(),
             public_url=self.settings.public_url,
             shutdown=self._shutdown,
         )

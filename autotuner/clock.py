@@ -8,11 +8,15 @@ __all__ = ["SystemClock"]
 
 
 class SystemClock:
-    """Wall time of this machine."""
+    """The time of this machine."""
 
     def now(self) -> float:
         """Epoch seconds."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, whoever sets the clock."""
+        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Return after that long."""

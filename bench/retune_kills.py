@@ -164,6 +164,9 @@ class _PutForward:
     def now(self) -> float:
         return time.time() + self._shift_s
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -14,6 +14,7 @@ from autotuner.announcing.posting import LIMIT_S, Answer, Poster
 from autotuner.announcing.signature import signed_headers
 from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
 from autotuner.errors import InvalidInput, NotFound
+from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import AnnouncementStore, Clock
 
 __all__ = ["Sender", "post"]
@@ -48,6 +49,7 @@ class Sender:
     followed by one that posts again, with the same ``webhook-id``.
 
     Args:
+        owner: Name of this sender, unique among all that share the store.
         public_url: Where people reach the service, for links.
         shutdown: Set it to give back the delivery that is under way, and return.
         luck: Uniform in 0..1, for the jitter.
@@ -59,6 +61,7 @@ class Sender:
         poster: Poster,
         clock: Clock,
         *,
+        owner: str,
         public_url: str | None = None,
         shutdown: Flag | None = None,
         luck: Callable[[], float] = random.random,
@@ -69,10 +72,13 @@ class Sender:
         self._public_url = public_url
         self._shutdown = shutdown or Flag()
         self._luck = luck
+        self._owner = owner
+        self._watch = LeaseWatch(clock, lease_s=_LEASE_S)
 
     def send_next(self) -> bool:
         """Make one attempt at the delivery that is due longest; False if none is due."""
-        delivery = self._store.claim_delivery(now=self._clock.now(), lease_s=_LEASE_S)
+        lapsed = self._watch.lapsed(self._store.held_deliveries)
+        delivery = self._store.claim_delivery(owner=self._owner, now=self._clock.now(), lease_s=_LEASE_S, lapsed=lapsed)
         if delivery is None:
             return False
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
 from autotuner.ports.page import Page
 
@@ -44,10 +45,17 @@ class AnnouncementStore(Protocol):
         ...
 
     # ------------------------------------------------------------------ deliveries
-    def claim_delivery(self, *, now: float, lease_s: float) -> Delivery | None:
-        """Give the pending delivery that is due longest to one caller, as one attempt more; None if none is due.
+    def held_deliveries(self) -> Sequence[HeldLease]:
+        """Those that a sender has claimed and not yet ended or put off, for ``LeaseWatch``; attempts are renewals."""
+        ...
 
-        It is due again at ``now + lease_s``, unless it was ended or put off by then: its sender has died.
+    def claim_delivery(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> Delivery | None:
+        """Give the pending delivery that is due longest to ``owner``, as one attempt more; None if none is due.
+
+        Nobody else gets it until it was put off, or stands among the ``lapsed`` of another call, as in ``claim_sweep``:
+        its sender has died. Due times are those of the wall clock; whether a sender lives is not.
         """
         ...
 

@@ -11,7 +11,11 @@ class Clock(Protocol):
     """Time, so that tests can hold it."""
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Epoch seconds, for people: they jump when somebody sets the clock, and machines disagree about them."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, for durations; their origin is this process's own, so no other knows it."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
@@ -13,6 +13,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -117,21 +118,42 @@ class Store(Names, Protocol):
         """
         ...
 
-    def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
-        """Give the oldest sweep that is queued, or running with a lapsed lease, to ``owner``; None if there is none.
+    def held_sweeps(self) -> Sequence[HeldLease]:
+        """The lease of every sweep that somebody holds, for ``LeaseWatch``: two equal answers, no sign of life between.
 
+        A claim and each renewal change what is answered of a sweep; whose clock says what changes nothing.
+        """
+        ...
+
+    def claim_sweep(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> Sweep | None:
+        """Give the oldest sweep that waits for a worker to ``owner``; None if there is none.
+
+        That is one that is queued, one that was given back, or one of ``lapsed`` whose lease is still as it stands
+        there: the store compares no clocks, and a sign of life until this very moment keeps the sweep for its owner.
         Of two concurrent claims one gets the sweep. Sets ``started_at`` once. A trial left running by the last owner
         goes back to queued, keeping its number and ``attempts``, with its steps deleted; each writes
         ``trial.interrupted``. Writes ``sweep.started`` or ``sweep.resumed``.
+
+        Args:
+            owner: Name of the worker, unique among all that share the store.
+            now: Of ``started_at`` and of the events.
+            lease_s: For how long the worker may be silent, stored for those who watch it.
+            lapsed: Of ``held_sweeps``, what the caller has watched standing still for the lease's length
+                (``LeaseWatch``).
         """
         ...
 
     def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
-        """Push the lease to ``now + lease_s`` and return the sweep, cancel request included; else ``LeaseLost``."""
+        """Store a sign of life and return the sweep, cancel request included; ``LeaseLost`` once another has it.
+
+        However long the owner was silent, it keeps the sweep until somebody takes it over.
+        """
         ...
 
     def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
-        """Give the sweep back unfinished (a worker that shuts down): its lease lapses at ``now``."""
+        """Give the sweep back unfinished (a worker that shuts down): anybody may claim it at once."""
         ...
 
     def finish_sweep(
@@ -304,18 +326,24 @@ class Store(Names, Protocol):
         """Ask for the end: of a check that a worker has begun with it comes by a worker, of another at once."""
         ...
 
-    def claim_check(self, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:
-        """Give the oldest check that is queued, or running with a lapsed lease, to ``owner``; None if there is none."""
+    def held_checks(self) -> Sequence[HeldLease]:
+        """The lease of every check that somebody holds, as ``held_sweeps`` has them of sweeps."""
+        ...
+
+    def claim_check(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> ClusterCheck | None:
+        """Give the oldest check that waits for a worker to ``owner``; None if there is none. As ``claim_sweep``."""
         ...
 
     def save_findings(
         self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
     ) -> ClusterCheck:
-        """Store what was found and renew the lease; the check comes back, cancel request included."""
+        """Store what was found, a sign of life; the check comes back, cancel request included."""
         ...
 
     def release_check(self, check_id: str, *, owner: str, now: float) -> None:
-        """Give the check back unfinished (a worker that shuts down): its lease lapses at ``now``."""
+        """Give the check back unfinished (a worker that shuts down): anybody may claim it at once."""
         ...
 
     def finish_check(

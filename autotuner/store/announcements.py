@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Page
-from autotuner.store import records
+from autotuner.store import leases, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_delivery_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect
@@ -87,12 +88,19 @@ class SqlAnnouncements:
             connection.execute(delete(webhooks).where(webhooks.c.name == name))
 
     # ------------------------------------------------------------------ deliveries
-    def claim_delivery(self, *, now: float, lease_s: float) -> Delivery | None:
+    def held_deliveries(self) -> Sequence[HeldLease]:
+        with reading(self._engine) as connection:
+            return leases.DELIVERIES.held(connection)
+
+    def claim_delivery(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> Delivery | None:
         with writing(self._engine) as connection:
-            delivery_id = connection.scalar(select_due(now))
+            delivery_id = connection.scalar(select_due(now, lapsed))
             if delivery_id is None:
                 return None
-            changed = {"attempts": deliveries.c.attempts + 1, "next_attempt_at": now + lease_s}
+            attempts = deliveries.c.attempts + 1
+            changed = {"owner": owner, "attempts": attempts, "next_attempt_at": now + lease_s}
             connection.execute(update(deliveries).where(deliveries.c.id == delivery_id).values(changed))
             return _get(connection, delivery_id)
 
@@ -123,7 +131,7 @@ class SqlAnnouncements:
     def _change_pending(self, delivery_id: str, **changed: Any) -> Delivery | None:
         pending = (deliveries.c.id == delivery_id) & (deliveries.c.state == DeliveryState.PENDING)
         with writing(self._engine) as connection:
-            num_changed = connection.execute(update(deliveries).where(pending).values(changed)).rowcount
+            num_changed = connection.execute(update(deliveries).where(pending).values(owner=None, **changed)).rowcount
             return _get(connection, delivery_id) if num_changed else None
 
 
@@ -156,10 +164,11 @@ def select_deliveries(webhook: str | None, state: DeliveryState | None) -> AnySe
     return chosen.order_by(deliveries.c.created_at.desc(), deliveries.c.id.desc())
 
 
-def select_due(now: float) -> AnySelect:
+def select_due(now: float, lapsed: Collection[HeldLease] = ()) -> AnySelect:
     """Id of the delivery that is due longest, locked; one that another sender is claiming is passed over."""
-    pending = (deliveries.c.state == DeliveryState.PENDING) & (deliveries.c.next_attempt_at <= now)
-    first = select(deliveries.c.id).where(pending).order_by(deliveries.c.next_attempt_at, deliveries.c.id).limit(1)
+    is_due = deliveries.c.owner.is_not(None) | (deliveries.c.next_attempt_at <= now)
+    waiting = leases.DELIVERIES.is_left(lapsed) & is_due
+    first = select(deliveries.c.id).where(waiting).order_by(deliveries.c.next_attempt_at, deliveries.c.id).limit(1)
     return first.with_for_update(skip_locked=True)
 
 

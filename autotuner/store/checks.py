@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from autotuner.domain.runs.cluster_check import CheckRequest, CheckState, ClusterCheck
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.store import leases
 from autotuner.store.identity import new_check_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import checks, clusters, profiles
 
-__all__ = ["cancel", "claim", "create", "end", "get", "hold", "lock", "newest_first", "remove_cluster", "save"]
+__all__ = ["cancel", "claim", "create", "end", "get", "hold", "lock", "newest_first", "remove_cluster", "renew", "save"]
 
 _CHECKS: AnySelect = select(*(checks.c[field.name] for field in fields(ClusterCheck))).select_from(checks)
 
@@ -89,10 +92,12 @@ def read(row: AnyRow) -> ClusterCheck:
     return ClusterCheck(**row._mapping)
 
 
-def claim(connection: Connection, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:
+def claim(
+    connection: Connection, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease]
+) -> ClusterCheck | None:
     """The oldest that nobody works on; one that another worker is claiming is passed over."""
-    lapsed = (checks.c.state == CheckState.RUNNING) & (checks.c.lease_until <= now)
-    free = select(checks.c.id).where(or_(checks.c.state == CheckState.QUEUED, lapsed))
+    is_free = or_(checks.c.state == CheckState.QUEUED, leases.CHECKS.is_left(lapsed))
+    free = select(checks.c.id).where(is_free)
     check_id = connection.scalar(
         free.order_by(checks.c.created_at, checks.c.id).limit(1).with_for_update(skip_locked=True)
     )
@@ -100,10 +105,13 @@ def claim(connection: Connection, *, owner: str, now: float, lease_s: float) -> 
         return None
     check = get(connection, check_id)
     started_at = now if check.started_at is None else check.started_at
-    return save(
-        connection,
-        replace(check, state=CheckState.RUNNING, owner=owner, lease_until=now + lease_s, started_at=started_at),
-    )
+    claimed = replace(check, state=CheckState.RUNNING, owner=owner, started_at=started_at)
+    return save(connection, renew(claimed, now=now, lease_s=lease_s))
+
+
+def renew(check: ClusterCheck, *, now: float, lease_s: float) -> ClusterCheck:
+    """A sign of life, after which the owner may be silent for ``lease_s``."""
+    return replace(check, renewals=check.renewals + 1, lease_until=now + lease_s, lease_s=lease_s)
 
 
 def cancel(check: ClusterCheck, *, now: float) -> ClusterCheck:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Engine
@@ -18,6 +18,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -25,7 +26,7 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
-from autotuner.store import checks, endings, overviews, queueing, records, statements, steps, transitions
+from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
 from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.engine import make_engine, reading, writing
@@ -128,9 +129,15 @@ class SqlStore:
                 endings.announce_sweep(connection, sweep_id, now)
             return sweep
 
-    def claim_sweep(self, *, owner: str, now: float, lease_s: float) -> Sweep | None:
+    def held_sweeps(self) -> Sequence[HeldLease]:
+        with reading(self._engine) as connection:
+            return leases.SWEEPS.held(connection)
+
+    def claim_sweep(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> Sweep | None:
         with writing(self._engine) as connection:
-            while (sweep_id := connection.scalar(statements.oldest_claimable(now))) is not None:
+            while (sweep_id := connection.scalar(statements.oldest_claimable(lapsed))) is not None:
                 try:
                     before = records.get_sweep(connection, sweep_id)
                     running = records.get_trials(connection, sweep_id, TrialState.RUNNING)
@@ -351,16 +358,22 @@ class SqlStore:
         with writing(self._engine) as connection:
             return checks.save(connection, checks.cancel(checks.lock(connection, check_id), now=now))
 
-    def claim_check(self, *, owner: str, now: float, lease_s: float) -> ClusterCheck | None:
+    def held_checks(self) -> Sequence[HeldLease]:
+        with reading(self._engine) as connection:
+            return leases.CHECKS.held(connection)
+
+    def claim_check(
+        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+    ) -> ClusterCheck | None:
         with writing(self._engine) as connection:
-            return checks.claim(connection, owner=owner, now=now, lease_s=lease_s)
+            return checks.claim(connection, owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
 
     def save_findings(
         self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
     ) -> ClusterCheck:
         with writing(self._engine) as connection:
             held = checks.hold(connection, check_id, owner)
-            return checks.save(connection, replace(held, findings=findings, lease_until=now + lease_s))
+            return checks.save(connection, checks.renew(replace(held, findings=findings), now=now, lease_s=lease_s))
 
     def release_check(self, check_id: str, *, owner: str, now: float) -> None:
         with writing(self._engine) as connection:

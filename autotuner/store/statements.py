@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from autotuner.domain import wire
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
@@ -30,6 +31,7 @@ from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
+from autotuner.store import leases
 from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
@@ -104,12 +106,11 @@ def newest_first(query: AnySelect, state: SweepState | None) -> AnySelect:
     return chosen.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
 
 
-def oldest_claimable(now: float) -> Select[str]:
+def oldest_claimable(lapsed: Collection[HeldLease]) -> Select[str]:
     """Id of the sweep that a claim gets, locked; one that another worker is claiming is passed over."""
-    lapsed = (sweeps.c.state == SweepState.RUNNING) & (sweeps.c.lease_until <= now)
     return (
         select(sweeps.c.id)
-        .where(or_(sweeps.c.state == SweepState.QUEUED, lapsed))
+        .where(or_(sweeps.c.state == SweepState.QUEUED, leases.SWEEPS.is_left(lapsed)))
         .order_by(sweeps.c.created_at, sweeps.c.id)
         .limit(1)
         .with_for_update(skip_locked=True)

@@ -51,7 +51,7 @@ def _unmeasured(cluster: Cluster) -> Cluster:
 
 
 def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
-    """``owner`` holds the sweep; a lease that lapsed and that nobody took over is still held.
+    """``owner`` holds the sweep: for as long as nobody took it over, however long it was silent.
 
     Raises:
         LeaseLost: Another worker holds it, or nobody does.
@@ -63,16 +63,17 @@ def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
 def claim(sweep: Sweep, *, owner: str, now: float, lease_s: float) -> Sweep:
     """Running for ``owner``; the first claim sets ``started_at``."""
     started_at = now if sweep.started_at is None else sweep.started_at
-    return replace(sweep, state=SweepState.RUNNING, owner=owner, lease_until=now + lease_s, started_at=started_at)
+    claimed = replace(sweep, state=SweepState.RUNNING, owner=owner, started_at=started_at)
+    return renew(claimed, now=now, lease_s=lease_s)
 
 
 def renew(sweep: Sweep, *, now: float, lease_s: float) -> Sweep:
-    """The lease holds until ``now + lease_s``."""
-    return replace(sweep, lease_until=now + lease_s)
+    """A sign of life, after which the owner may be silent for ``lease_s``."""
+    return replace(sweep, renewals=sweep.renewals + 1, lease_until=now + lease_s, lease_s=lease_s)
 
 
 def release(sweep: Sweep, *, now: float) -> Sweep:
-    """Still running, held by nobody, free to claim from ``now`` on."""
+    """Still running, held by nobody."""
     return replace(sweep, owner=None, lease_until=now)
 
 

@@ -18,6 +18,8 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False))
     for table in ("sweeps", "checks"):
         op.add_column(table, sa.Column("renewals", sa.Integer(), server_default="0", nullable=False))
+        op.add_column(table, sa.Column("lease_s", sa.Double(), nullable=True))
+    op.add_column("deliveries", sa.Column("owner", sa.String(), nullable=True))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
     op.add_column("sweeps", sa.Column("asked_budget", sa.Text(), nullable=True))
@@ -87,7 +89,9 @@ def downgrade() -> None:
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
     for name in ("asked_budget", "thinned_at", "pause_requested"):
         op.drop_column("sweeps", name)
+    op.drop_column("deliveries", "owner")
     for table in ("checks", "sweeps"):
+        op.drop_column(table, "lease_s")
         op.drop_column(table, "renewals")
     for table in reversed(_OWNED):
         op.drop_column(table, "created_by")

@@ -35,6 +35,9 @@ class FixedClock:
     def now(self) -> float:
         return NOW
 
+    def monotonic(self) -> float:
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         raise AssertionError(f"nothing here waits, least of all {seconds} s")
 

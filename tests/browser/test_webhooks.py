@@ -13,7 +13,7 @@ def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page,
     store = driver.store.announcements
     store.save_webhook(webhook(url="https://hooks.example.com/credential"))
     store.announce(announcement())
-    dead = store.claim_delivery(now=AT, lease_s=1.0)
+    dead = store.claim_delivery(owner="a", now=AT, lease_s=1.0)
     assert dead is not None
     store.end_delivery(dead.id, DeliveryState.DEAD, "HTTP 404 Not Found", now=AT)
     store.announce(replace(announcement(), id="an-2", title="weekly: unchanged", path="/retunes/weekly"))

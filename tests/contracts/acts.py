@@ -28,8 +28,13 @@ def claim(store: Store, *, owner: str = OWNER, now: float = 10.0) -> Sweep:
     return sweep
 
 
+def take_over(store: Store, *, owner: str = OTHER, now: float = 50.0) -> Sweep | None:
+    """A claim by somebody who has seen every worker stand still."""
+    return store.claim_sweep(owner=owner, now=now, lease_s=LEASE_S, lapsed=store.held_sweeps())
+
+
 def held_sweep(store: Store, **changes: Any) -> Sweep:
-    """The only sweep of the store, held by ``OWNER`` from 10 to 40."""
+    """The only sweep of the store, held by ``OWNER``."""
     create(store, **changes)
     return claim(store)
 

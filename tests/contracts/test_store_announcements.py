@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.upkeep.announcement import (
     AnnouncementKind,
@@ -15,7 +17,7 @@ from autotuner.domain.upkeep.announcement import (
 )
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Page, Store
-from tests.contracts.acts import claim, create, finish, held_sweep, measure
+from tests.contracts.acts import OTHER, OWNER, claim, create, finish, held_sweep, measure
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import (
     announcement,
@@ -38,8 +40,8 @@ def pending(store: Store, *, now: float = 20.0) -> Delivery:
     return delivery
 
 
-def claimed(store: Store, *, now: float = 21.0) -> Delivery:
-    delivery = store.announcements.claim_delivery(now=now, lease_s=10.0)
+def claimed(store: Store, *, now: float = 21.0, lapsed: Collection[HeldLease] = ()) -> Delivery:
+    delivery = store.announcements.claim_delivery(owner=OWNER, now=now, lease_s=10.0, lapsed=lapsed)
     assert delivery is not None
     return delivery
 
@@ -144,15 +146,29 @@ def test_what_was_told_before_a_webhook_came_is_not_delivered_to_it(store: Store
 
 def test_a_delivery_is_claimed_when_it_is_due_and_counts_as_an_attempt(store: Store) -> None:
     waiting = pending(store)
-    assert store.announcements.claim_delivery(now=19.0, lease_s=10.0) is None
+    assert store.announcements.claim_delivery(owner=OWNER, now=19.0, lease_s=10.0) is None
     assert claimed(store) == replace(waiting, attempts=1, next_attempt_at=31.0)
-    assert store.announcements.claim_delivery(now=30.0, lease_s=10.0) is None
+    assert store.announcements.claim_delivery(owner=OWNER, now=30.0, lease_s=10.0) is None
 
 
-def test_a_delivery_whose_sender_died_is_due_again(store: Store) -> None:
+def test_a_delivery_whose_sender_was_seen_to_be_silent_is_due_again(store: Store) -> None:
     pending(store)
-    claimed(store)
-    assert claimed(store, now=31.0).attempts == 2
+    held = claimed(store)
+    assert store.announcements.claim_delivery(owner=OTHER, now=1e9, lease_s=10.0) is None
+    (lease,) = store.announcements.held_deliveries()
+    assert (lease.id, lease.owner, lease.renewals) == (held.id, OWNER, 1)
+    assert claimed(store, lapsed=[lease]).attempts == 2
+    assert store.announcements.claim_delivery(owner=OTHER, now=1e9, lease_s=10.0, lapsed=[lease]) is None
+
+
+@pytest.mark.parametrize("state", [None, DeliveryState.DEAD])
+def test_nobody_holds_a_delivery_that_was_put_off_or_ended(store: Store, state: DeliveryState | None) -> None:
+    pending(store)
+    if state is None:
+        store.announcements.retry_delivery(claimed(store).id, next_attempt_at=60.0, detail="503 busy")
+    else:
+        store.announcements.end_delivery(claimed(store).id, state, "said", now=22.0)
+    assert store.announcements.held_deliveries() == []
 
 
 def test_the_delivery_that_is_due_longest_comes_first(store: Store) -> None:
@@ -169,7 +185,7 @@ def test_each_delivery_is_claimed_by_one_thread(store: Store) -> None:
 
     def claim_all(_: int) -> list[str]:
         got = []
-        while delivery := store.announcements.claim_delivery(now=21.0, lease_s=10.0):
+        while delivery := store.announcements.claim_delivery(owner=OWNER, now=21.0, lease_s=10.0):
             got.append(delivery.id)
         return got
 
@@ -182,7 +198,7 @@ def test_a_delivery_that_failed_is_put_off(store: Store) -> None:
     put_off = store.announcements.retry_delivery(claimed(store).id, next_attempt_at=60.0, detail="503 busy")
     assert put_off is not None
     assert (put_off.state, put_off.next_attempt_at, put_off.detail) == (DeliveryState.PENDING, 60.0, "503 busy")
-    assert store.announcements.claim_delivery(now=59.0, lease_s=10.0) is None
+    assert store.announcements.claim_delivery(owner=OWNER, now=59.0, lease_s=10.0) is None
     assert claimed(store, now=60.0).attempts == 2
 
 
@@ -192,7 +208,7 @@ def test_an_ended_delivery_is_not_tried_or_ended_again(store: Store, state: Deli
     ended = store.announcements.end_delivery(claimed(store).id, state, "said", now=22.0)
     assert ended is not None
     assert (ended.state, ended.ended_at, ended.next_attempt_at, ended.detail) == (state, 22.0, None, "said")
-    assert store.announcements.claim_delivery(now=1000.0, lease_s=10.0) is None
+    assert store.announcements.claim_delivery(owner=OWNER, now=1000.0, lease_s=10.0) is None
     assert store.announcements.end_delivery(ended.id, DeliveryState.DELIVERED, "late", now=23.0) is None
     assert store.announcements.retry_delivery(ended.id, next_attempt_at=60.0, detail="late") is None
     assert store.announcements.deliveries() == ([ended], 1)

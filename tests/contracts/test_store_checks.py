@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, engine_job, measurement, profile, sweep_request, tiny_job
@@ -19,8 +21,8 @@ def asked(store: Store, name: str = "pair", *, now: float = 1.0, request: CheckR
     return store.create_check(name, request or CheckRequest(), now=now)
 
 
-def claimed(store: Store, owner: str = "a", *, now: float = 2.0) -> ClusterCheck:
-    check = store.claim_check(owner=owner, now=now, lease_s=10.0)
+def claimed(store: Store, owner: str = "a", *, now: float = 2.0, lapsed: Collection[HeldLease] = ()) -> ClusterCheck:
+    check = store.claim_check(owner=owner, now=now, lease_s=10.0, lapsed=lapsed)
     assert check is not None
     return check
 
@@ -66,7 +68,7 @@ def test_findings_are_stored_with_the_lease_and_come_back_with_a_request_to_canc
     assert (held.findings, held.lease_until, held.cancel_requested) == (found, 15.0, False)
     assert store.request_check_cancel(check.id, now=6.0).state is CheckState.RUNNING
     assert store.save_findings(check.id, found, owner="a", now=7.0, lease_s=10.0).cancel_requested
-    assert store.claim_check(owner="b", now=16.0, lease_s=10.0) is None
+    assert store.claim_check(owner="b", now=1e9, lease_s=10.0) is None
 
 
 def test_a_check_whose_worker_is_silent_goes_to_another_with_what_was_found(store: Store) -> None:
@@ -74,12 +76,22 @@ def test_a_check_whose_worker_is_silent_goes_to_another_with_what_was_found(stor
     claimed(store)
     found = CheckFindings(jobs=(engine_job(),))
     store.save_findings(check.id, found, owner="a", now=3.0, lease_s=10.0)
-    taken = claimed(store, "b", now=13.0)
+    (seen,) = store.held_checks()
+    assert (seen.id, seen.owner, seen.renewals, seen.lease_s) == (check.id, "a", 2, 10.0)
+    taken = claimed(store, "b", lapsed=[seen])
     assert (taken.findings, taken.started_at, taken.owner) == (found, 2.0, "b")
     with pytest.raises(LeaseLost):
         store.save_findings(check.id, found, owner="a", now=14.0, lease_s=10.0)
     with pytest.raises(LeaseLost):
         store.finish_check(check.id, CheckState.COMPLETE, found, owner="a", now=14.0)
+
+
+def test_a_sign_of_life_keeps_a_check_for_its_worker(store: Store) -> None:
+    check = asked(store)
+    claimed(store)
+    seen = store.held_checks()
+    store.save_findings(check.id, CheckFindings(), owner="a", now=2.0, lease_s=10.0)
+    assert store.claim_check(owner="b", now=1e9, lease_s=10.0, lapsed=seen) is None
 
 
 def test_a_check_that_is_given_back_is_free_at_once(store: Store) -> None:

@@ -12,7 +12,7 @@ from autotuner.store import records, statements
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.sql import open_store
 from tests.builders import step_report, sweep_request
-from tests.contracts.acts import OTHER, OWNER, claim, create, held_sweep, measure, start
+from tests.contracts.acts import OWNER, claim, create, held_sweep, measure, start, take_over
 from tests.contracts.crowd import claim_all, in_processes, in_threads, open_and_claim_all
 
 NUM_THREADS = 8
@@ -38,7 +38,11 @@ def test_each_sweep_is_claimed_by_one_process(database_url: str) -> None:
 
 def test_a_lapsed_lease_is_taken_over_by_one_thread(store: Store) -> None:
     held_sweep(store)
-    taken = in_threads(NUM_THREADS, lambda index: store.claim_sweep(owner=f"thread-{index}", now=50.0, lease_s=30.0))
+    seen = store.held_sweeps()
+    taken = in_threads(
+        NUM_THREADS,
+        lambda index: store.claim_sweep(owner=f"thread-{index}", now=50.0, lease_s=30.0, lapsed=seen),
+    )
     assert len([sweep for sweep in taken if sweep is not None]) == 1
 
 
@@ -122,5 +126,5 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_nothing_of_it_and_no_l
         assert store.list_trials(sweep.id) == ([], 0)  # readers do not wait for a writer
         writer.kill()
     assert measure(store, sweep, 0, mfu=0.3).number == 0
-    assert claim(store, owner=OTHER, now=50.0).id == sweep.id
+    assert take_over(store) == store.get_sweep(sweep.id)
     store.close()

@@ -8,7 +8,7 @@ from autotuner.domain.runs.trial import FailureKind, Stopped
 from autotuner.errors import Conflict
 from autotuner.ports import Store
 from tests.builders import failure, step_report
-from tests.contracts.acts import OTHER, OWNER, claim, create, end, finish, gate_result, held_sweep, measure, start
+from tests.contracts.acts import OWNER, create, end, finish, gate_result, held_sweep, measure, start, take_over
 
 
 def kinds(store: Store, sweep_id: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_the_life_of_a_sweep_is_told_in_order(store: Store) -> None:
 def test_a_takeover_tells_of_the_interrupted_trial_and_the_resumed_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     start(store, sweep)
-    claim(store, owner=OTHER, now=50.0)
+    take_over(store)
     assert kinds(store, sweep.id)[-2:] == ["trial.interrupted", "sweep.resumed"]
 
 

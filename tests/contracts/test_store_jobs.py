@@ -12,7 +12,7 @@ from autotuner.domain.runs.trial import Stopped, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost
 from autotuner.ports import Store
 from tests.builders import cpu_layout, step_report
-from tests.contracts.acts import OTHER, OWNER, claim, end, held_sweep, measure, start
+from tests.contracts.acts import OTHER, OWNER, end, held_sweep, measure, start, take_over
 
 
 def job(number: int = 0, **changes: Any) -> EngineJob:
@@ -33,7 +33,7 @@ def given(store: Store, trial: Trial, *jobs: EngineJob) -> Trial:
 
 def interrupted(store: Store, trial: Trial) -> Trial:
     """The trial when another worker has taken its sweep over."""
-    claim(store, owner=OTHER, now=100.0)
+    take_over(store)
     return store.get_trial(trial.id)
 
 

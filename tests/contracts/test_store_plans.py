@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, Select, text
 
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.ports import TrialFilter
 from autotuner.store import accounts, announcements, history, mfu_gates, overviews, retunes, statements, steps
 from autotuner.store.engine import make_engine, reading
@@ -100,7 +101,8 @@ def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> Non
 
 
 def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.oldest_claimable(1.0))
+    lapsed = HeldLease(id="sw-x", owner="worker-a", renewals=3, lease_until=40.0)
+    steps = plan(sqlite, statements.oldest_claimable([lapsed]))
     assert "SEARCH sweeps USING INDEX ix_sweeps_state_created_at_id (state=?)" in steps
     assert "SCAN" not in steps
 

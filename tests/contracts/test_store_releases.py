@@ -12,7 +12,7 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore
-from tests.contracts.acts import OTHER, add, claim, create, start
+from tests.contracts.acts import add, claim, create, start, take_over
 
 NEWER = '{"schema_version": 1, "what_a_newer_release_asks": true}'
 
@@ -58,7 +58,7 @@ def test_a_sweep_whose_running_trial_cannot_be_read_is_failed_with_its_trials(st
     start(store, held, 0)
     add(store, held, 1)
     overwrite(engine, LAYOUTS, held.id)
-    assert store.claim_sweep(owner=OTHER, now=50.0, lease_s=30.0) is None
+    assert take_over(store) is None
     failed = store.overview(held.id, now=60.0)
     assert (failed.state, failed.num_trials) == (SweepState.FAILED, {TrialState.CANCELLED: 2})
 

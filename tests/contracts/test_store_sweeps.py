@@ -26,6 +26,7 @@ from tests.contracts.acts import (
     held_sweep,
     measure,
     start,
+    take_over,
 )
 
 
@@ -110,23 +111,17 @@ def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:
     assert store.get_sweep(sweep.id) == sweep
 
 
-def test_a_sweep_is_taken_over_from_the_moment_its_lease_lapses(store: Store) -> None:
-    sweep = held_sweep(store)
-    assert store.claim_sweep(owner=OTHER, now=39.9, lease_s=LEASE_S) is None
-    taken = claim(store, owner=OTHER, now=40.0)
-    assert (taken.id, taken.owner, taken.lease_until) == (sweep.id, OTHER, 70.0)
-
-
 def test_a_takeover_keeps_the_time_of_the_first_start(store: Store) -> None:
-    held_sweep(store)
-    assert claim(store, owner=OTHER, now=50.0).started_at == 10.0
+    sweep = held_sweep(store)
+    take_over(store)
+    assert store.get_sweep(sweep.id).started_at == 10.0
 
 
 def test_a_takeover_queues_the_running_trial_again_and_forgets_its_steps(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
     store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
-    claim(store, owner=OTHER, now=50.0)
+    take_over(store)
     interrupted = store.get_trial(trial.id)
     assert (interrupted.state, interrupted.number, interrupted.attempts) == (TrialState.QUEUED, 0, 1)
     assert (interrupted.steps, interrupted.started_at) == ((), None)
@@ -135,17 +130,17 @@ def test_a_takeover_queues_the_running_trial_again_and_forgets_its_steps(store: 
 def test_a_takeover_leaves_trials_that_do_not_run_as_they_are(store: Store) -> None:
     sweep = held_sweep(store)
     complete, queued = measure(store, sweep, 0, mfu=0.3), add(store, sweep, 1)
-    claim(store, owner=OTHER, now=50.0)
+    take_over(store)
     assert [store.get_trial(complete.id), store.get_trial(queued.id)] == [complete, queued]
 
 
 # ---------------------------------------------------------------------- holding
-def test_renewing_pushes_the_lease_and_tells_of_a_cancel_request(store: Store) -> None:
+def test_renewing_is_a_sign_of_life_and_tells_of_a_cancel_request(store: Store) -> None:
     sweep = held_sweep(store)
     assert not store.renew_lease(sweep.id, owner=OWNER, now=20.0, lease_s=LEASE_S).cancel_requested
     store.request_cancel(sweep.id, now=21.0)
     renewed = store.renew_lease(sweep.id, owner=OWNER, now=22.0, lease_s=LEASE_S)
-    assert (renewed.lease_until, renewed.cancel_requested) == (52.0, True)
+    assert (renewed.renewals, renewed.lease_until, renewed.cancel_requested) == (3, 52.0, True)
     assert store.get_sweep(sweep.id) == renewed
 
 
@@ -183,7 +178,7 @@ WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
 def test_a_worker_whose_lease_was_taken_over_writes_nothing(store: Store, write: Callable[..., Any]) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    claim(store, owner=OTHER, now=50.0)
+    take_over(store)
     store.start_trial(trial.id, owner=OTHER, now=51.0)
     before = (store.get_sweep(sweep.id), store.get_trial(trial.id), store.list_trials(sweep.id), store.events(sweep.id))
     with pytest.raises(LeaseLost, match=OWNER):

@@ -181,7 +181,7 @@ def test_checks_of_clusters_are_read_where_the_revision_had_them(store: Store, r
         30,
         "17",
     )
-    taken_over = store.claim_check(owner="worker-c", now=300.0, lease_s=30.0)
+    taken_over = store.claim_check(owner="worker-c", now=300.0, lease_s=30.0, lapsed=store.held_checks())
     assert taken_over is not None
     assert (taken_over.id, taken_over.started_at) == ("ck-running000", 130.5)
 
@@ -227,7 +227,7 @@ def test_mfu_gates_and_announcements_are_read_where_the_revision_had_them(store:
 
 
 def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
-    sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0)
+    sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0, lapsed=store.held_sweeps())
     assert sweep is not None
     assert sweep.id == "sw-running000"
     trial = store.start_trial("sw-running000-0000", owner="worker-c", now=301.0)

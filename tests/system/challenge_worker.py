@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+from autotuner.clock import SystemClock
 from autotuner.domain.runs.trial import Measurement, TrialSpec
 from autotuner.forever import forever
 from autotuner.launch.fake import FakeLauncher
@@ -17,14 +18,6 @@ TRIAL_S = 0.4
 """Time enough for whoever kills the worker to see the trial run."""
 
 
-class RealClock:
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 def slowly(spec: TrialSpec) -> Measurement:
     time.sleep(TRIAL_S)
     return a_fifth_slower_incumbent(spec)
@@ -32,5 +25,5 @@ def slowly(spec: TrialSpec) -> Measurement:
 
 if __name__ == "__main__":
     url, owner = sys.argv[1:]
-    worker = Worker(open_store(url), FakeLauncher(slowly), RealClock(), owner=owner, lease_s=0.5)
+    worker = Worker(open_store(url), FakeLauncher(slowly), SystemClock(), owner=owner, lease_s=0.5)
     forever(worker.run_once, poll_s=0.05, shutdown=threading.Event(), name="worker")

@@ -98,7 +98,9 @@ class ClusterCheck:
         cluster: As it was stored when the check was asked for.
         cancel_requested: Its end was asked for; whoever runs it ends its jobs first.
         owner: The worker that runs it; None where none does.
-        lease_until: When another worker may take it over, epoch seconds.
+        lease_until: Epoch seconds until which the owner means to keep the check, by its own clock.
+        renewals: How often a worker has said that it works on it, so that others see whether one still does.
+        lease_s: For how long the owner may be silent before another takes over.
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
     """
 
@@ -113,6 +115,8 @@ class ClusterCheck:
     owner: str | None = None
     lease_until: float | None = None
     findings: CheckFindings = CheckFindings()
+    renewals: int = 0
+    lease_s: float | None = None
     created_by: str = ""
 
     @property

@@ -181,11 +181,12 @@ class Sweep:
 
     Attributes:
         owner: The worker that holds the lease, while one does.
-        lease_until: Epoch seconds at which the lease lapses.
+        lease_until: Epoch seconds until which the owner means to keep the sweep, by its own clock.
         stop_detail: The reason with its numbers, as a sentence.
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
         pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
         renewals: How often a worker has said that it works on it, so that others see whether one still does.
+        lease_s: For how long the owner may be silent before another takes over.
     """
 
     id: str
@@ -202,6 +203,7 @@ class Sweep:
     created_by: str = ""
     pause_requested: bool = False
     renewals: int = 0
+    lease_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

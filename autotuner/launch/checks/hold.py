@@ -32,7 +32,7 @@ class Hold:
     Args:
         check: As it was claimed, just now.
         owner: Name of the worker.
-        lease_s: How long the store keeps a sweep for a worker that says nothing.
+        lease_s: For how long a worker may be silent before another takes its sweep over.
         shutdown: Set when the worker is told to stop; ends waiting for a store that is away.
 
     Attributes:
@@ -48,7 +48,7 @@ class Hold:
         self._owner = owner
         self._lease_s = self.lasting(lease_s)
         self._shutdown = shutdown
-        self._stored_at = clock.now()
+        self._stored_at = clock.monotonic()
         self.check = check
         self.is_lost = False
 
@@ -77,7 +77,7 @@ class Hold:
 
     def refresh(self) -> None:
         """Renew the lease where that is due, and hear whether the end was asked for."""
-        if self.now() - self._stored_at >= _REFRESH_S:
+        if self._clock.monotonic() - self._stored_at >= _REFRESH_S:
             self._save()
 
     def finish(self, state: CheckState, text: str) -> None:
@@ -105,10 +105,10 @@ class Hold:
 
     def _save(self) -> None:
         """Store the findings as they are; a job must not be ended because its worker lost the check."""
-        self._stored_at = self.now()
+        self._stored_at = self._clock.monotonic()
         try:
             self.check = self._store.save_findings(
-                self.check.id, self.check.findings, owner=self._owner, now=self._stored_at, lease_s=self._lease_s
+                self.check.id, self.check.findings, owner=self._owner, now=self.now(), lease_s=self._lease_s
             )
         except LeaseLost:
             self.is_lost = True

@@ -13,6 +13,7 @@ from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.run import CheckRun
 from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Store
 
 __all__ = ["CheckWorker"]
@@ -26,7 +27,7 @@ class CheckWorker:
     Args:
         launchers: Of the engines that are registered here, by name.
         owner: Name of this worker, unique among all that share the store.
-        lease_s: How long the store keeps a sweep for a worker that says nothing; a check somewhat longer.
+        lease_s: For how long a worker may be silent before another takes its sweep over; of a check somewhat longer.
         shutdown: Set it to leave the running jobs alone, give the check back and return.
     """
 
@@ -46,10 +47,12 @@ class CheckWorker:
         self._owner = owner
         self._lease_s = lease_s
         self._shutdown = shutdown or Flag()
+        self._watch = LeaseWatch(clock, owner=owner, lease_s=Hold.lasting(lease_s))
 
     def run_once(self) -> bool:
         """Take one check and run it to its end; False if there is none to take."""
-        check = self._store.claim_check(owner=self._owner, now=self._clock.now(), lease_s=Hold.lasting(self._lease_s))
+        lapsed, lease_s = self._watch.lapsed(self._store.held_checks), Hold.lasting(self._lease_s)
+        check = self._store.claim_check(owner=self._owner, now=self._clock.now(), lease_s=lease_s, lapsed=lapsed)
         if check is None:
             return False
         hold = Hold(self._store, self._clock, check, owner=self._owner, lease_s=self._lease_s, shutdown=self._shutdown)

@@ -12,6 +12,7 @@ import structlog
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -26,9 +27,6 @@ T = TypeVar("T")
 
 _RETRY_S = 1.0
 
-_RENEWALS_PER_LEASE = 4
-"""A lease survives three renewals that fail or come late."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +38,7 @@ class Lease:
         clock: Tells when to renew.
         owner: Name of the worker.
         sweep: As it was claimed, just now.
-        duration_s: How long the store keeps the sweep for a worker that says nothing.
+        duration_s: For how long the worker may be silent before another takes the sweep over.
         shutdown: Set when the worker is told to stop; ends waiting for a store that is away.
 
     Attributes:
@@ -58,13 +56,13 @@ class Lease:
         self._duration_s = duration_s
         self._shutdown = shutdown
         self._renewing = threading.Lock()
-        self._renewed_at = clock.now()
+        self._renewed_at = clock.monotonic()
         self.cancel_requested = sweep.cancel_requested
         self.is_lost = False
 
     @property
     def _renewal_s(self) -> float:
-        return self._duration_s / _RENEWALS_PER_LEASE
+        return self._duration_s / RENEWALS_PER_LEASE
 
     # ------------------------------------------------------------------ holding on
     @contextmanager
@@ -87,12 +85,12 @@ class Lease:
     def renew_if_due(self) -> None:
         """Renew where a part of the lease has passed; what is found out stands in the attributes. From any thread."""
         with self._renewing:
-            now = self._clock.now()
+            now = self._clock.monotonic()
             if self.is_lost or now - self._renewed_at < self._renewal_s:
                 return
             self._renewed_at = now
             try:
-                self._renew(now)
+                self._renew()
             except LeaseLost:
                 self.is_lost = True
             except StoreUnavailable as error:  # work goes on; the lease decides later whether its result still counts
@@ -101,11 +99,12 @@ class Lease:
     def renew(self) -> None:
         """Renew now."""
         with self._renewing:
-            self._renewed_at = self._clock.now()
-            self._renew(self._renewed_at)
+            self._renewed_at = self._clock.monotonic()
+            self._renew()
 
-    def _renew(self, now: float) -> None:
-        sweep = self._store.renew_lease(self._sweep_id, owner=self._owner, now=now, lease_s=self._duration_s)
+    def _renew(self) -> None:
+        now, lease_s = self._clock.now(), self._duration_s
+        sweep = self._store.renew_lease(self._sweep_id, owner=self._owner, now=now, lease_s=lease_s)
         self.cancel_requested = sweep.cancel_requested
 
     def release(self) -> None:

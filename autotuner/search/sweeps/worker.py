@@ -10,6 +10,7 @@ import structlog
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.learning.recollection import informed_with_trials
 from autotuner.search.sweeps.history import all_trials
@@ -26,7 +27,7 @@ class Worker:
 
     Args:
         owner: Name of this worker, unique among all that share the store.
-        lease_s: How long the store keeps a sweep for a worker that says nothing.
+        lease_s: For how long the worker may be silent before another takes its sweep over.
         shutdown: Set it to end the running trial, give the sweep back and return.
     """
 
@@ -46,10 +47,12 @@ class Worker:
         self._owner = owner
         self._lease_s = lease_s
         self._shutdown = shutdown or Flag()
+        self._watch = LeaseWatch(clock, owner=owner, lease_s=lease_s)
 
     def run_once(self) -> bool:
         """Take one sweep and run it to its end; False if there is none to take."""
-        sweep = self._store.claim_sweep(owner=self._owner, now=self._clock.now(), lease_s=self._lease_s)
+        lapsed = self._watch.lapsed(self._store.held_sweeps)
+        sweep = self._store.claim_sweep(owner=self._owner, now=self._clock.now(), lease_s=self._lease_s, lapsed=lapsed)
         if sweep is None:
             return False
         log = _log.bind(sweep=sweep.id, owner=self._owner)

@@ -54,6 +54,7 @@ class _Checks(TypedColumns):
     findings: Named[CheckFindings] = Column(Document(CheckFindings))
     created_by: Named[str] = Column(Plain, server_default=text("''"))
     renewals: Named[int] = Column(server_default="0")
+    lease_s: Named[float | None]
 
 
 checks = Table(

@@ -49,6 +49,7 @@ class _Sweeps(TypedColumns):
     thinned_at: Named[float | None]  # when steps and events of its trials were thinned
     # as it was first asked, where what is run was held to a quota or has been changed since; null: as in the request
     asked_budget: Named[Budget | None] = Column(KnownFields(Budget))
+    lease_s: Named[float | None]
 
 
 sweeps = Table(

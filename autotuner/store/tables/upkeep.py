@@ -131,6 +131,7 @@ class _Deliveries(TypedColumns):
     next_attempt_at: Named[float | None]
     ended_at: Named[float | None]
     detail: Named[str] = Column(Plain)
+    owner: Named[str | None] = Column(Plain)  # the sender that posts it
 
 
 deliveries = Table(

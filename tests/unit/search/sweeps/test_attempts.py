@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.clock import SystemClock
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
@@ -20,7 +21,7 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from autotuner.store.transitions import new_trial
 from tests.builders import cpu_layout, prediction, sweep_request
-from tests.unit.search.sweeps.test_sweep_run import RealClock, mixed_precision_request
+from tests.unit.search.sweeps.test_sweep_run import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)
 LOST = replace(JOB, phase=JobPhase.LOST, detail="node2 does not answer", started_at=2.0, ended_at=3.0)
@@ -52,7 +53,7 @@ def swept(launcher: Launcher, request: SweepRequest | None = None) -> tuple[Stor
     store = memory_store()
     asked = request or sweep_request(budget=Budget(num_trials=3, min_gain=0, prune_below=0))
     sweep_id = store.create_sweep(asked, now=time.time())[0].id
-    Worker(store, launcher, RealClock(), owner="one", lease_s=15.0).run_once()
+    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -131,9 +132,9 @@ def test_a_restarted_service_hands_the_job_on_and_counts_one_attempt() -> None:
             shutdown.set()
             return watcher.stop_requested() or super().run(spec, watcher)
 
-    Worker(store, Leaving(), RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    Worker(store, Leaving(), SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     next_one = FakeLauncher()
-    Worker(store, next_one, RealClock(), owner="two", lease_s=15.0).run_once()
+    Worker(store, next_one, SystemClock(), owner="two", lease_s=15.0).run_once()
     (ended,) = store.list_trials(sweep_id)[0]
     assert [spec.jobs for spec in next_one.specs] == [(JOB,)]
     assert (ended.state, ended.attempts, ended.jobs[0].phase) == (TrialState.COMPLETE, 1, JobPhase.ENDED)

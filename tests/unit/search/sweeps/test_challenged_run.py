@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from autotuner.clock import SystemClock
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSpec, TrialState
 from autotuner.launch.fake import FakeLauncher
@@ -16,7 +17,6 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.builders import engine_job
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
-from tests.unit.search.sweeps.test_sweep_run import RealClock
 
 BASELINE_FREE = challenge(baseline=())
 
@@ -25,7 +25,7 @@ IN_EACH_PHASE = (1, 3, 6)
 
 
 def worked(store: Store, launcher: FakeLauncher, shutdown: threading.Event | None = None, owner: str = "one") -> None:
-    Worker(store, launcher, RealClock(), owner=owner, lease_s=15.0, shutdown=shutdown).run_once()
+    Worker(store, launcher, SystemClock(), owner=owner, lease_s=15.0, shutdown=shutdown).run_once()
 
 
 def stored(request: SweepRequest) -> tuple[Store, str]:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
@@ -25,14 +26,6 @@ from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, ti
 
 SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}
 """How much longer each part takes than predicted, in small runs and in large ones alike."""
-
-
-class RealClock:
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 def for_eight_ranks(**changes: object) -> SweepRequest:
@@ -57,7 +50,7 @@ def as_it_is(spec: TrialSpec) -> Measurement:
 def swept(request: SweepRequest, launcher: Launcher, store: Store | None = None) -> tuple[Store, Sweep]:
     store = store or memory_store()
     sweep_id = store.create_sweep(request, now=time.time())[0].id
-    Worker(store, launcher, RealClock(), owner="one", lease_s=15.0).run_once()
+    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -171,11 +164,11 @@ def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> No
     request = for_eight_ranks(budget=Budget(num_trials=1, min_gain=0))
     sweep_id = store.create_sweep(request, now=0.0)[0].id
     with pytest.raises(SystemExit):
-        Worker(store, Dying(), RealClock(), owner="one", lease_s=15.0).run_once()
+        Worker(store, Dying(), SystemClock(), owner="one", lease_s=15.0).run_once()
     (before,) = store.list_trials(sweep_id)[0]
     assert (before.state, before.is_ranked) == (TrialState.COMPLETE, False)
     store.release_sweep(sweep_id, owner="one", now=0.0)
-    Worker(store, FakeLauncher(as_it_is), RealClock(), owner="two", lease_s=15.0).run_once()
+    Worker(store, FakeLauncher(as_it_is), SystemClock(), owner="two", lease_s=15.0).run_once()
     assert store.get_sweep(sweep_id).state is SweepState.COMPLETE
     (after,), total = store.ranking(sweep_id)
     assert total == 1

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.clock import SystemClock
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
@@ -19,6 +20,7 @@ from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
 from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.worker import Worker
@@ -26,14 +28,6 @@ from autotuner.store.sql import memory_store
 from tests.builders import failure, step_report, sweep_request
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
-
-
-class RealClock:
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 class Crowd(FakeLauncher):
@@ -61,7 +55,7 @@ class Crowd(FakeLauncher):
 def swept(request: SweepRequest, launcher: Launcher, *, shutdown: threading.Event | None = None) -> tuple[Store, Sweep]:
     store = memory_store()
     sweep_id = store.create_sweep(request, now=time.time())[0].id
-    Worker(store, launcher, RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -122,12 +116,12 @@ def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs
         return plain_measurement(spec)
 
     first = Crowd(4, capacity=4, behaviour=until_all_run)
-    Worker(store, first, RealClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    Worker(store, first, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     begun = store.list_trials(sweep_id)[0]
     assert [trial.state for trial in begun] == [TrialState.QUEUED] * 4
     assert store.get_sweep(sweep_id).state == SweepState.RUNNING
 
-    Worker(store, FakeLauncher(capacity=4), RealClock(), owner="two", lease_s=15.0).run_once()
+    Worker(store, FakeLauncher(capacity=4), SystemClock(), owner="two", lease_s=15.0).run_once()
     trials = store.list_trials(sweep_id)[0]
     assert [trial.number for trial in trials] == list(range(8))
     assert {(trial.state, trial.attempts) for trial in trials} == {(TrialState.COMPLETE, 1)}
@@ -149,7 +143,7 @@ def test_a_watchers_own_error_ends_the_sweep_as_an_error_and_no_trial_as_dead() 
 
 
 def test_a_trial_that_a_budget_ends_says_so() -> None:
-    class HeldClock(RealClock):
+    class HeldClock(SystemClock):
         """Time that passes only while the trial runs, however long planning takes."""
 
         time = 1000.0
@@ -180,15 +174,17 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
     store = memory_store()
     sweep_id = store.create_sweep(sweep_request(), now=time.time())[0].id
     stolen: list[Sweep] = []
+    watch = LeaseWatch(SystemClock(), lease_s=2.0)
 
     class Thinking(FakeLauncher):
         def capacity(self, cluster: Cluster) -> int:
             for _ in range(6):
                 time.sleep(0.5)
-                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=time.time(), lease_s=2.0)]))
+                lapsed = watch.lapsed(store.held_sweeps)
+                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=0.0, lease_s=2.0, lapsed=lapsed)]))
             return super().capacity(cluster)
 
-    Worker(store, Thinking(), RealClock(), owner="one", lease_s=2.0).run_once()
+    Worker(store, Thinking(), SystemClock(), owner="one", lease_s=2.0).run_once()
     assert not stolen
     assert store.get_sweep(sweep_id).state == SweepState.COMPLETE
 

@@ -28,19 +28,7 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore, memory_store
 from tests.builders import failure, step_report, sweep_request
-
-
-class ManualClock:
-    """Time that passes when told to; sleeping passes it."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from tests.clocks import ManualClock
 
 
 class House:
@@ -54,6 +42,16 @@ class House:
 
     def worker(self, launcher: Launcher, owner: str = "one") -> Worker:
         return Worker(self.store, launcher, self.clock, owner=owner, lease_s=15.0, shutdown=self.shutdown)
+
+    def claim(self, owner: str) -> None:
+        """The sweep goes to that worker, who thinks that the last one is dead."""
+        now, held = self.clock.now(), self.store.held_sweeps()
+        assert self.store.claim_sweep(owner=owner, now=now, lease_s=15.0, lapsed=held)
+
+    def takes_over(self, worker: Worker) -> None:
+        """The worker looks now and then until the lease of another has lapsed."""
+        while not worker.run_once():
+            self.clock.sleep(1.0)
 
     def run(self, launcher: Launcher) -> Sweep:
         self.worker(launcher).run_once()
@@ -70,7 +68,7 @@ class InterferingLauncher(FakeLauncher):
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         self._interfere(spec)
-        self._house.clock.time += 5.0
+        self._house.clock.sleep(5.0)
         return super().run(spec, watcher)
 
 
@@ -172,8 +170,8 @@ def test_a_worker_that_lost_its_lease_ends_its_trial_and_changes_nothing_more() 
     house = House()
 
     def steal(_: TrialSpec) -> None:
-        house.clock.time += 60.0
-        house.store.claim_sweep(owner="two", now=house.clock.now(), lease_s=15.0)
+        house.clock.sleep(60.0)
+        house.claim("two")
 
     still = house.run(InterferingLauncher(house, steal))
     assert (still.state, still.owner) == (SweepState.RUNNING, "two")
@@ -249,13 +247,12 @@ def test_a_sweep_that_measured_nothing_has_failed_whatever_ended_it() -> None:
 def test_a_trial_that_kills_the_service_each_time_is_given_up_as_interrupted() -> None:
     house = House()
     for attempt in range(3):  # three services die while the first trial runs
-        house.store.claim_sweep(owner=f"dead-{attempt}", now=house.clock.now(), lease_s=1.0)
+        house.claim(f"dead-{attempt}")
         if attempt == 0:
             plan_first_trial(house, owner="dead-0")
         trial = house.store.list_trials(house.sweep_id)[0][0]
         house.store.start_trial(trial.id, owner=f"dead-{attempt}", now=house.clock.now())
-        house.clock.time += 2.0
-    house.run(FakeLauncher())
+    house.takes_over(house.worker(FakeLauncher()))
     first = house.store.list_trials(house.sweep_id)[0][0]
     assert first.failure is not None
     assert first.failure.kind == FailureKind.INTERRUPTED

@@ -40,6 +40,9 @@ class Night:
     def now(self) -> float:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at
+
     def sleep(self, seconds: float) -> None:
         self.at += seconds
 
