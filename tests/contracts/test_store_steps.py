@@ -10,7 +10,7 @@ from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.tables import events
 from tests.builders import step_report
-from tests.contracts.acts import OTHER, OWNER, claim, end, held_sweep, start
+from tests.contracts.acts import OWNER, end, held_sweep, start, take_over
 
 
 def report(store: Store, trial: Trial, *numbers: int) -> None:
@@ -58,7 +58,7 @@ def test_no_sequence_is_given_twice_where_an_attempt_was_forgotten(store: Store)
     sweep = held_sweep(store)
     report(store, start(store, sweep), 0, 1, 2)
     last_seen = store.events(sweep.id)[-1].sequence
-    claim(store, owner=OTHER, now=50.0)
+    take_over(store)
     assert [event.kind for event in store.events(sweep.id, after=last_seen)] == ["trial.interrupted", "sweep.resumed"]
 
 
