@@ -13,6 +13,8 @@ from api.edge.needs import check_scope
 from api.edge.stack import add_edge
 from api.errors import add_error_handlers
 from api.live import LiveEvents
+from api.metrics.metrics import Metrics
+from api.metrics.requests import RequestMetrics
 from api.openapi import install_openapi, operation_id
 from api.routes import (
     calibrations,
@@ -33,6 +35,7 @@ from api.routes import (
     trials,
     webhooks,
 )
+from api.routes import metrics as metrics_route
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
 
@@ -61,11 +64,13 @@ def create_app(app: App | None = None) -> FastAPI:
     Workers of the application run as long as the service does.
     """
     autotuner = app or build(Settings())
+    metrics = Metrics(autotuner)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         autotuner.background.start()
-        yield
+        async with metrics.watching():
+            yield
         autotuner.background.stop()
         if app is None:
             autotuner.close()
@@ -81,11 +86,14 @@ def create_app(app: App | None = None) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     api.state.autotuner = autotuner
+    api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
     for module in _ROUTES:
         api.include_router(module.router, prefix=_PREFIX, dependencies=[Depends(check_scope)])
+    api.include_router(metrics_route.router, dependencies=[Depends(check_scope)])
     add_dashboard(api)
     add_error_handlers(api)
     add_edge(api, autotuner.settings)
+    api.add_middleware(RequestMetrics, requests=metrics.requests, prefix=_PREFIX)
     install_openapi(api)
     return api

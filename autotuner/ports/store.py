@@ -21,6 +21,7 @@ from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview,
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial
 from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
+from autotuner.ports.gauges import GaugeStore
 from autotuner.ports.history import HistoryStore
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
@@ -70,6 +71,11 @@ class Store(Names, Protocol):
     @property
     def retention(self) -> RetentionStore:
         """What is removed because of its age."""
+        ...
+
+    @property
+    def gauges(self) -> GaugeStore:
+        """What an operator watches of all of this."""
         ...
 
     # ------------------------------------------------------------------ sweeps

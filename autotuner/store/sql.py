@@ -30,6 +30,7 @@ from autotuner.store import checks, endings, leases, overviews, queueing, record
 from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.gauges import SqlGauges
 from autotuner.store.history import SqlHistory
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
@@ -75,6 +76,7 @@ class SqlStore:
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)
+        self.gauges = SqlGauges(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(

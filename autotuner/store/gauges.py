@@ -1,0 +1,62 @@
+"""What an operator watches of everything that is stored, on SQLite and PostgreSQL."""
+
+# ruff: noqa: D102  # the port documents every method
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, Select, func, select
+
+from autotuner.domain.runs.sweep import SweepState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.ports.gauges import Gauges
+from autotuner.store.engine import reading
+from autotuner.store.tables import deliveries, sweeps, trials, workers
+
+__all__ = ["SqlGauges", "select_ended_trials", "select_open_trials", "select_sweeps"]
+
+_HOUR_S = 3600.0
+_ALIVE_S = 60.0
+
+_UNFINISHED = [state for state in SweepState if not state.finished]
+
+
+class SqlGauges:
+    """The GaugeStore port."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def read(self, *, now: float) -> Gauges:
+        waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == SweepState.QUEUED)
+        pending = select(func.count(), func.min(deliveries.c.created_at)).where(
+            deliveries.c.state == DeliveryState.PENDING
+        )
+        alive = select(func.count()).where(workers.c.seen_at > now - _ALIVE_S)
+        with reading(self._engine) as connection:
+            num_pending, oldest_pending_at = connection.execute(pending).one()
+            return Gauges(
+                num_sweeps=dict(connection.execute(select_sweeps()).all()),
+                num_open_trials=dict(connection.execute(select_open_trials()).all()),
+                num_ended_trials=dict(connection.execute(select_ended_trials(now - _HOUR_S)).all()),
+                oldest_queued_at=connection.scalar(waiting),
+                num_pending_deliveries=num_pending,
+                oldest_pending_at=oldest_pending_at,
+                num_workers=connection.scalars(alive).one(),
+            )
+
+
+def select_sweeps() -> Select[SweepState, int]:
+    """How many sweeps are in each state, from an index alone."""
+    return select(sweeps.c.state, func.count()).group_by(sweeps.c.state)
+
+
+def select_open_trials() -> Select[TrialState, int]:
+    """How many trials of unfinished sweeps are in each state, from indexes alone."""
+    query = select(trials.c.state, func.count()).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
+    return query.where(sweeps.c.state.in_(_UNFINISHED)).group_by(trials.c.state)
+
+
+def select_ended_trials(since: float) -> Select[TrialState, int]:
+    """How many trials have ended since in each state, from the newest on."""
+    return select(trials.c.state, func.count()).where(trials.c.finished_at > since).group_by(trials.c.state)

@@ -1,0 +1,67 @@
+"""Store contract: what an operator watches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import insert
+
+from autotuner.domain.runs.sweep import SweepState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.ports import Store
+from autotuner.store.engine import make_engine, writing
+from autotuner.store.tables import workers
+from tests.builders import failure
+from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start
+from tests.contracts.upkeep import announcement, webhook
+
+
+def test_an_empty_store_counts_nothing_and_waits_for_nothing(store: Store) -> None:
+    gauges = store.gauges.read(now=100.0)
+    assert (gauges.num_sweeps, gauges.num_open_trials, gauges.num_ended_trials) == ({}, {}, {})
+    assert (gauges.oldest_queued_at, gauges.oldest_pending_at) == (None, None)
+    assert (gauges.num_pending_deliveries, gauges.num_workers) == (0, 0)
+
+
+def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
+    ended = held_sweep(store)
+    measure(store, ended, 0, mfu=0.3)
+    finish(store, ended)
+    sweep = held_sweep(store)
+    measure(store, sweep, 0, mfu=0.3)
+    end(store, start(store, sweep, 1), failure())
+    start(store, sweep, 2)
+    add(store, sweep, 3)
+    create(store, now=5.0)
+    create(store, now=7.0)
+    gauges = store.gauges.read(now=100.0)
+    assert gauges.num_sweeps == {SweepState.COMPLETE: 1, SweepState.RUNNING: 1, SweepState.QUEUED: 2}
+    assert gauges.num_open_trials == {
+        TrialState.COMPLETE: 1,
+        TrialState.FAILED: 1,
+        TrialState.RUNNING: 1,
+        TrialState.QUEUED: 1,
+    }
+    assert gauges.num_ended_trials == {TrialState.COMPLETE: 2, TrialState.FAILED: 1}
+    assert gauges.oldest_queued_at == 5.0
+    assert store.gauges.read(now=12.0 + 3600.0).num_ended_trials == {}
+
+
+def test_deliveries_that_are_pending_are_counted_with_the_oldest(store: Store) -> None:
+    store.announcements.save_webhook(webhook())
+    for number, at in enumerate((30.0, 20.0, 10.0)):
+        store.announcements.announce(replace(announcement(f"rt-{number}"), at=at))
+    *_, oldest = store.announcements.deliveries()[0]
+    store.announcements.end_delivery(oldest.id, DeliveryState.DEAD, "410", now=40.0)
+    gauges = store.gauges.read(now=100.0)
+    assert (gauges.num_pending_deliveries, gauges.oldest_pending_at) == (2, 20.0)
+
+
+def test_workers_count_as_long_as_they_say_that_they_live(store: Store, database_url: str) -> None:
+    engine = make_engine(database_url)
+    with writing(engine) as connection:
+        for name, seen_at in (("a", 99.0), ("b", 41.0), ("c", 39.0)):
+            connection.execute(insert(workers).values(name=name, version="1", started_at=1.0, seen_at=seen_at))
+    engine.dispose()
+    assert store.gauges.read(now=100.0).num_workers == 2
