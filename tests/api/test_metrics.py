@@ -40,7 +40,7 @@ def test_requests_are_counted_by_route_and_status_not_by_path(address: str) -> N
     for path in ("/api/v1/sweeps/sw-aaaaaaaaaa", "/api/v1/sweeps/sw-bbbbbbbbbb", "/api/v1/health", "/static/icon.svg"):
         httpx.get(address + path)
     httpx.post(f"{address}/api/v1/sweeps", json={})
-    httpx.request("BREW", f"{address}/nowhere/1")
+    httpx.request("PURGE", f"{address}/nowhere/1")
     httpx.get(f"{address}/nowhere/2")
     assert counted(address, "autotuner_requests_total") == {
         ("GET", "/api/v1/sweeps/{sweep_id}", "404"): 2,
