@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.following import GRACE_S, follow
-from autotuner.launch.ranks import CannotRun, Starter, environment, launcher_work
+from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 from autotuner.launch.trainers.attempt import TrainerAttempt
@@ -136,7 +137,9 @@ class LocalLauncher:
         with launcher_work():
             oom_killed = kernel_oom_kills() > oom_kills
             outcome = attempt.judge(timed_out=ending == "timeout", oom_killed=oom_killed)
-            return outcome if isinstance(outcome, Measurement) else _with_stuck(self._or_full_disk(outcome), stuck)
+            if isinstance(outcome, Measurement):
+                return outcome
+            return _if_killed(outcome, ranks) or _with_stuck(self._or_full_disk(outcome), stuck)
 
     def _peak(self, spec: TrialSpec) -> Peak:
         """What MFU of a trainer's trial is a share of; a rate of cores that nobody knows yet is measured, once."""
@@ -159,6 +162,17 @@ class LocalLauncher:
         if failure.kind == FailureKind.CRASH and is_full:
             return replace(failure, message=f"{failure.message}; no space left in {self._work_dir}")
         return failure
+
+
+def _if_killed(failure: TrialFailure, ranks: Ranks) -> Stopped | None:
+    """Where somebody killed a rank, or whoever forked it, that says nothing of the trial, which may be run again.
+
+    A rank cannot end itself by SIGKILL, and where the kernel did for want of memory, the failure says so.
+    """
+    of_rank = [death.exit_code for death in ranks.deaths() if death.rank == failure.rank]
+    if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
+        return Stopped(reason="infrastructure", detail=failure.message)
+    return None
 
 
 def _with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,9 +42,13 @@ class Forks:
     """Starts ranks by zygotes: one per trial that runs, so that whatever ends one trial's spares the others'.
 
     The first trial waits for torch to be imported; later ones find an idle zygote, unless more run at once than before.
+
+    Args:
+        task: What each rank does, as ``Zygote.start`` has it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, task: str = _TASK) -> None:
+        self._task = task
         self._mutex = threading.Lock()
         self._zygotes: list[Zygote] = []
 
@@ -51,7 +56,7 @@ class Forks:
         """Start ranks as ``Starter`` says."""
         with self._mutex:
             zygote = self._idle_zygote()
-            return zygote.start(_TASK, files.directory, spec.layout.world_size, environment)
+            return zygote.start(self._task, files.directory, spec.layout.world_size, environment)
 
     def close(self) -> None:
         """End the zygotes, and with them whatever they forked."""
@@ -106,6 +111,11 @@ class Zygote:
     def is_alive(self) -> bool:
         """Whether it can still fork."""
         return self._process.poll() is None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it."""
+        return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
         """Have so many ranks do a task; returns before they run, even before torch is imported.
@@ -195,7 +205,16 @@ class ForkedRanks:
     def ended(self) -> bool:
         """Whether all are gone, or there never will be one."""
         self._zygote.listen()
+        if not (self._is_ending or self._zygote.is_alive):
+            self._died_with_zygote()
         return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
+
+    def _died_with_zygote(self) -> None:
+        """Nobody is left to tell how they ended: as soon as it was gone, the kernel killed those that it had forked."""
+        if not (self.has_started or self._zygote.was_killed):
+            return
+        for rank in set(range(self._num_ranks)) - self.exit_codes.keys():
+            self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
     def deaths(self) -> Sequence[Death]:
         """Ranks that died of themselves, in the order in which the zygote saw them."""

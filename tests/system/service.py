@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-__all__ = ["Service", "until"]
+__all__ = ["Service", "free_port", "until"]
 
 _DEADLINE_S = 100.0
 """A trial of the tiny model takes about six seconds on a quiet machine, and a test runs a handful."""
@@ -46,7 +46,7 @@ class Service:
         self._lease_s = lease_s
         self.variables: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = _free_port()
+        self._port = free_port()
 
     def __enter__(self) -> Service:
         environment = {
@@ -109,7 +109,8 @@ class Service:
             return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -61,11 +61,18 @@ def test_a_budget_without_room_for_the_stack_of_a_thread_is_too_little_memory(
     assert died(LocalLauncher(tmp_path, forks), trial).kind == FailureKind.OOM
 
 
-def test_a_rank_that_is_killed_ends_the_trial_as_a_crash_that_names_it(launcher: LocalLauncher) -> None:
-    watcher = Watcher(at_first_step=disturb("killed", 1, signal.SIGKILL))
-    failure = died(launcher, spec("killed", ENDLESS), watcher)
+def test_a_rank_that_aborts_ends_the_trial_as_a_crash_that_names_it(launcher: LocalLauncher) -> None:
+    watcher = Watcher(at_first_step=disturb("aborted", 1, signal.SIGABRT))
+    failure = died(launcher, spec("aborted", ENDLESS), watcher)
     assert (failure.kind, failure.rank) == (FailureKind.CRASH, 1)
-    assert "SIGKILL" in failure.message
+    assert "SIGABRT" in failure.message
+
+
+def test_a_rank_that_somebody_kills_says_nothing_of_the_trial_which_may_be_run_again(launcher: LocalLauncher) -> None:
+    watcher = Watcher(at_first_step=disturb("killed", 1, signal.SIGKILL))
+    outcome = launcher.run(spec("killed", ENDLESS), watcher)
+    assert outcome == Stopped(reason="infrastructure", detail="rank 1 was ended by SIGKILL")
+    assert left_over("killed") == []
 
 
 @pytest.mark.alone
@@ -180,8 +187,9 @@ def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path:
     def kill_zygote() -> None:
         os.kill(ranks_of("nursery")[0].ppid(), signal.SIGKILL)
 
-    failure = died(launcher, spec("nursery", ENDLESS), Watcher(at_first_step=kill_zygote))
-    assert failure.kind == FailureKind.CRASH
+    outcome = launcher.run(spec("nursery", ENDLESS), Watcher(at_first_step=kill_zygote))
+    assert outcome == Stopped(reason="infrastructure", detail="rank 0 was ended by SIGKILL")
+    assert left_over("nursery") == []
     assert isinstance(launcher.run(spec("next"), Watcher()), Measurement)
 
 
@@ -254,7 +262,7 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
         FailureKind.OOM: Mishap(
             lambda settings: replace(settings, memory_budget_bytes=12_000_000)
         ),  # a thread's stack is 8
-        FailureKind.CRASH: Mishap(lambda settings: ENDLESS, signal.SIGKILL),
+        FailureKind.CRASH: Mishap(lambda settings: ENDLESS, signal.SIGABRT),
         FailureKind.NUMERICS: Mishap(lambda settings: replace(settings, learning_rate=1e30)),
         FailureKind.TIMEOUT: Mishap(lambda settings: replace(ENDLESS, timeout_s=3.0), signal.SIGSTOP),
     }

@@ -1,0 +1,97 @@
+"""What is stored of a sweep, as an account that a disturbed one must share with one that nobody disturbed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.ports import Page, Store
+from autotuner.search.sweeps.history import all_trials
+from tests.chaos.jobs import Job
+
+__all__ = ["Account", "account_of", "differences", "lost_or_twice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """How a sweep ended, and what it found.
+
+    Attributes:
+        end: Its state and reason.
+        trials: What came of each, by its number where trials are made in one order, else by its layout.
+        ranking: Layouts, the best first, each with its step time.
+    """
+
+    end: str
+    trials: Mapping[str, str]
+    ranking: Sequence[tuple[str, float]]
+
+
+def account_of(store: Store, sweep_id: str, job: Job) -> Account:
+    """What is stored now."""
+    sweep = store.get_sweep(sweep_id)
+    trials = all_trials(store, sweep_id)
+    ranked, _ = store.ranking(sweep_id, page=Page(limit=500))
+    return Account(
+        end=f"{sweep.state.value}, {sweep.stop_reason}",
+        trials={
+            f"{trial.number} {trial.layout}" if job.is_ordered else str(trial.layout): _came(trial) for trial in trials
+        },
+        ranking=[(str(trial.layout), trial.measurement.step_time_s) for trial in ranked if trial.measurement],
+    )
+
+
+def _came(trial: Trial) -> str:
+    step_time = f" {trial.measurement.step_time_s:.6g} s" if trial.measurement else ""
+    why = f" {trial.failure.kind}: {trial.failure.message}" if trial.failure else ""
+    gate = f", gate {trial.gate.outcome.value}" if trial.gate else ""
+    return f"{trial.state.value}{step_time}{why}{gate}"
+
+
+def differences(found: Account, expected: Account, *, without: str | None = None) -> Iterator[str]:
+    """Sentences on what is not as in the sweep that nobody disturbed.
+
+    Args:
+        without: The layout whose trial a fault ended for good.
+    """
+    if found.end != expected.end:
+        yield f"it ended as {found.end}, not as {expected.end}"
+    for key in sorted({*found.trials, *expected.trials}):
+        mine, theirs = found.trials.get(key, "nothing"), expected.trials.get(key, "nothing")
+        is_the_struck = without is not None and key.endswith(without)
+        if mine != theirs and not is_the_struck:
+            yield f"trial {key}: {mine}, not {theirs}"
+    rank = [row for row in expected.ranking if row[0] != without]
+    if list(found.ranking) != rank:
+        yield f"the ranking is {found.ranking}, not {rank}"
+
+
+def lost_or_twice(store: Store, sweep_id: str, seen: Mapping[str, Trial]) -> Iterator[str]:
+    """Sentences on completed trials that were seen and are not there now, or not as they were, or told twice."""
+    now = {trial.id: trial for trial in all_trials(store, sweep_id)}
+    for trial_id, trial in seen.items():
+        if (stored := now.get(trial_id)) is None or stored.measurement != trial.measurement:
+            yield f"trial {trial.number} was complete, and is {stored and _came(stored)} now"
+        elif (stored.attempts, stored.finished_at) != (trial.attempts, trial.finished_at):
+            yield f"trial {trial.number} was run again after it was complete"
+    told = Counter(_finished(store, sweep_id))
+    for trial_id, trial in now.items():
+        if trial.state.finished and told[trial_id] != 1:
+            yield f"the end of trial {trial.number} was told {told[trial_id]} times"
+    if len({trial.number for trial in now.values()}) != len(now):
+        yield "two trials have one number"
+
+
+def _finished(store: Store, sweep_id: str) -> Iterator[str]:
+    """The trials whose end was told, as often as it was."""
+    after = 0
+    while events := store.events(sweep_id, after=after):
+        after = events[-1].sequence
+        yield from (event.data["trial_id"] for event in events if event.kind == "trial.finished")
+
+
+def completed(store: Store, sweep_id: str) -> dict[str, Trial]:
+    """Completed trials by their id, as they are stored now."""
+    return {trial.id: trial for trial in all_trials(store, sweep_id) if trial.state is TrialState.COMPLETE}

@@ -1,0 +1,33 @@
+"""Trials whose outcome follows from their layout alone: simulated ones, and real ranks that pretend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.simulation.scenario import Scenario
+from autotuner.launch.zygote import Forks
+from autotuner.ports import Launcher
+from tests.chaos.rank_task import RANK_TASK
+
+__all__ = ["deterministic_launcher"]
+
+_SCENARIO = Scenario(run_noise=0.0, step_noise=0.0, start_s=0.0, queue_s=4.0, speed=400.0)
+"""A trial of the jobs here takes a quarter of a second; which run of a sweep it is, changes nothing."""
+
+
+def deterministic_launcher(work_dir: Path, lock_folder: Path) -> Launcher:
+    """What a service runs its trials with, of the parts that any service has."""
+    devices = DevicePool(lock_folder=lambda: lock_folder)
+    local = LocalLauncher(work_dir, Forks(RANK_TASK), devices)
+    return RoutedLauncher(
+        {
+            LOCAL: ExclusiveLauncher(RepeatingLauncher(local), devices),
+            SIMULATED: RepeatingLauncher(SimulatedLauncher({"chaos": _SCENARIO})),
+        }
+    )
