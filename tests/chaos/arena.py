@@ -22,13 +22,15 @@ from tests.chaos.client import create_sweep, unexpected_answer
 from tests.chaos.databases import Database, StoreName, database
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import Job
-from tests.chaos.members import Member, MemberSpec, context
+from tests.chaos.members import Kind, Member, MemberSpec, context
 from tests.chaos.processes import orphans
 from tests.chaos.scene import Scene
+from tests.chaos.undisturbed import undisturbed
 from tests.system.service import free_port, until
 
 __all__ = ["Arena", "Struck", "arena"]
 
+_MEMBERS: tuple[tuple[str, Kind], ...] = (("service", "service"), ("worker", "worker"))
 _END_S = 60.0
 _ORPHANS_S = 10.0
 _LOOK_S = 0.1
@@ -59,24 +61,16 @@ class Arena:
     database: Database
     members: list[Member]
     store: Store
-    expected: dict[str, Account] = field(default_factory=dict)
     _num_sweeps: int = 0
+    _undisturbed: dict[str, Account] = field(default_factory=dict)
     _known_left: set[str] = field(default_factory=set)
     _spares: list[Member] = field(default_factory=list)
 
-    def calm(self, jobs: Sequence[Job]) -> None:
-        """Run the sweeps undisturbed: what those that are disturbed will be compared with."""
-        for job in jobs:
-            sweep_id = create_sweep(self._services, job.body, f"{self.mark}-{job.name}")
-            until(f"the undisturbed sweep {job.name} to end", lambda: self._has_ended(sweep_id), _END_S)  # noqa: B023
-            self.expected[job.name] = account_of(self.store, sweep_id, job)
-            self._num_sweeps += 1
-
-    def struck(self, number: int, faults: Sequence[Fault]) -> Struck:
-        """Have the fault of that number strike, and judge what is left."""
+    def struck(self, number: int, faults: Sequence[Fault], jobs: Sequence[Job] = ()) -> Struck:
+        """Have the fault of that number strike one of those sweeps, else of its own, and judge what is left."""
         chance = random.Random(f"{self.seed} {self.store_name} {number}")
         fault = faults[number % len(faults)]
-        job, began = chance.choice(fault.jobs), time.monotonic()
+        job, began = chance.choice(jobs or fault.jobs), time.monotonic()
         moment = chance.uniform(0.0, job.length_s)
         with ThreadPoolExecutor(1) as client, self._watched() as (seen, heard):
             body = {**job.body, "name": f"{fault.name} {number}"}
@@ -131,12 +125,19 @@ class Arena:
             until("the sweep to end", lambda: self._has_ended(sweep_id), _END_S)
         except TimeoutError:
             yield f"the sweep did not end: {self.store.get_sweep(sweep_id).state.value}"
-        yield from differences(account_of(self.store, sweep_id, job), self.expected[job.name])
+        found = account_of(self.store, sweep_id, is_ordered=job.is_ordered)
+        yield from differences(found, self._expected(sweep_id, job))
         yield from lost_or_twice(self.store, sweep_id, {k: t for k, t in seen.items() if t.sweep_id == sweep_id})
         total = self.store.list_sweeps()[1]
         if total != self._num_sweeps + 1:
             yield f"there are {total} sweeps, of {self._num_sweeps + 1} that were asked for"
         yield from self._left()
+
+    def _expected(self, sweep_id: str, job: Job) -> Account:
+        if job.name not in self._undisturbed:
+            request = self.store.get_sweep(sweep_id).request
+            self._undisturbed[job.name] = undisturbed(request, is_ordered=job.is_ordered)
+        return self._undisturbed[job.name]
 
     def _left(self) -> Iterator[str]:
         """What nobody holds any more, and should be gone."""
@@ -187,7 +188,7 @@ class Arena:
 
 @contextmanager
 def arena(store_name: StoreName, seed: int, folder: Path) -> Iterator[Arena]:
-    """Two members on an empty database; and what their sweeps come to where nothing happens."""
+    """A service and a worker on an empty database."""
     folder.mkdir()
     mark = secrets.token_hex(6)
     with ExitStack() as stack:
@@ -197,7 +198,7 @@ def arena(store_name: StoreName, seed: int, folder: Path) -> Iterator[Arena]:
         made_by = context()
         members = [
             Member(MemberSpec(name=name, kind=kind, url=there.url, folder=folder, port=free_port(), mark=mark), made_by)
-            for name, kind in (("service", "service"), ("worker", "worker"))
+            for name, kind in _MEMBERS
         ]
         for member in members:
             stack.callback(_killed, member)

@@ -10,7 +10,7 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model, tiny_space
 
-__all__ = ["JOBS", "Job"]
+__all__ = ["BRIEF", "JOBS", "RANKS", "Job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +20,12 @@ class Job:
     Attributes:
         body: Of the request.
         length_s: About what it takes where nothing disturbs it: faults strike within.
-        has_ranks: Its trials are processes of this machine.
         is_ordered: Which trial is made of which layout is the same in every run: one runs after the other.
     """
 
     name: str
     body: dict[str, Any]
     length_s: float
-    has_ranks: bool = False
     is_ordered: bool = True
 
 
@@ -82,9 +80,15 @@ RANKS = Job(
         "uses_history": False,
     },
     length_s=3.0,
-    has_ranks=True,
     is_ordered=False,
 )
 """All layouts of a small space, by ranks that are forked, followed, judged and ended as any, but train nothing."""
+
+BRIEF = Job(
+    name="brief",
+    body={**_SWEEP, "budget": {"num_trials": 3, "min_gain": 0.0, "prune_below": 0.0}},
+    length_s=1.0,
+)
+"""As the first, but with fewer trials, for tests that everybody waits for."""
 
 JOBS = (SAMPLED, PARALLEL, RANKS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.fake import FakeLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
@@ -13,9 +16,9 @@ from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
-from tests.chaos.rank_task import RANK_TASK
+from tests.chaos.rank_task import RANK_TASK, measured
 
-__all__ = ["deterministic_launcher"]
+__all__ = ["deterministic_launcher", "instant_launcher"]
 
 _SCENARIO = Scenario(run_noise=0.0, step_noise=0.0, start_s=0.0, queue_s=4.0, speed=400.0)
 """A trial of the jobs here takes a quarter of a second; which run of a sweep it is, changes nothing."""
@@ -29,5 +32,16 @@ def deterministic_launcher(work_dir: Path, lock_folder: Path) -> Launcher:
         {
             LOCAL: ExclusiveLauncher(RepeatingLauncher(local), devices),
             SIMULATED: RepeatingLauncher(SimulatedLauncher({"chaos": _SCENARIO})),
+        }
+    )
+
+
+def instant_launcher() -> Launcher:
+    """The same outcomes in no time: nothing is forked or waited for."""
+    scenario = replace(_SCENARIO, speed=math.inf)
+    return RoutedLauncher(
+        {
+            LOCAL: RepeatingLauncher(FakeLauncher(measured)),
+            SIMULATED: RepeatingLauncher(SimulatedLauncher({"chaos": scenario})),
         }
     )

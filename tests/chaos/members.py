@@ -24,7 +24,9 @@ from autotuner.settings import Settings
 from tests.chaos.launcher import deterministic_launcher
 from tests.system.service import until
 
-__all__ = ["LEASE_S", "MARK", "Member", "MemberSpec", "context"]
+__all__ = ["LEASE_S", "MARK", "Kind", "Member", "MemberSpec", "context"]
+
+Kind = Literal["service", "worker"]
 
 LEASE_S = 1.0
 """Short, so that what outlasts it is soon over."""
@@ -52,12 +54,12 @@ class MemberSpec:
     Attributes:
         name: Of its log, too.
         kind: A service takes requests and runs sweeps, a worker runs sweeps.
-        work_dir: Where trials keep their files; all members of a machine may have the same.
+        folder: For logs, and for the files of trials: all members of a machine may have the same.
         mark: The value of ``MARK``.
     """
 
     name: str
-    kind: Literal["service", "worker"]
+    kind: Kind
     url: str
     folder: Path
     port: int

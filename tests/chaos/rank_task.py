@@ -6,12 +6,12 @@ import hashlib
 import time
 
 from autotuner.domain import wire
-from autotuner.domain.runs.trial import StepReport, TrialSpec
+from autotuner.domain.runs.trial import Measurement, StepReport, TrialSpec
 from autotuner.launch.fake import plain_measurement
 from trials.process.task import TaskContext
 from trials.runtime.report import Reporter
 
-__all__ = ["RANK_TASK", "perform", "step_time_s"]
+__all__ = ["RANK_TASK", "measured", "perform"]
 
 RANK_TASK = "tests.chaos.rank_task:perform"
 
@@ -19,10 +19,10 @@ _TRIAL_S = 0.4
 """Long enough to be met by a fault."""
 
 
-def step_time_s(spec: TrialSpec) -> float:
-    """Between one and two seconds, whoever asks."""
+def measured(spec: TrialSpec) -> Measurement:
+    """A step takes between one and two seconds, the same ones whoever asks."""
     digest = hashlib.blake2b(wire.dumps(spec.layout).encode(), digest_size=4).digest()
-    return 1.0 + int.from_bytes(digest, "big") / 2**32
+    return plain_measurement(spec, step_time_s=1.0 + int.from_bytes(digest, "big") / 2**32)
 
 
 def perform(context: TaskContext) -> int:
@@ -30,21 +30,21 @@ def perform(context: TaskContext) -> int:
     spec = wire.loads(TrialSpec, (context.folder / "spec.json").read_text())
     reporter = Reporter(context.folder / "reports.jsonl", rank=context.rank_info.rank)
     reporter.started(spec, world_size=context.rank_info.world_size)
-    measured = plain_measurement(spec, step_time_s=step_time_s(spec))
-    for number, loss in enumerate(measured.losses):
-        time.sleep(_TRIAL_S / len(measured.losses))
+    measurement = measured(spec)
+    for number, loss in enumerate(measurement.losses):
+        time.sleep(_TRIAL_S / len(measurement.losses))
         reporter.step(
             StepReport(
                 step=number,
                 is_warmup=number < spec.settings.warmup_steps,
-                step_time_s=measured.step_time_s,
+                step_time_s=measurement.step_time_s,
                 loss=loss,
-                tokens_per_s=measured.tokens_per_s,
-                mfu=measured.mfu,
+                tokens_per_s=measurement.tokens_per_s,
+                mfu=measurement.mfu,
             )
         )
     _meet(context)
-    reporter.measurement(measured)
+    reporter.measurement(measurement)
     return 0
 
 
