@@ -4,6 +4,7 @@ from autotuner.ports.access import AccessStore
 from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
 from autotuner.ports.clock import Clock
+from autotuner.ports.control import ControlStore
 from autotuner.ports.gauges import GaugeStore
 from autotuner.ports.history import HistoryStore
 from autotuner.ports.launcher import Launcher, TrialWatcher
@@ -20,6 +21,7 @@ __all__ = [
     "AccountStore",
     "AnnouncementStore",
     "Clock",
+    "ControlStore",
     "GaugeStore",
     "HistoryStore",
     "Launcher",

@@ -17,10 +17,11 @@ from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial
 from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
+from autotuner.ports.control import ControlStore
 from autotuner.ports.gauges import GaugeStore
 from autotuner.ports.history import HistoryStore
 from autotuner.ports.mfu_gates import MfuGateStore
@@ -76,6 +77,11 @@ class Store(Names, Protocol):
     @property
     def gauges(self) -> GaugeStore:
         """What an operator watches of all of this."""
+        ...
+
+    @property
+    def control(self) -> ControlStore:
+        """What people change of sweeps that they asked for."""
         ...
 
     # ------------------------------------------------------------------ sweeps
@@ -137,10 +143,10 @@ class Store(Names, Protocol):
         """Give the oldest sweep that waits for a worker to ``owner``; None if there is none.
 
         That is one that is queued, one that was given back, or one of ``lapsed`` whose lease is still as it stands
-        there: the store compares no clocks, and a sign of life until this very moment keeps the sweep for its owner.
-        Of two concurrent claims one gets the sweep. Sets ``started_at`` once. A trial left running by the last owner
-        goes back to queued, keeping its number and ``attempts``, with its steps deleted; each writes
-        ``trial.interrupted``. Writes ``sweep.started`` or ``sweep.resumed``.
+        there: the store compares no clocks, and a sign of life until this very moment keeps the sweep for its owner. A
+        paused one is given to nobody. Of two concurrent claims one gets the sweep. Sets ``started_at`` once. A trial
+        left running by the last owner goes back to queued, keeping its number and ``attempts``, with its steps deleted;
+        each writes ``trial.interrupted``. Writes ``sweep.started`` or ``sweep.resumed``.
 
         Args:
             owner: Name of the worker, unique among all that share the store.
@@ -159,13 +165,26 @@ class Store(Names, Protocol):
         ...
 
     def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
-        """Give the sweep back unfinished (a worker that shuts down): anybody may claim it at once."""
+        """Give the sweep back unfinished (a worker that shuts down): anybody may claim it at once.
+
+        Where a pause was asked for, it is paused then, and ``sweep.paused`` written.
+        """
         ...
 
     def finish_sweep(
-        self, sweep_id: str, *, owner: str, now: float, state: SweepState, reason: StopReason, detail: str
+        self,
+        sweep_id: str,
+        *,
+        owner: str,
+        now: float,
+        state: SweepState,
+        reason: StopReason,
+        detail: str,
+        seen: Demand | None = None,
     ) -> Sweep:
         """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``.
+
+        Where other things are asked of it by now than were ``seen``, nothing ends: it comes back as it is.
 
         A sweep that neither a retune nor an MFU gate started is announced, however it ends.
         """

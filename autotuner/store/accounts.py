@@ -63,8 +63,17 @@ def lock_caller(connection: Connection, caller: Caller) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
 
 
-def allowed_hours(connection: Connection, caller: Caller, asked: float | None, now: float) -> float | None:
-    """Accelerator-hours that a new sweep of a locked caller may take; None: as many as it likes.
+def allowed_hours(
+    connection: Connection, caller: Caller, asked: float | None, now: float, *, is_new: bool = True
+) -> float | None:
+    """Accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
+
+    Args:
+        connection: In the transaction that gives them.
+        caller: Whose sweep it is.
+        asked: How many it asks for; of one that is unfinished already, how many more.
+        now: The time.
+        is_new: Whether it is one sweep more that is unfinished.
 
     Raises:
         InvalidInput: It asks for more than the quota ever has.
@@ -73,7 +82,8 @@ def allowed_hours(connection: Connection, caller: Caller, asked: float | None, n
     if not caller.quota.is_limiting_sweeps:
         return asked
     usage = _usage(connection, caller.name, now)
-    require_room_for_sweep(caller.quota, usage)
+    if is_new:
+        require_room_for_sweep(caller.quota, usage)
     return hours_allowed(caller.quota, usage, asked, frees_in_s=partial(_frees_in_s, connection, caller.name, now))
 
 

@@ -41,6 +41,8 @@ _SAID_ONCE = (
     "started_at",
     "finished_at",
     "cancel_requested",
+    "pause_requested",
+    "interventions",
     "stop_reason",
     "stop_detail",
     "budget",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
@@ -43,9 +43,7 @@ def find_created(
     row = connection.execute(statements.SWEEPS.where(mine)).one_or_none()
     if row is None:
         return None
-    sweep = statements.read_sweep(row)
-    asked_budget = connection.scalar(select(sweeps.c.asked_budget).where(sweeps.c.id == sweep.id))
-    return transitions.same_request(sweep, request, asked_budget)
+    return transitions.same_request(statements.read_sweep(row), row.request, request)
 
 
 def queue_sweep(
@@ -66,8 +64,7 @@ def queue_sweep(
     accounts.lock_caller(connection, caller)
     held = _held(connection, request, caller, now)
     sweep = Sweep(id=new_id(), request=held, state=SweepState.QUEUED, created_at=now, created_by=caller.name)
-    asked_budget = None if held.budget == request.budget else request.budget
-    connection.execute(statements.insert_sweep(sweep, idempotency_key, asked_budget))
+    connection.execute(statements.insert_sweep(sweep, idempotency_key, asked=request))
     records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
     return sweep
 

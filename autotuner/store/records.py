@@ -26,6 +26,7 @@ __all__ = [
     "get_sweep",
     "get_trial",
     "get_trials",
+    "has_jobs",
     "hold_sweep",
     "hold_sweep_of",
     "lock_sweep",
@@ -117,6 +118,12 @@ def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> li
     """Those of a sweep in one of the states, by number, without steps."""
     mine = statements.TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
     return [statements.read_trial(row) for row in connection.execute(mine.order_by(trials.c.number))]
+
+
+def has_jobs(connection: Connection, sweep_id: str) -> bool:
+    """Whether engines may still run jobs of trials of the sweep that have not ended."""
+    unfinished = get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING)
+    return any(trial.job_goes_on for trial in unfinished)
 
 
 def ranked_times(connection: Connection, sweep_id: str) -> list[RankedTime]:

@@ -22,13 +22,14 @@ from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
 from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
 from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
+from autotuner.store.control import SqlControl
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.gauges import SqlGauges
 from autotuner.store.history import SqlHistory
@@ -77,6 +78,7 @@ class SqlStore:
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)
         self.gauges = SqlGauges(engine)
+        self.control = SqlControl(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
@@ -121,9 +123,7 @@ class SqlStore:
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         with writing(self._engine) as connection:
             before = records.lock_sweep(connection, sweep_id)
-            unfinished = records.get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING)
-            has_jobs = any(not job.phase.is_over for trial in unfinished for job in trial.jobs)
-            sweep = transitions.cancel(before, now=now, has_jobs=has_jobs)
+            sweep = transitions.cancel(before, now=now, has_jobs=records.has_jobs(connection, sweep_id))
             connection.execute(statements.update_sweep(sweep))
             if sweep.state is not before.state:
                 records.end_trials(connection, sweep, now)
@@ -151,7 +151,7 @@ class SqlStore:
                 connection.execute(statements.update_sweep(sweep))
                 for trial in running:
                     records.save_trial(connection, transitions.interrupt(trial), "trial.interrupted", now)
-                kind = "sweep.started" if before.state is SweepState.QUEUED else "sweep.resumed"
+                kind = "sweep.started" if before.started_at is None else "sweep.resumed"
                 records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
                 return sweep
             return None
@@ -164,14 +164,27 @@ class SqlStore:
 
     def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
         with writing(self._engine) as connection:
-            sweep = transitions.release(records.hold_sweep(connection, sweep_id, owner), now=now)
+            held, has_jobs = records.hold_sweep(connection, sweep_id, owner), records.has_jobs(connection, sweep_id)
+            sweep = transitions.release(held, now=now, has_jobs=has_jobs)
             connection.execute(statements.update_sweep(sweep))
+            if sweep.state is SweepState.PAUSED:
+                records.write_event(connection, sweep_id, "sweep.paused", transitions.sweep_facts(sweep), now)
 
     def finish_sweep(
-        self, sweep_id: str, *, owner: str, now: float, state: SweepState, reason: StopReason, detail: str
+        self,
+        sweep_id: str,
+        *,
+        owner: str,
+        now: float,
+        state: SweepState,
+        reason: StopReason,
+        detail: str,
+        seen: Demand | None = None,
     ) -> Sweep:
         with writing(self._engine) as connection:
             held = records.hold_sweep(connection, sweep_id, owner)
+            if seen is not None and held.demand != seen:
+                return held
             sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
             connection.execute(statements.update_sweep(sweep))
             records.end_trials(connection, sweep, now)

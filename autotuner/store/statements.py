@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import (
@@ -27,7 +27,7 @@ from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
@@ -41,35 +41,41 @@ AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 # ---------------------------------------------------------------------- sweeps
 _SWEEP_COLUMNS = [sweeps.c[field.name] for field in fields(Sweep)]
 
-SWEEPS: AnySelect = select(*_SWEEP_COLUMNS).select_from(sweeps)
+SWEEPS: AnySelect = select(*_SWEEP_COLUMNS, sweeps.c.budget).select_from(sweeps)
+"""Sweeps, with the budget that each has now beside what was asked for."""
 
 
 _REQUEST_TEXT = type_coerce(sweeps.c.request, Text).label("request")
 
 UNREAD_SWEEPS: AnySelect = select(
-    *(column for column in _SWEEP_COLUMNS if column.name != "request"), _REQUEST_TEXT
+    *(column for column in _SWEEP_COLUMNS if column.name != "request"), _REQUEST_TEXT, sweeps.c.budget
 ).select_from(sweeps)
 """Sweeps with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
 
 def read_sweep(row: AnyRow) -> Sweep:
     """The sweep in a row of ``SWEEPS``."""
-    return Sweep(**row._mapping)
+    return _with_budget(row, row.request)
+
+
+def _with_budget(row: AnyRow, asked: SweepRequest) -> Sweep:
+    """A sweep whose request has the budget that it has now; what was asked for stays stored as it was."""
+    said = {name: value for name, value in row._mapping.items() if name not in ("request", "budget")}
+    return Sweep(request=replace(asked, budget=row.budget), **said)
 
 
 def read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
     """The sweeps in rows of ``UNREAD_SWEEPS`` but for those that another release wrote and this one cannot read."""
     for row in rows:
         with suppress(InvalidInput):
-            yield Sweep(**{**row._mapping, "request": wire.loads(SweepRequest, row.request)})
+            yield _with_budget(row, wire.loads(SweepRequest, row.request))
 
 
-def insert_sweep(sweep: Sweep, idempotency_key: str | None, asked_budget: Budget | None = None) -> Executable:
-    """A new row, with the columns that a list shows of the request."""
+def insert_sweep(sweep: Sweep, idempotency_key: str | None, *, asked: SweepRequest) -> Executable:
+    """A new row, with the columns that a list shows of the request; the sweep's budget may be less than was asked."""
     request = sweep.request
     return insert(sweeps).values(
         idempotency_key=idempotency_key,
-        asked_budget=asked_budget,
         name=request.name,
         model_name=request.job.model.name,
         cluster_name=request.job.cluster.name,
@@ -80,14 +86,14 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None, asked_budget: Budget
         accelerator=request.runs_on.accelerator.name,
         stack=request.job.stack.name,
         job_key=job_key(request),
-        **_sweep_values(sweep),
+        **{**_sweep_values(sweep), "request": asked},
     )
 
 
 def update_sweep(sweep: Sweep) -> Executable:
-    """The row as the sweep now is; what was asked does not change."""
+    """The row as the sweep now is; what was asked does not change, but for the budget that it has."""
     changed = {name: value for name, value in _sweep_values(sweep).items() if name != "request"}
-    return update(sweeps).where(sweeps.c.id == sweep.id).values(changed)
+    return update(sweeps).where(sweeps.c.id == sweep.id).values(budget=sweep.request.budget, **changed)
 
 
 def _sweep_values(sweep: Sweep) -> dict[str, Any]:

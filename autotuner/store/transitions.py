@@ -13,22 +13,22 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
+from autotuner.store import interventions
 from autotuner.store.identity import trial_id
 
 
 # ---------------------------------------------------------------------- sweeps
-def same_request(sweep: Sweep, request: SweepRequest, asked_budget: Budget | None = None) -> Sweep:
+def same_request(sweep: Sweep, asked: SweepRequest, request: SweepRequest) -> Sweep:
     """``sweep``, stored under an idempotency key that now comes with ``request``; ``Conflict`` if they differ.
 
     Args:
-        sweep: As it is stored.
-        request: What comes with the key now.
-        asked_budget: What the sweep's budget was when it was asked for; None: as it is.
+        sweep: As it stands.
+        asked: What came with the key the first time; the sweep's budget may have changed since.
+        request: What comes with it now.
     """
-    asked = replace(sweep.request, budget=asked_budget or sweep.request.budget)
     if _as_asked(asked) != _as_asked(request):
         raise Conflict(
             f"this idempotency key made sweep {sweep.id} of another request; send a new key with a new request"
@@ -63,7 +63,8 @@ def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
 def claim(sweep: Sweep, *, owner: str, now: float, lease_s: float) -> Sweep:
     """Running for ``owner``; the first claim sets ``started_at``."""
     started_at = now if sweep.started_at is None else sweep.started_at
-    claimed = replace(sweep, state=SweepState.RUNNING, owner=owner, started_at=started_at)
+    changed = sweep.interventions.taken_up(now)
+    claimed = replace(sweep, state=SweepState.RUNNING, owner=owner, started_at=started_at, interventions=changed)
     return renew(claimed, now=now, lease_s=lease_s)
 
 
@@ -72,8 +73,13 @@ def renew(sweep: Sweep, *, now: float, lease_s: float) -> Sweep:
     return replace(sweep, renewals=sweep.renewals + 1, lease_until=now + lease_s, lease_s=lease_s)
 
 
-def release(sweep: Sweep, *, now: float) -> Sweep:
-    """Still running, held by nobody."""
+def release(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
+    """Held by nobody: paused where that was asked for, else still running.
+
+    While engines run jobs of it there is somebody to end these first, and as long while it is to be cancelled.
+    """
+    if sweep.pause_requested and not sweep.cancel_requested and not has_jobs:
+        return interventions.paused(sweep, now=now)
     return replace(sweep, owner=None, lease_until=now)
 
 
@@ -85,7 +91,9 @@ def cancel(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
     if sweep.owner is not None or has_jobs:
         return asked
     detail = "cancelled while no worker held it"
-    return finish_sweep(asked, now=now, state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)
+    cancelled = SweepEnd(state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)
+    end = sweep.interventions.ended or cancelled
+    return finish_sweep(asked, now=now, state=end.state, reason=end.reason, detail=end.detail)
 
 
 def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopReason, detail: str) -> Sweep:
@@ -104,6 +112,8 @@ def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopRea
         lease_until=None,
         stop_reason=reason,
         stop_detail=detail,
+        pause_requested=False,
+        interventions=replace(sweep.interventions.taken_up(now), ended=None),
     )
 
 
@@ -182,6 +192,9 @@ def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
             return replace(_end(trial, TrialState.PRUNED, now), stopped=outcome)
         case Stopped(reason="cancelled" | "budget"):
             return replace(_end(trial, TrialState.CANCELLED, now), stopped=outcome)
+        case Stopped(reason="paused"):  # as for a shutdown, but for jobs of engines, which do not go on
+            given_back = replace(interrupt(trial), attempts=max(0, trial.attempts - _num_begun(trial)))
+            return replace(given_back, jobs=tuple(job.over(now) for job in trial.jobs))
         case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
             return replace(interrupt(trial), attempts=trial.attempts - _num_begun(trial))
         case Stopped():
@@ -233,6 +246,11 @@ def _end(trial: Trial, state: TrialState, now: float) -> Trial:
 # ---------------------------------------------------------------------- events
 SWEEP_FACTS = ("state", "owner", "stop_reason", "stop_detail")
 """Fields of a sweep that its events tell."""
+
+
+def demand_facts(sweep: Sweep) -> dict[str, object]:
+    """What an event says of a sweep of which other things are asked now: its budget, and trials to be run again."""
+    return {**sweep_facts(sweep), **wire.to_dict(sweep.demand)}
 
 
 def sweep_facts(sweep: Sweep) -> dict[str, object]:

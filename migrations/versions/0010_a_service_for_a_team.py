@@ -21,8 +21,8 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("lease_s", sa.Double(), nullable=True))
     op.add_column("deliveries", sa.Column("owner", sa.String(), nullable=True))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
+    op.add_column("sweeps", sa.Column("interventions", sa.Text(), server_default="{}", nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
-    op.add_column("sweeps", sa.Column("asked_budget", sa.Text(), nullable=True))
     op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
     op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
     _create_access()
@@ -87,7 +87,7 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
-    for name in ("asked_budget", "thinned_at", "pause_requested"):
+    for name in ("thinned_at", "interventions", "pause_requested"):
         op.drop_column("sweeps", name)
     op.drop_column("deliveries", "owner")
     for table in ("checks", "sweeps"):

@@ -5,21 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge
+from autotuner.domain.runs.interventions import Interventions, Rerun
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.sweep_state import StopReason, SweepEnd, SweepState
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import TrialSettings, TrialState
 from autotuner.errors import InvalidInput
 
-__all__ = ["Budget", "Event", "StopReason", "Sweep", "SweepOverview", "SweepRequest", "SweepState"]
+__all__ = [
+    "Budget",
+    "Demand",
+    "Event",
+    "StopReason",
+    "Sweep",
+    "SweepEnd",
+    "SweepOverview",
+    "SweepRequest",
+    "SweepState",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,38 +59,6 @@ class Budget:
         for name in ("wall_clock_s", "accelerator_hours", "patience"):
             if getattr(self, name) is not None:
                 check.positive(self, name)
-
-
-class SweepState(StrEnum):
-    """Where a sweep stands."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETE = "complete"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
-    @property
-    def finished(self) -> bool:
-        """No further change will come unless somebody asks for more."""
-        return self not in (SweepState.QUEUED, SweepState.RUNNING, SweepState.PAUSED)
-
-
-class StopReason(StrEnum):
-    """Why a sweep ended."""
-
-    TRIAL_BUDGET = "trial_budget"
-    TIME_BUDGET = "time_budget"
-    ACCELERATOR_HOURS_BUDGET = "accelerator_hours_budget"
-    SPACE_EXHAUSTED = "space_exhausted"
-    NO_IMPROVEMENT = "no_improvement"
-    NOTHING_TO_GAIN = "nothing_to_gain"
-    COMPARED = "compared"  # of a challenged sweep
-    ALL_TRIALS_FAIL = "all_trials_fail"
-    CANNOT_RUN = "cannot_run"
-    CANCELLED = "cancelled"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +155,25 @@ def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is asked of a sweep that people may change while it runs.
+
+    Attributes:
+        reruns: Trials to be run again, whether they have been or not.
+        ended: How its search ended, where nothing but these is asked for; None: it searches.
+    """
+
+    budget: Budget
+    reruns: tuple[Rerun, ...] = ()
+    ended: SweepEnd | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """A sweep as it is stored.
 
     Attributes:
+        request: As it runs: with the budget that it has now.
         owner: The worker that holds the lease, while one does.
         lease_until: Epoch seconds until which the owner means to keep the sweep, by its own clock.
         stop_detail: The reason with its numbers, as a sentence.
@@ -187,6 +181,7 @@ class Sweep:
         pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
         renewals: How often a worker has said that it works on it, so that others see whether one still does.
         lease_s: For how long the owner may be silent before another takes over.
+        interventions: What people changed of it since they asked for it.
     """
 
     id: str
@@ -204,6 +199,13 @@ class Sweep:
     pause_requested: bool = False
     renewals: int = 0
     lease_s: float | None = None
+    interventions: Interventions = field(default_factory=Interventions)
+
+    @property
+    def demand(self) -> Demand:
+        """What is asked of it now."""
+        changed = self.interventions
+        return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,8 @@ class SweepOverview:
         best_value: What the objective says of the trial ranked first; None until there is one.
         best_mfu: MFU of that trial.
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
+        pause_requested: Its worker is to give it back.
+        interventions: What people changed of it since they asked for it.
     """
 
     id: str
@@ -245,6 +249,18 @@ class SweepOverview:
     best_value: float | None
     best_mfu: float | None
     created_by: str = ""
+    pause_requested: bool = False
+    interventions: Interventions = field(default_factory=Interventions)
+
+    @property
+    def num_ran(self) -> int:
+        """Trials that came to an end, but for repeats: those that its budget counts."""
+        ran = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+        return sum(self.num_trials.get(state, 0) for state in ran) - self.num_repeats
+
+    def worked_s(self, now: float) -> float:
+        """Seconds since its start, until now or its end, in which it was neither paused nor finished."""
+        return self.interventions.worked_s(self.started_at, self.finished_at or now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,9 +269,10 @@ class Event:
 
     Attributes:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
-        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.finished``, ``trial.started``,
-            ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or
-            ``sweep.estimated``.
+        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after
+            a pause or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``,
+            ``trial.started``, ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated``,
+            ``trial.interrupted`` or ``sweep.estimated``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

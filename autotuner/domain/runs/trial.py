@@ -49,13 +49,14 @@ class TrialState(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """No further change will come."""
+        """No further change will come, unless it was cut short and its sweep goes on."""
         return self not in (TrialState.QUEUED, TrialState.RUNNING)
 
     def to(self, new: TrialState) -> TrialState:
         """``new``, if a trial may go there from here.
 
-        An interrupted run goes from ``running`` back to ``queued``: it is tried again.
+        An interrupted run goes from ``running`` back to ``queued``: it is tried again. So does a trial that was cut
+        short by the end of its sweep, once that goes on.
 
         Raises:
             Conflict: The step is not legal.
@@ -77,7 +78,7 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
     TrialState.COMPLETE: (),
     TrialState.PRUNED: (),
     TrialState.FAILED: (),
-    TrialState.CANCELLED: (),
+    TrialState.CANCELLED: (TrialState.QUEUED,),
 }
 
 
@@ -348,12 +349,13 @@ class Stopped:
     """A trial that was ended from outside, on purpose.
 
     Attributes:
-        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; another worker
-            took the sweep over; the worker shuts down; or its nodes were lost, which says nothing of the trial.
+        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; the sweep is
+            paused; another worker took the sweep over; the worker shuts down; or its nodes were lost, which says
+            nothing of the trial.
         detail: The reason with its numbers, as a sentence.
     """
 
-    reason: Literal["pruned", "cancelled", "budget", "lease_lost", "shutdown", "infrastructure"]
+    reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
     detail: str = ""
 
 

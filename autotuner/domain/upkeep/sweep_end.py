@@ -10,11 +10,11 @@ __all__ = ["announce_end"]
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:
-    """What is told of a finished sweep: how it ended, and the best that it found."""
-    source = _source(sweep)
+    """What is told of a finished sweep: how it ended, and the best that it found; anew where it had ended before."""
+    source, times = _source(sweep), sweep.interventions.num_reopened
     best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
     return Announcement(
-        id=f"an-{sweep.id}",
+        id=f"an-{sweep.id}" if not times else f"an-{sweep.id}-{times + 1}",
         at=sweep.finished_at or sweep.created_at,
         kind=AnnouncementKind.SWEEP_FINISHED,
         title=f"Sweep {sweep.name or sweep.id}, {sweep.model} on {sweep.cluster}: {sweep.state.value}{best}",

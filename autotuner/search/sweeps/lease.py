@@ -16,7 +16,7 @@ from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.runs.sweep import Demand, StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
@@ -43,6 +43,8 @@ class Lease:
 
     Attributes:
         cancel_requested: Whether a user asked for the end, as of the last renewal.
+        pause_requested: Whether a user asked for a pause.
+        demand: What is asked of the sweep.
         is_lost: Whether another worker was seen to hold the sweep.
     """
 
@@ -57,8 +59,8 @@ class Lease:
         self._shutdown = shutdown
         self._renewing = threading.Lock()
         self._renewed_at = clock.monotonic()
-        self.cancel_requested = sweep.cancel_requested
         self.is_lost = False
+        self._hear(sweep)
 
     @property
     def _renewal_s(self) -> float:
@@ -104,11 +106,15 @@ class Lease:
 
     def _renew(self) -> None:
         now, lease_s = self._clock.now(), self._duration_s
-        sweep = self._store.renew_lease(self._sweep_id, owner=self._owner, now=now, lease_s=lease_s)
+        self._hear(self._store.renew_lease(self._sweep_id, owner=self._owner, now=now, lease_s=lease_s))
+
+    def _hear(self, sweep: Sweep) -> None:
         self.cancel_requested = sweep.cancel_requested
+        self.pause_requested = sweep.pause_requested
+        self.demand = sweep.demand
 
     def release(self) -> None:
-        """Give the sweep back unfinished."""
+        """Give the sweep back unfinished, to be paused or taken up by another."""
         self._store.release_sweep(self._sweep_id, owner=self._owner, now=self._clock.now())
 
     # ------------------------------------------------------------------ writing
@@ -188,13 +194,23 @@ class Lease:
             lambda: self._store.set_estimates(self._sweep_id, estimates, owner=self._owner, now=self._clock.now())
         )
 
-    def finish_sweep(self, state: SweepState, reason: StopReason, detail: str) -> Sweep:
-        """Store how the sweep ended, as often as it takes."""
-        return self._until_stored(
+    def finish_sweep(
+        self, state: SweepState, reason: StopReason, detail: str, *, seen: Demand | None = None
+    ) -> Sweep | None:
+        """Store how the sweep ended, as often as it takes; None where more is asked of it than was seen: it goes on."""
+        sweep = self._until_stored(
             lambda: self._store.finish_sweep(
-                self._sweep_id, owner=self._owner, now=self._clock.now(), state=state, reason=reason, detail=detail
+                self._sweep_id,
+                owner=self._owner,
+                now=self._clock.now(),
+                state=state,
+                reason=reason,
+                detail=detail,
+                seen=seen,
             )
         )
+        self._hear(sweep)
+        return sweep if sweep.state.finished else None
 
     def _until_stored(self, write: Callable[[], T]) -> T:
         while True:

@@ -16,12 +16,13 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import StopReason, SweepRequest
+from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
 from autotuner.search.sweeps.candidates import Candidates
 from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait
 from autotuner.search.sweeps.loss_gates import LossGates
 from autotuner.search.sweeps.phases import Phases
+from autotuner.search.sweeps.reruns import is_rerun, next_rerun
 from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, percent, spent
 from autotuner.search.sweeps.study import SweepStudy
 from autotuner.units import format_bytes
@@ -35,12 +36,19 @@ class SweepPlan:
     Args:
         request: What was asked for.
         trials: Every trial stored so far, by number.
-        started_at: Epoch seconds of the sweep's first start.
+        started_at: Epoch seconds of the sweep's first start, or as much later as it lay idle since.
         past: Trials of earlier sweeps that the search knows; the same for all of the sweep's life.
+        demand: What is asked of it now; None: just its request.
     """
 
     def __init__(
-        self, request: SweepRequest, trials: Sequence[Trial], *, started_at: float, past: Sequence[PastTrial] = ()
+        self,
+        request: SweepRequest,
+        trials: Sequence[Trial],
+        *,
+        started_at: float,
+        past: Sequence[PastTrial] = (),
+        demand: Demand | None = None,
     ) -> None:
         self._request = request
         self._started_at = started_at
@@ -50,6 +58,7 @@ class SweepPlan:
         self._gates = LossGates(request)
         self._study = SweepStudy(request, self._candidates, self._trials, past)
         self._phases = None if request.challenge is None else Phases(request, request.challenge)
+        self.demand = demand or Demand(budget=request.budget)
 
     # ------------------------------------------------------------------ instructions
     def next(self, now: float) -> Instruction:
@@ -71,7 +80,7 @@ class SweepPlan:
     def _wanted(self, now: float) -> Repeat | Finish | None:
         """What to begin now that nobody interrupted; None: a trial of the layout to try next."""
         if self._phases is None:
-            return self._reason_to_stop(now)
+            return self._rerun(now) or self._earlier_end() or self._reason_to_stop(now)
         trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
         if over := spent(self._request.budget, spending):
             return finish(*over, trials)
@@ -79,6 +88,20 @@ class SweepPlan:
             return first
         end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
         return end and (self._phases.after_search(trials) or self._phases.finished(trials, end))
+
+    def _rerun(self, now: float) -> Repeat | None:
+        """A trial that somebody wants to run again, while there is time for it."""
+        if self._spent(now) is not None:
+            return None
+        return next_rerun(self.demand.reruns, self._trials)
+
+    def _earlier_end(self) -> Finish | None:
+        """How the search ended, of a sweep that was reopened only to run trials again."""
+        ended, is_measured = self.demand.ended, any(trial.measurement for trial in self._trials.values())
+        if ended is None or ended.state is not SweepState.FAILED or not is_measured:
+            return None if ended is None else Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
+        detail = f"{ended.detail}; a trial that ran again was measured since"
+        return Finish(state=SweepState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Layout | None:
         """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
@@ -132,6 +155,15 @@ class SweepPlan:
         return any(not job.phase.is_over for trial in left for job in trial.jobs)
 
     # ------------------------------------------------------------------ events
+    def hear(self, demand: Demand) -> None:
+        """Learn what is asked of the sweep now."""
+        if demand == self.demand:
+            return
+        self.demand = demand
+        if demand.budget != self._request.budget:
+            self._request = replace(self._request, budget=demand.budget)
+            self._study.change_budget(demand.budget, self._trials)
+
     def started(self, trial: Trial) -> None:
         """The trial that ``next`` ordered runs; from now on it costs."""
         self._trials[trial.number] = trial
@@ -151,7 +183,9 @@ class SweepPlan:
         """Whether the trial runs to be compared, however slow it is."""
         trial, challenge = self._trials.get(number), self._request.challenge
         is_repeat = trial is not None and trial.repeats is not None
-        return is_repeat or (challenge is not None and self._study.layout(number) == challenge.incumbent)
+        if is_repeat or is_rerun(number, self._study.layout(number), self.demand.reruns, self._trials):
+            return True
+        return challenge is not None and self._study.layout(number) == challenge.incumbent
 
     def overspent(self, now: float) -> Stopped | None:
         """Whether the time or the accelerator-hours ran out while something runs."""

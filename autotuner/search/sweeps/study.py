@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Trial, TrialState
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
@@ -120,6 +121,11 @@ class SweepStudy:
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
         """Take these trials for what is known; those that run go on."""
         self._study = self._rebuilt(trials)
+
+    def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
+        """Take this budget's word on when a trial loses, and when there is nothing to gain."""
+        self._request = replace(self._request, budget=budget)
+        self.rebuild(trials)
 
     def _rebuilt(self, trials: Mapping[int, Trial]) -> optuna.Study:
         study = self._empty()

@@ -14,7 +14,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.sweep import Demand, Sweep
 from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
@@ -59,14 +59,22 @@ class SweepRun:
         self._launcher = launcher
         self._clock = clock
         self._shutdown = shutdown
-        self._plan = SweepPlan(sweep.request, trials, started_at=sweep.started_at or clock.now(), past=past)
+        started_at = (sweep.started_at or clock.now()) + sweep.interventions.idle_s
+        self._plan = SweepPlan(sweep.request, trials, started_at=started_at, past=past, demand=sweep.demand)
         self._planning = threading.RLock()
         self._abandoned = threading.Event()
         room = launcher.capacity(sweep.request.runs_on)
         self._num_parallel = min(sweep.request.max_parallel_trials, room)
 
+    @property
+    def demand(self) -> Demand:
+        """What the plan knows to be asked of the sweep."""
+        return self._plan.demand
+
     def run(self) -> Finish | None:
         """Run trials until the plan says that the sweep is over; None when it was told to stop before.
+
+        It may be called again, once more is asked of the sweep.
 
         Raises:
             LeaseLost: Another worker has the sweep.
@@ -94,8 +102,8 @@ class SweepRun:
         return None
 
     def _end_jobs_left(self) -> None:
-        """Take up trials that were interrupted while their jobs went on, so that a cancelled sweep ends these too."""
-        while self._lease.cancel_requested and not self._shutdown.is_set() and self._plan.has_jobs_left:
+        """Take up trials that were interrupted while their jobs went on, so that these end with a cancel or a pause."""
+        while self._is_stopped and not self._shutdown.is_set() and self._plan.has_jobs_left:
             order = self._next()
             if not isinstance(order, RunTrial):
                 return
@@ -103,10 +111,16 @@ class SweepRun:
 
     def _is_over(self) -> bool:
         self._lease.renew_if_due()
-        return self._shutdown.is_set() or self._lease.is_lost or self._lease.cancel_requested
+        return self._shutdown.is_set() or self._lease.is_lost or self._is_stopped
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether somebody asked for an end or a pause."""
+        return self._lease.cancel_requested or self._lease.pause_requested
 
     def _next(self) -> RunTrial | RunGate | Wait | Finish:
         with self._planning:
+            self._plan.hear(self._lease.demand)
             instruction = self._plan.next(self._clock.now())
             if isinstance(instruction, RunGate):
                 self._plan.gate_started(instruction.trial, self._clock.now())
@@ -255,7 +269,10 @@ class SweepRun:
             return Stopped(reason="lease_lost")
         if self._lease.cancel_requested:
             return Stopped(reason="cancelled", detail="cancelled by request")
+        if self._lease.pause_requested:
+            return Stopped(reason="paused", detail="paused by request")
         with self._planning:
+            self._plan.hear(self._lease.demand)
             return self._plan.overspent(self._clock.now())
 
 

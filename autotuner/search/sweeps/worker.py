@@ -7,7 +7,7 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.lease_watch import LeaseWatch
@@ -20,6 +20,8 @@ from autotuner.search.sweeps.sweep_run import SweepRun
 __all__ = ["Worker"]
 
 _log = structlog.get_logger(__name__)
+
+_CANCELLED = SweepEnd(state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail="cancelled by request")
 
 
 class Worker:
@@ -92,14 +94,15 @@ class Worker:
                 shutdown=self._shutdown,
                 past=past,
             )
-            end = run.run()
-            if end is not None:
-                lease.finish_sweep(end.state, end.reason, end.detail)
-                _log.info("sweep.finished", sweep=sweep.id, reason=end.reason.value, detail=end.detail)
-            elif self._shutdown.is_set():
+            while (end := run.run()) is not None:
+                if lease.finish_sweep(end.state, end.reason, end.detail, seen=run.demand):
+                    _log.info("sweep.finished", sweep=sweep.id, reason=end.reason.value, detail=end.detail)
+                    return
+            if self._shutdown.is_set() or not lease.cancel_requested:
                 lease.release()
             else:
-                lease.finish_sweep(SweepState.CANCELLED, StopReason.CANCELLED, "cancelled by request")
+                ended = lease.demand.ended or _CANCELLED
+                lease.finish_sweep(ended.state, ended.reason, ended.detail)
 
     def _trials(self, sweep_id: str) -> list[Trial]:
         """Every trial of the sweep; with its steps where they are all that a pruned trial left."""

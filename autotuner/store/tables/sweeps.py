@@ -7,6 +7,7 @@ from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColum
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric
 from autotuner.domain.runs.prediction import Prediction
@@ -31,7 +32,7 @@ class _Sweeps(TypedColumns):
     lease_until: Named[float | None]
     stop_reason: Named[StopReason | None] = Column(word(StopReason))
     stop_detail: Named[str] = Column(Plain)
-    # of the request, so that a list of sweeps decodes none
+    # of the request, so that a list of sweeps decodes none; the budget as it is now, where people changed it
     name: Named[str] = Column(Plain, server_default=text("''"))
     model_name: Named[str] = Column(Plain, server_default=text("''"))
     cluster_name: Named[str] = Column(Plain, server_default=text("''"))
@@ -46,9 +47,8 @@ class _Sweeps(TypedColumns):
     created_by: Named[str] = Column(Plain, server_default=text("''"))
     pause_requested: Named[bool] = Column(server_default=false())
     renewals: Named[int] = Column(server_default="0")
+    interventions: Named[Interventions] = Column(KnownFields(Interventions), server_default="{}")
     thinned_at: Named[float | None]  # when steps and events of its trials were thinned
-    # as it was first asked, where what is run was held to a quota or has been changed since; null: as in the request
-    asked_budget: Named[Budget | None] = Column(KnownFields(Budget))
     lease_s: Named[float | None]
 
 

@@ -1,0 +1,111 @@
+"""What people change of their sweeps, on SQLite and PostgreSQL."""
+
+# ruff: noqa: D102  # the port documents every method
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Engine, update
+
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
+from autotuner.domain.runs.sweep import Sweep, SweepOverview, SweepState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.store import accounts, interventions, overviews, records, statements, transitions
+from autotuner.store.engine import reading, writing
+from autotuner.store.tables import sweeps
+
+__all__ = ["SqlControl"]
+
+
+class SqlControl:
+    """The ControlStore port: each write locks the sweep's row first (SQLite: the database)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def pause(self, sweep_id: str, *, now: float) -> Sweep:
+        with writing(self._engine) as connection:
+            before = records.lock_sweep(connection, sweep_id)
+            has_jobs = records.has_jobs(connection, sweep_id)
+            return _stored(connection, before, interventions.pause(before, now=now, has_jobs=has_jobs), now)
+
+    def resume(self, sweep_id: str, *, now: float) -> Sweep:
+        with writing(self._engine) as connection:
+            before = records.lock_sweep(connection, sweep_id)
+            return _stored(connection, before, interventions.resume(before), now)
+
+    def change_budget(
+        self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
+    ) -> Sweep:
+        with writing(self._engine) as connection:
+            before = records.lock_sweep(connection, sweep_id)
+            so_far = overviews.get_overview(connection, sweep_id, now)
+            after = interventions.change_budget(before, limits, so_far, now=now)
+            after = _within_quota(connection, before, after, so_far, caller, now)
+            if _searched_no_more(before) and after.interventions.ended is None and after.owner is None:
+                _queue_what_was_cut_short(connection, sweep_id, now)
+            return _stored(connection, before, after, now)
+
+    def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
+        with reading(self._engine) as connection:
+            sweep_id = records.get_trial(connection, trial_id).sweep_id
+        with writing(self._engine) as connection:
+            before = records.lock_sweep(connection, sweep_id)
+            trial = records.get_trial(connection, trial_id)
+            ended = records.get_trials(connection, sweep_id, *(state for state in TrialState if state.finished))
+            num_ended = sum(one.layout == trial.layout for one in ended)
+            so_far = overviews.get_overview(connection, sweep_id, now)
+            after = interventions.rerun(before, trial, num_ended, so_far, now=now)
+            return _stored(connection, before, _within_quota(connection, before, after, so_far, caller, now), now)
+
+
+def _searched_no_more(sweep: Sweep) -> bool:
+    return sweep.state.finished or sweep.interventions.ended is not None
+
+
+def _within_quota(
+    connection: Connection, before: Sweep, after: Sweep, so_far: SweepOverview, caller: Caller, now: float
+) -> Sweep:
+    """The changed sweep with no more accelerator-hours than its owner's quota leaves; whoever else may change it may.
+
+    Raises:
+        InvalidInput: It asks for more than the quota ever has.
+        QuotaExceeded: It asks for more than is left, or is one unfinished sweep too many.
+    """
+    is_reopened = before.state.finished and not after.state.finished
+    had = so_far.accelerator_hours if is_reopened else before.request.budget.accelerator_hours
+    wanted = after.request.budget.accelerator_hours
+    grows = had is not None and (wanted is None or wanted > had)
+    if caller.name != before.created_by or had is None or not (is_reopened or grows):
+        return after
+    accounts.lock_caller(connection, caller)
+    more = None if wanted is None else max(0.0, wanted - had)
+    allowed = accounts.allowed_hours(connection, caller, more, now, is_new=is_reopened)
+    if wanted is not None or allowed is None:
+        return after
+    budget = replace(after.request.budget, accelerator_hours=had + allowed)
+    return replace(after, request=replace(after.request, budget=budget))
+
+
+def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float) -> None:
+    """Trials that the end of their sweep cut short wait again, without the steps of their last attempt."""
+    for trial in records.get_trials(connection, sweep_id, TrialState.CANCELLED):
+        records.save_trial(connection, interventions.again(trial), "trial.interrupted", now)
+
+
+def _stored(connection: Connection, before: Sweep, after: Sweep, now: float) -> Sweep:
+    """Store what changed, and its events; nothing where nothing did."""
+    if after == before:
+        return after
+    connection.execute(statements.update_sweep(after))
+    if after.demand != before.demand:
+        records.write_event(connection, after.id, "sweep.changed", transitions.demand_facts(after), now)
+    if after.state is SweepState.PAUSED and before.state is not SweepState.PAUSED:
+        records.write_event(connection, after.id, "sweep.paused", transitions.sweep_facts(after), now)
+    if after.state is SweepState.QUEUED and before.state is not SweepState.QUEUED:
+        connection.execute(update(sweeps).where(sweeps.c.id == after.id).values(thinned_at=None))
+        records.write_event(connection, after.id, "sweep.queued", transitions.sweep_facts(after), now)
+    return after
