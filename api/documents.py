@@ -22,6 +22,7 @@ from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport
 __all__ = [
     "CONFIG",
     "MAX_INTEGER",
+    "MAX_NAME",
     "OBJECT",
     "TAGS",
     "Described",
@@ -37,6 +38,9 @@ _MAX_BYTES = 2**63 - 1
 
 _MAX_FLOAT = 1e30
 """No rate, time or price is larger; products of a few such numbers stay finite."""
+
+MAX_NAME = 200
+"""Characters; each list shows names, for as long as what they name is stored."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -171,6 +175,8 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
             return {"ge": -limit, "le": limit, **node, "strict": True}
         case {"type": "float"}:
             return {"ge": -_MAX_FLOAT, "le": _MAX_FLOAT, **node, "strict": True, "allow_inf_nan": False}
+        case {"type": "str"} if name == "name":
+            return {"pattern": _STORABLE_TEXT, "max_length": MAX_NAME, **node, "strict": True}
         case {"type": "str"}:
             return {"pattern": _STORABLE_TEXT, **node, "strict": True}
         case {"type": "bool"}:

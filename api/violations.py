@@ -33,6 +33,7 @@ _RULES = {
     "tuple_type": "must be a list",
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
+    "string_too_long": "must have {max_length} characters or fewer",
     "one_of": "must be one of {words}",
 }
 """By pydantic's name of the error; any other is told in pydantic's words."""

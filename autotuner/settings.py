@@ -60,6 +60,7 @@ class Settings(BaseSettings):
         "public URL are anyway.",
     )
     max_body_bytes: int = Field(default=2_000_000, gt=0, description="Longest body of a request.")
+    body_s: float = Field(default=30.0, gt=0, description="What the body of a request may take to arrive.")
     request_s: float = Field(default=60.0, gt=0, description="What a request may take until its answer begins.")
     requests_per_minute: int = Field(
         default=3000, gt=0, description="Of a caller whose token says nothing else, to one process of the service."

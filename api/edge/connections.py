@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = ["Bounds", "server_config"]
@@ -40,7 +40,7 @@ class Bounds:
     connections: int = 800
 
 
-def server_config(api: FastAPI, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
+def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
     """How every server of ours is set up; ``more`` goes to uvicorn.
 
     Forwarded addresses are believed by the application, which knows whose, and not by the server.
@@ -66,6 +66,7 @@ class _BoundedConnection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._bounds = bounds
         self._head_bytes = 0
+        self._has_begun_here = False
         self._is_between = True
         self._head = _Timer(self.loop)
         self._linger = _Timer(self.loop)
@@ -96,11 +97,15 @@ class _BoundedConnection(HttpToolsProtocol):
             return
         if self._is_between and (self.cycle is None or self.cycle.response_complete):
             self._head.start(self._bounds.head_s, self._head_is_late)
+        self._has_begun_here = False
         super().data_received(data)
+        if self._head.is_running and not self._has_begun_here:
+            self._count_unfinished(len(data))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_between = False
+        self._has_begun_here = True
         self._head_bytes = 0
         self._head.start(self._bounds.head_s, self._head_is_late)
 
@@ -116,6 +121,12 @@ class _BoundedConnection(HttpToolsProtocol):
         self._head_bytes += num_bytes
         if self._head_bytes > self._bounds.head_bytes:
             raise _HeadTooLarge
+
+    def _count_unfinished(self, num_bytes: int) -> None:
+        """A field that does not end is told by the parser only at its end."""
+        self._head_bytes += num_bytes
+        if self._head_bytes > self._bounds.head_bytes and not self.transport.is_closing():
+            self.send_400_response("")
 
     def on_headers_complete(self) -> None:
         self._head.stop()
@@ -161,11 +172,16 @@ class _BoundedConnection(HttpToolsProtocol):
 
 
 class _Timer:
-    """A call later that runs at most once at a time."""
+    """One call later, which may be called off."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a call is awaited."""
+        return self._handle is not None
 
     def start(self, delay_s: float, then: Callable[[], None]) -> None:
         """Call ``then`` after that time, unless a call is awaited already."""

@@ -16,9 +16,6 @@ from autotuner.settings import Settings
 
 __all__ = ["add_edge"]
 
-_BODY_S = 30.0
-"""A body of the largest size at 600 kbit/s."""
-
 
 def add_edge(api: FastAPI, settings: Settings) -> None:
     """Put around the routes of ``api``, the innermost first: who calls, what it may take, the log, the headers."""
@@ -26,7 +23,7 @@ def add_edge(api: FastAPI, settings: Settings) -> None:
     api.add_exception_handler(BodyRefused, answer_refused)
     api.add_middleware(CallerRates, per_minute=settings.requests_per_minute)
     api.add_middleware(Callers)
-    api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=_BODY_S)
+    api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=settings.body_s)
     api.add_middleware(Deadlines, seconds=settings.request_s)
     api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
     api.add_middleware(RequestLog)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from api.edge.connections import Bounds, server_config
 from api.main import create_app
@@ -24,7 +25,7 @@ from autotuner.ports import Clock, Store
 from autotuner.settings import Settings
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 
-__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "loss_gate_result", "serve"]
+__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "loss_gate_result", "serve", "serve_asgi"]
 
 NOW = 1_760_000_000.0
 
@@ -42,17 +43,26 @@ class FixedClock:
         raise AssertionError(f"nothing here waits, least of all {seconds} s")
 
 
-def app_on(store: Store, clock: Clock | None = None) -> App:
+def app_on(store: Store, clock: Clock | None = None, **settings: Any) -> App:
     """An application without workers on that store."""
-    settings = Settings(num_workers=0, hosts="testserver")  # as Starlette's and schemathesis' clients call it
-    return build(settings, store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
+    named = {"hosts": "testserver"}  # as Starlette's and schemathesis' clients call it
+    return build(
+        Settings(num_workers=0, **named | settings), store=store, launcher=FakeLauncher(), clock=clock or FixedClock()
+    )
 
 
 @contextmanager
 def serve(app: App, bounds: Bounds | None = None) -> Iterator[str]:
     """The address of a server for ``app`` while the context lasts."""
+    with serve_asgi(create_app(app), bounds) as address:
+        yield address
+
+
+@contextmanager
+def serve_asgi(api: ASGIApp, bounds: Bounds | None = None) -> Iterator[str]:
+    """The address of a server for any application while the context lasts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = server_config(create_app(app), bounds, log_config=None, timeout_graceful_shutdown=1)
+        config = server_config(api, bounds, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
