@@ -29,10 +29,12 @@ from autotuner.errors import (
     NotYours,
     QuotaExceeded,
     StoreUnavailable,
+    TooOften,
 )
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",
+    "CrossSite",
     "IllegalLayout",
     "Problem",
     "add_error_handlers",
@@ -71,6 +73,13 @@ class Problem:
     rule: str | None = None
     nearest: object = None
     errors: tuple[Violation, ...] = ()
+
+
+class CrossSite(AutotunerError):
+    """A change was asked for with a session's cookie, and not by a page of ours."""
+
+    def __init__(self) -> None:
+        super().__init__("this was not sent by a page of this session; load the page again and send it from there")
 
 
 class IllegalLayout(AutotunerError):
@@ -120,6 +129,11 @@ def answer_error(request: Request, error: Exception) -> Response:
             wait_s = error.retry_after_s
             after = None if wait_s is None else {"Retry-After": str(math.ceil(wait_s))}
             return answer_problem(request, "quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS, detail, after)
+        case TooOften(retry_after_s=wait_s):
+            headers = {"Retry-After": str(wait_s)}
+            return answer_problem(request, "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS, detail, headers)
+        case CrossSite():
+            return answer_problem(request, "cross-site", HTTPStatus.FORBIDDEN, detail)
         case StoreUnavailable():
             headers = {"Retry-After": "5"}
             return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)

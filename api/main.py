@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 
 from api.dashboard.pages import add_dashboard
-from api.edge.needs import check_scope
+from api.edge.login import check_start, entrance_of
+from api.edge.needs import CHECKS
 from api.edge.stack import add_edge
 from api.errors import add_error_handlers
 from api.live import LiveEvents
@@ -31,6 +32,7 @@ from api.routes import (
     retunes,
     stacks,
     sweeps,
+    tokens,
     trainers,
     trials,
     webhooks,
@@ -46,7 +48,7 @@ _PREFIX = "/api/v1"
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
-    *(descriptions, checks, catalog, stacks, trainers, health),
+    *(descriptions, checks, catalog, stacks, trainers, tokens, health),
 )
 """In the order in which the OpenAPI document lists them."""
 
@@ -63,7 +65,7 @@ def create_app(app: App | None = None) -> FastAPI:
 
     Workers of the application run as long as the service does.
     """
-    autotuner = app or build(Settings())
+    autotuner = app or _built()
     metrics = Metrics(autotuner)
 
     @asynccontextmanager
@@ -88,12 +90,19 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.autotuner = autotuner
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
+    api.state.entrance = entrance_of(autotuner)
     for module in _ROUTES:
-        api.include_router(module.router, prefix=_PREFIX, dependencies=[Depends(check_scope)])
-    api.include_router(metrics_route.router, dependencies=[Depends(check_scope)])
+        api.include_router(module.router, prefix=_PREFIX, dependencies=CHECKS)
+    api.include_router(metrics_route.router, dependencies=CHECKS)
     add_dashboard(api)
     add_error_handlers(api)
     add_edge(api, autotuner.settings)
     api.add_middleware(RequestMetrics, requests=metrics.requests, prefix=_PREFIX)
     install_openapi(api)
     return api
+
+
+def _built() -> App:
+    app = build(Settings())
+    check_start(app, app.settings.host)
+    return app

@@ -86,7 +86,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
             _exemplify(operation)
             if "requestBody" in operation:
                 operation["responses"] |= {"408": _problem(408), "413": _problem(413)}
-    _secure(document, asks=False)
+    _secure(document, asks=api.state.entrance is not None)
     return document
 
 

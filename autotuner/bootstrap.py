@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 
-from autotuner.announcing.networks import read_networks
+from autotuner.access.tokens import Tokens
+from autotuner.announcing.networks import WEBHOOK_ALLOW
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.webhooks import Webhooks
 from autotuner.background import Background
@@ -44,6 +45,7 @@ from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs
 from autotuner.machine import host_hash
+from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.learning.recollection import Recollection
@@ -283,13 +285,18 @@ class App:
         return self.retuning.add(request)
 
     @property
+    def tokens(self) -> Tokens:
+        """Who may call, by what they show."""
+        return Tokens(store=self.store.access, clock=self.clock)
+
+    @property
     def webhooks(self) -> Webhooks:
         """Where outcomes are announced."""
         return Webhooks(
             store=self.store.announcements,
             poster=self.poster,
             clock=self.clock,
-            allowed=read_networks(self.settings.webhook_allow),
+            allowed=read_networks(self.settings.webhook_allow, WEBHOOK_ALLOW),
             public_url=self.settings.public_url,
         )
 
@@ -374,7 +381,7 @@ def build(
         trainers=trainers,
         engines=engines,
         engine_launchers=launchers,
-        poster=Poster(read_networks(settings.webhook_allow)),
+        poster=Poster(read_networks(settings.webhook_allow, WEBHOOK_ALLOW)),
     )
     if names is None:
         app.open()

@@ -15,6 +15,7 @@ __all__ = [
     "NotYours",
     "QuotaExceeded",
     "StoreUnavailable",
+    "TooOften",
     "quoted",
 ]
 
@@ -105,6 +106,14 @@ class QuotaExceeded(AutotunerError):
     """
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(detail)
+
+
+class TooOften(AutotunerError):
+    """Who asks did so too often; ``retry_after_s`` says when they may again."""
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(detail)
 

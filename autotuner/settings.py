@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from autotuner.domain.access.scope import Scope
 from autotuner.thinning import Ages
 
 __all__ = ["Settings"]
@@ -21,6 +22,22 @@ class Settings(BaseSettings):
     database_url: str = Field(default="sqlite:///var/autotuner.db", description="SQLite file or PostgreSQL, as a URL.")
     host: str = Field(default="127.0.0.1", description="Address the service listens on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port the service listens on; 0 takes a free one.")
+    login: Literal["none", "tokens", "proxy"] = Field(
+        default="none",
+        description="How the service asks who calls: not at all, which a loopback address allows; by tokens; or as a "
+        "proxy in front of it says.",
+    )
+    admin_token_file: Path | None = Field(
+        default=None, description="File with the text of a token for an admin, stored when the service starts."
+    )
+    proxy_header: str | None = Field(
+        default=None, description="Header by which the proxy names who calls; it must replace what callers send."
+    )
+    proxy_networks: str = Field(
+        default="", description="Networks, with commas, of proxies in front of the service that are believed."
+    )
+    proxy_scope: Scope = Field(default=Scope.RUN, description="What callers may do that the proxy names.")
+    proxy_admins: str = Field(default="", description="Names, with commas, that may do everything where it names them.")
     num_workers: int = Field(
         default=1, ge=0, le=1, description="1: the service runs trials itself; 0: separate workers do."
     )

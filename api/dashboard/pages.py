@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from api.dashboard import calibration_pages, cluster_pages, gate_pages, retune_pages, webhook_pages
+from api.dashboard import calibration_pages, cluster_pages, gate_pages, login_pages, retune_pages, webhook_pages
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
 from api.dashboard.words import engine, source
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.documents import MAX_INTEGER
-from api.edge.needs import check_scope
+from api.edge.needs import CHECKS
 from api.schemas import LayoutExplanation, RankingPage, SweepDetail, SweepPage, SweepRules, TrialDetail, TrialView
 from autotuner.bootstrap import App
 from autotuner.domain.runs.trainer import ExportFormat
@@ -28,7 +28,7 @@ __all__ = ["add_dashboard"]
 
 _router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_MODULES = (cluster_pages, calibration_pages, retune_pages, gate_pages, webhook_pages)
+_MODULES = (cluster_pages, calibration_pages, retune_pages, gate_pages, webhook_pages, login_pages)
 
 _SWEEPS_PER_PAGE = 50
 _RANKS_SHOWN = 100
@@ -44,7 +44,7 @@ _Format = Annotated[ExportFormat | None, Query(alias="format")]
 def add_dashboard(api: FastAPI) -> None:
     """Serve the pages at ``/`` and what they load at ``/static``."""
     for router in (_router, *(module.router for module in _MODULES)):
-        api.include_router(router, dependencies=[Depends(check_scope)])
+        api.include_router(router, dependencies=CHECKS)
     api.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 

@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
+from api.edge.caller import caller_in, csrf_in
 
 __all__ = ["STATIC", "page", "wants_page"]
 
@@ -26,8 +27,18 @@ def _environment() -> Environment:
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
     """The template with the values, everything escaped."""
-    content = _environment().get_template(template).render(root=request.scope.get("root_path", ""), **values)
+    content = _environment().get_template(template).render(**_around(request), **values)
     return Response(content, status, media_type="text/html")
+
+
+def _around(request: Request) -> dict[str, Any]:
+    """What every page shows: where the service is, who looks, and what their forms carry."""
+    caller = caller_in(request.scope)
+    return {
+        "root": request.scope.get("root_path", ""),
+        "caller_name": "" if caller is None else caller.name,
+        "csrf": csrf_in(request.scope),
+    }
 
 
 def wants_page(request: Request) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-__all__ = ["Network", "client_address"]
+from autotuner.networks import Address, Network, is_within
 
-Network = IPv4Network | IPv6Network
+__all__ = ["client_address"]
 
 
 def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
@@ -25,17 +25,13 @@ def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
     for earlier in reversed(forwarded):
         address = _address(earlier)
-        if address is None or not _is_within(_address(peer), believed):
+        if address is None or not is_within(peer, believed):
             break
         peer = str(address)
     return peer
 
 
-def _is_within(address: IPv4Address | IPv6Address | None, networks: Sequence[Network]) -> bool:
-    return address is not None and any(address in network for network in networks)
-
-
-def _address(text: str) -> IPv4Address | IPv6Address | None:
+def _address(text: str) -> Address | None:
     try:
         return ip_address(text.strip())
     except ValueError:

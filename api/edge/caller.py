@@ -6,20 +6,31 @@ from starlette.types import Scope
 
 from autotuner.domain.access.caller import Caller
 
-__all__ = ["SESSION_COOKIE", "caller_in", "set_caller"]
+__all__ = ["SESSION_COOKIE", "caller_in", "csrf_in", "set_caller", "set_csrf"]
 
 SESSION_COOKIE = "autotuner_session"
 """What a browser that was let in sends."""
 
-_KEY = "caller"
+_CALLER, _CSRF = "caller", "csrf"
 
 
 def caller_in(scope: Scope) -> Caller | None:
     """Who the request comes from; None before that was found out, and at a path that is open to everybody."""
-    caller: Caller | None = scope.get("state", {}).get(_KEY)
+    caller: Caller | None = scope.get("state", {}).get(_CALLER)
     return caller
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:
     """Have ``caller_in`` say so from now on."""
-    scope.setdefault("state", {})[_KEY] = caller
+    scope.setdefault("state", {})[_CALLER] = caller
+
+
+def csrf_in(scope: Scope) -> str | None:
+    """What forms of the answer have to carry; None where the request came without a session."""
+    token: str | None = scope.get("state", {}).get(_CSRF)
+    return token
+
+
+def set_csrf(scope: Scope, token: str) -> None:
+    """Have ``csrf_in`` say so from now on."""
+    scope.setdefault("state", {})[_CSRF] = token

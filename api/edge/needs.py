@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from starlette.types import Scope as Connection
 
 from api.edge.caller import caller_in
+from api.edge.csrf import check_csrf
 from autotuner.domain.access.scope import Scope
 from autotuner.errors import NotAllowed
 
-__all__ = ["OPEN", "check_scope", "needed", "needs", "security_of"]
+__all__ = ["CHECKS", "OPEN", "needed", "needs", "security_of"]
 
 OPEN: dict[str, Any] = {"security": []}
 """``openapi_extra`` of a route that everybody may call."""
@@ -52,3 +53,7 @@ def check_scope(request: Request) -> None:
 
 def _needed_by(connection: Connection) -> Scope | None:
     return needed(connection.get("route"), connection["method"])
+
+
+CHECKS = (Depends(check_scope), Depends(check_csrf))
+"""Dependencies of every router: the caller may do this, and no page of another site makes them do it."""

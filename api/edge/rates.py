@@ -17,9 +17,10 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.edge.addresses import Network, client_address
+from api.edge.addresses import client_address
 from api.edge.caller import caller_in
 from api.errors import answer_problem
+from autotuner.networks import Network
 
 __all__ = ["AddressRates", "CallerRates"]
 

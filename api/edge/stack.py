@@ -22,7 +22,7 @@ def add_edge(api: FastAPI, settings: Settings) -> None:
     api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)
     api.add_exception_handler(BodyRefused, answer_refused)
     api.add_middleware(CallerRates, per_minute=settings.requests_per_minute)
-    api.add_middleware(Callers)
+    api.add_middleware(Callers, entrance=api.state.entrance)
     api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=settings.body_s)
     api.add_middleware(Deadlines, seconds=settings.request_s)
     api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from api.examples import (
+    access,
     calibrations,
     catalog,
     clusters,
@@ -34,6 +35,7 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "save_cluster": descriptions.cluster_bodies,
     "create_check": clusters.check_bodies,
     "create_webhook": webhooks.webhook_bodies,
+    "create_token": access.token_bodies,
     "create_gate": gates.gate_bodies,
     "create_retune": retunes.retune_bodies,
     "adopt_layout": retunes.adoption_bodies,
@@ -108,6 +110,10 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_stack_profiles": catalog.stack_profile_list,
     "list_trainers": trainers.trainer_list,
     "list_calibrations": calibrations.calibration_list,
+    "read_caller": access.caller,
+    "create_token": access.token_created,
+    "list_tokens": access.token_list,
+    "revoke_token": access.revoked_token,
     "health": Health,
     "ready": lambda: Readiness(schema_revision="0002"),
 }

@@ -4,6 +4,7 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
+from api.schemas.access import CallerView, TokenCreate, TokenCreated, TokenList
 from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from api.schemas.descriptions import (
@@ -70,6 +71,7 @@ __all__ = [
     "BaselineView",
     "CalibrationList",
     "CalibrationView",
+    "CallerView",
     "CheckPage",
     "CheckView",
     "ClusterList",
@@ -124,6 +126,9 @@ __all__ = [
     "SweepPage",
     "SweepRules",
     "SweepSummary",
+    "TokenCreate",
+    "TokenCreated",
+    "TokenList",
     "TrainerList",
     "TrainerView",
     "TrialCounts",

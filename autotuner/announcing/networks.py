@@ -6,14 +6,14 @@ A URL that somebody gave to the service is posted to from inside its network; it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
-from autotuner.errors import InvalidInput
+from autotuner.networks import Address, Network
 
-__all__ = ["Address", "Network", "is_allowed", "is_public", "read_networks", "refusal"]
+__all__ = ["WEBHOOK_ALLOW", "is_allowed", "is_public", "refusal"]
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+WEBHOOK_ALLOW = "AUTOTUNER_WEBHOOK_ALLOW"
+"""The setting by which an operator allows more."""
 
 _SPECIAL = tuple(
     ip_network(text)
@@ -33,21 +33,12 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv4 addresses as a network without IPv4 names them, RFC 6052."""
 
 
-def read_networks(text: str) -> tuple[Network, ...]:
-    """The networks of a list with commas: ``10.1.0.0/16, 127.0.0.1``.
-
-    Raises:
-        InvalidInput: One of them is none.
-    """
-    return tuple(map(_network, filter(None, map(str.strip, text.split(",")))))
-
-
 def refusal(address: str, allowed: Sequence[Network]) -> str | None:
     """Why nothing is posted to that address, as a sentence; None where it may be."""
     one = ip_address(address)
     if is_public(one) or is_allowed(one, allowed):
         return None
-    return f"{one} is {_kind(one)}, which only the operator can allow (AUTOTUNER_WEBHOOK_ALLOW)"
+    return f"{one} is {_kind(one)}, which only the operator can allow ({WEBHOOK_ALLOW})"
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
@@ -84,11 +75,3 @@ def _kind(address: Address) -> str:
         "a private address": plain.is_private and not plain.is_unspecified,
     }
     return next((kind for kind, is_so in kinds.items() if is_so), "no address of the public internet")
-
-
-def _network(text: str) -> Network:
-    try:
-        return ip_network(text)
-    except ValueError as error:
-        rule = f"must be networks such as 10.1.0.0/16, with commas between them ({error})"
-        raise InvalidInput("AUTOTUNER_WEBHOOK_ALLOW", text, rule) from error

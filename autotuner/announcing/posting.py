@@ -13,7 +13,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 
 from autotuner.announcing.destination import Destination, Refused, Resolver, destination, system_resolver
-from autotuner.announcing.networks import Network
+from autotuner.networks import Network
 
 __all__ = ["LIMIT_S", "Answer", "Poster"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from autotuner.announcing.destination import check_url
-from autotuner.announcing.networks import Network
 from autotuner.announcing.posting import Answer, Poster
 from autotuner.announcing.sender import post
 from autotuner.announcing.signature import check_secret, new_secret
 from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.networks import Network
 from autotuner.ports import AnnouncementStore, Clock
 
 __all__ = ["Webhooks"]

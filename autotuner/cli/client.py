@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ _TIMEOUT_S = 60.0
 """A sweep on ``local`` makes the service measure its cores before it answers."""
 
 _PAGE_SIZE = 500
+
+_TOKEN = "AUTOTUNER_TOKEN"
+"""Variable with what a service that asks is shown; no option, since other users of a machine see those."""
 
 
 class ServiceError(AutotunerError):
@@ -125,6 +129,7 @@ def connect(
 
     Raises:
         StoreUnavailable: Nothing answers at ``server``.
+        InvalidInput: What AUTOTUNER_TOKEN holds can be no token.
     """
     if server is None:
         from autotuner.cli.service import service_in_process
@@ -132,9 +137,17 @@ def connect(
         with service_in_process(num_workers=num_workers, runs_checks=runs_checks, keep=keep) as http:
             yield Client(http)
     else:
-        with httpx.Client(base_url=server, timeout=_TIMEOUT_S) as http:
+        with httpx.Client(base_url=server, timeout=_TIMEOUT_S, headers=_authorization()) as http:
             _greet(http, server)
             yield Client(http, server.rstrip("/"))
+
+
+def _authorization() -> dict[str, str]:
+    """The header that shows the caller's token; none where they have none."""
+    token = os.environ.get(_TOKEN, "").strip()
+    if not token.isascii() or not token.isprintable():
+        raise InvalidInput(_TOKEN, "…", "must be a token as `autotuner token add` printed it")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _greet(http: httpx.Client, url: str) -> None:

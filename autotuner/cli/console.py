@@ -21,11 +21,23 @@ _UNBOUNDED_COLUMNS = 10_000
 _WORDS = (
     *("layout", "why", "state", "name", "source", "part", "limited by", "time goes to"),
     *("accelerator", "runs on", "last check", "link between", "described as", "kind", "queues", "answer"),
+    *("token", "may", "at most", "made", "last used", "counts"),
     *("posts to", "wants", "format", "delivery", "webhook", "announced", "what", "last answer"),
 )
 """Columns of words; all others hold numbers and are set flush right."""
 
-_WRAPPED = ("layout", "why", "source", "limited by", "time goes to", "answer", "wants", "what", "last answer")
+_WRAPPED = (
+    "layout",
+    "why",
+    "source",
+    "limited by",
+    "time goes to",
+    "answer",
+    "wants",
+    "what",
+    "last answer",
+    "at most",
+)
 """Columns that give way where the terminal is narrow; a number is never cut."""
 
 

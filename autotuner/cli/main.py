@@ -4,7 +4,7 @@ Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is store
 contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
 layout, no row of a table can be judged, a cluster's check failed, a gate could not run, or a webhook's test was not
 accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10 nothing is stored that a gate can be
-held to; 130 interrupted.
+held to; 11 the service lets nobody do that with this token, or without one; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from autotuner.cli.commands.retune import retune
 from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.stacks import stacks
 from autotuner.cli.commands.sweep import cancel, show, sweep
+from autotuner.cli.commands.token import token
 from autotuner.cli.commands.trainers import trainers
 from autotuner.cli.commands.webhook import webhook
 from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
@@ -41,7 +42,8 @@ app = typer.Typer(
     name="autotuner",
     help="Find the parallel layout that trains a transformer fastest.",
     epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
-    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 130 interrupted.",
+    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 not let in, "
+    "130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,6 +65,7 @@ for _panel, _commands in _COMMANDS.items():
         app.command(_name, rich_help_panel=_panel)(_command)
 
 
+app.add_typer(token, name="token", rich_help_panel="Run the service")
 app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
 app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
 app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
@@ -87,6 +90,8 @@ def _exit_code(error: AutotunerError) -> int:
     from autotuner.cli.client import ServiceError
 
     match error:
+        case ServiceError(status=401 | 403):
+            return 11
         case ServiceError(status=404) | NotFound():
             return 3
         case ServiceError(status=409) | Conflict():

@@ -19,6 +19,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial
+from autotuner.ports.access import AccessStore
 from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore
 from autotuner.ports.control import ControlStore
@@ -82,6 +83,11 @@ class Store(Names, Protocol):
     @property
     def control(self) -> ControlStore:
         """What people change of sweeps that they asked for."""
+        ...
+
+    @property
+    def access(self) -> AccessStore:
+        """Tokens of callers, and sessions of browsers."""
         ...
 
     # ------------------------------------------------------------------ sweeps

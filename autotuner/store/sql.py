@@ -27,6 +27,7 @@ from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
 from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
+from autotuner.store.access import SqlAccess
 from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
 from autotuner.store.control import SqlControl
@@ -79,6 +80,7 @@ class SqlStore:
         self.retention = SqlRetention(engine)
         self.gauges = SqlGauges(engine)
         self.control = SqlControl(engine)
+        self.access = SqlAccess(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(

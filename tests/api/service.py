@@ -45,10 +45,9 @@ class FixedClock:
 
 def app_on(store: Store, clock: Clock | None = None, **settings: Any) -> App:
     """An application without workers on that store."""
-    named = {"hosts": "testserver"}  # as Starlette's and schemathesis' clients call it
-    return build(
-        Settings(num_workers=0, **named | settings), store=store, launcher=FakeLauncher(), clock=clock or FixedClock()
-    )
+    # "testserver" is what the clients of Starlette and schemathesis call it
+    changed: dict[str, Any] = {"num_workers": 0, "hosts": "testserver"} | settings
+    return build(Settings(**changed), store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
 
 
 @contextmanager

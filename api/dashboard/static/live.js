@@ -27,6 +27,7 @@ function replace(html) {
 /** Asks for the live part; an answer that fails leaves what is shown. */
 async function refresh() {
   const answer = await fetch(live.dataset.part, { headers: { Accept: "text/html" } });
+  if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
   if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
   replace(await answer.text());
 }

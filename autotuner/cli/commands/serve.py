@@ -18,6 +18,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run the REST service, the dashboard and, unless AUTOTUNER_NUM_WORKERS=0, the worker."""
+    from api.edge.login import check_start
     from api.main import create_app
     from autotuner.bootstrap import build
     from autotuner.cli.server import run_server
@@ -28,6 +29,7 @@ def serve(
     migrate_if_embedded(settings)
     application = build(settings)
     try:
+        check_start(application, host or settings.host)
         run_server(create_app(application), host or settings.host, settings.port if port is None else port)
     finally:
         application.close()  # also where a second Ctrl-C cut the server's own shutdown short

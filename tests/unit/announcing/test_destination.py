@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from autotuner.announcing.destination import Refused, check_url, destination, origin, system_resolver
-from autotuner.announcing.networks import read_networks
 from autotuner.errors import InvalidInput
+from autotuner.networks import read_networks
 
-HOME = read_networks("127.0.0.0/8, ::1")
+HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")
 SPELLINGS = (
     *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "127。0。0。1"),
     *("localhost", "LOCALHOST", "[::1]", "[::ffff:7f00:1]"),
@@ -73,7 +73,7 @@ def test_a_name_without_an_address_is_refused_as_such() -> None:
 
 
 def test_each_address_is_kept_once_and_public_only_if_all_are() -> None:
-    allowed = read_networks("10.0.0.0/8")
+    allowed = read_networks("10.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW")
     found = destination("https://hooks.example.com/", allowed, lambda *_: ("8.8.8.8", "8.8.8.8", "10.0.0.1"))
     assert found.addresses == ("8.8.8.8", "10.0.0.1")
     assert not found.is_public

@@ -4,8 +4,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from autotuner.announcing.networks import is_allowed, read_networks, refusal
+from autotuner.announcing.networks import is_allowed, refusal
 from autotuner.errors import InvalidInput
+from autotuner.networks import read_networks
 
 PUBLIC = ["8.8.8.8", "140.82.121.4", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]
 INNER = [
@@ -43,7 +44,7 @@ def test_a_refusal_names_the_kind(address: str, kind: str) -> None:
 
 
 def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
-    allowed = read_networks(" 10.1.0.0/16, ::1,127.0.0.1 ,")
+    allowed = read_networks(" 10.1.0.0/16, ::1,127.0.0.1 ,", "AUTOTUNER_WEBHOOK_ALLOW")
     assert [refusal(address, allowed) for address in ("10.1.2.3", "127.0.0.1", "::1", "::ffff:10.1.2.3")] == [None] * 4
     assert refusal("10.2.0.1", allowed) is not None
     assert refusal("127.0.0.2", allowed) is not None
@@ -53,4 +54,4 @@ def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
 @pytest.mark.parametrize("text", ["10.1.0.1/16", "localhost", "10.1.0.0/33"])
 def test_a_network_that_is_none_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidInput, match="AUTOTUNER_WEBHOOK_ALLOW"):
-        read_networks(f"127.0.0.1, {text}")
+        read_networks(f"127.0.0.1, {text}", "AUTOTUNER_WEBHOOK_ALLOW")

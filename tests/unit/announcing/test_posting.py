@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from autotuner.announcing.networks import read_networks
 from autotuner.announcing.posting import Answer, Poster
+from autotuner.networks import read_networks
 from tests.announcements import receiver, status
 from tests.unit.announcing.conftest import Certified
 
-HOME = read_networks("127.0.0.0/8, ::1")
+HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")
 
 
 def posted(poster: Poster, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:

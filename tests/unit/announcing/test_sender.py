@@ -9,18 +9,18 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from autotuner.announcing.backoff import DELAYS_S, MOST_ATTEMPTS
-from autotuner.announcing.networks import read_networks
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
 from autotuner.clock import SystemClock
 from autotuner.domain.upkeep.announcement import Delivery, DeliveryState, Webhook
 from autotuner.forever import forever
+from autotuner.networks import read_networks
 from autotuner.ports import AnnouncementStore
 from autotuner.store.sql import memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
 from tests.clocks import ManualClock
 
-HOME = Poster(read_networks("127.0.0.0/8"))
+HOME = Poster(read_networks("127.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW"))
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""The page for logging in, and the way out; forms that work without a script."""
+
+from __future__ import annotations
+
+import secrets
+from http import HTTPStatus
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Form, Query, Request, Response
+from starlette.responses import RedirectResponse
+
+from api.dashboard.render import page
+from api.edge.caller import SESSION_COOKIE
+from api.edge.csrf import check_form
+from api.edge.entrance import Entrance
+from api.edge.needs import OPEN, needs
+from api.errors import CrossSite
+from autotuner.domain.access.scope import Scope
+from autotuner.errors import NotLetIn, TooOften
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_FORM_COOKIE = "autotuner_login"
+"""Its value stands in the form too: another site can send a form here, and neither knows nor sets that."""
+
+_FORM_S = 3600
+
+_HOME = "/"
+
+_STATUSES = {
+    NotLetIn: HTTPStatus.UNAUTHORIZED,
+    CrossSite: HTTPStatus.FORBIDDEN,
+    TooOften: HTTPStatus.TOO_MANY_REQUESTS,
+}
+
+
+@router.get("/login", openapi_extra=OPEN)
+async def login_page(
+    request: Request, wanted: Annotated[str, Query(alias="next", max_length=2000)] = _HOME
+) -> Response:
+    """The form for a token; who is let in already goes on at once."""
+    entrance = _entrance(request)
+    if entrance is None or await _is_let_in(request, entrance):
+        return _go_on(request, wanted)
+    return _form(request, wanted)
+
+
+@router.post("/login", openapi_extra=OPEN)
+async def log_in(
+    request: Request,
+    token: Annotated[str, Form(max_length=1000)] = "",
+    csrf: Annotated[str, Form(max_length=1000)] = "",
+    wanted: Annotated[str, Form(alias="next", max_length=2000)] = _HOME,
+) -> Response:
+    """Let a browser in by a token, for half a day."""
+    entrance = _entrance(request)
+    if entrance is None:
+        return _go_on(request, wanted)
+    address = entrance.shown_by(request.scope).address
+    try:
+        check_form(csrf, request.cookies.get(_FORM_COOKIE) or secrets.token_hex())
+        session, secret = await anyio.to_thread.run_sync(entrance.login.open_session, token.strip(), address)
+    except (NotLetIn, CrossSite, TooOften) as error:
+        return _form(request, wanted, error)
+    answer = _go_on(request, wanted)
+    _keep(request, answer, SESSION_COOKIE, secret, int(session.expires_at - session.created_at))
+    answer.delete_cookie(_FORM_COOKIE, path=_path(request))
+    return answer
+
+
+@router.post("/logout", openapi_extra=needs(Scope.READ))
+async def log_out(request: Request) -> Response:
+    """Let the browser out: its cookie opens nothing any more, wherever it may lie."""
+    entrance, secret = _entrance(request), request.cookies.get(SESSION_COOKIE)
+    if entrance is not None and secret is not None:
+        await anyio.to_thread.run_sync(entrance.login.close_session, secret)
+    answer = RedirectResponse(f"{request.scope.get('root_path', '')}/login", HTTPStatus.SEE_OTHER)
+    answer.delete_cookie(SESSION_COOKIE, path=_path(request))
+    return answer
+
+
+def _entrance(request: Request) -> Entrance | None:
+    entrance: Entrance | None = request.app.state.entrance
+    return entrance
+
+
+async def _is_let_in(request: Request, entrance: Entrance) -> bool:
+    try:
+        await anyio.to_thread.run_sync(entrance.login.caller, entrance.shown_by(request.scope))
+    except (NotLetIn, TooOften):
+        return False
+    return True
+
+
+def _form(request: Request, wanted: str, error: Exception | None = None) -> Response:
+    csrf = request.cookies.get(_FORM_COOKIE) or secrets.token_urlsafe()
+    status = HTTPStatus.OK if error is None else _STATUSES[type(error)]
+    answer = page(request, "login.html", status=status, wanted=_local(wanted), form_csrf=csrf, error=error)
+    _keep(request, answer, _FORM_COOKIE, csrf, _FORM_S)
+    if isinstance(error, TooOften):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
+def _go_on(request: Request, wanted: str) -> Response:
+    root = request.scope.get("root_path", "")
+    where = _local(wanted)
+    return RedirectResponse(where if where.startswith(f"{root}/") else f"{root}/", HTTPStatus.SEE_OTHER)
+
+
+def _local(path: str) -> str:
+    """The path, where it is one of this service; else its first page: a link may lead here and on to anywhere."""
+    is_local = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if is_local else _HOME
+
+
+def _keep(request: Request, answer: Response, name: str, value: str, seconds: int) -> None:
+    entrance = _entrance(request)
+    assert entrance is not None  # without one there is nothing to keep
+    is_https = entrance.is_https(request.scope)
+    answer.set_cookie(
+        name, value, max_age=seconds, path=_path(request), secure=is_https, httponly=True, samesite="strict"
+    )
+
+
+def _path(request: Request) -> str:
+    return request.scope.get("root_path", "") or "/"

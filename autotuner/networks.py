@@ -1,0 +1,40 @@
+"""Networks as an operator names them in a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from autotuner.errors import InvalidInput
+
+__all__ = ["Address", "Network", "is_within", "read_networks"]
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+def read_networks(text: str, setting: str) -> tuple[Network, ...]:
+    """The networks of a list with commas: ``10.1.0.0/16, 127.0.0.1``.
+
+    Raises:
+        InvalidInput: One of them is none; it names the setting.
+    """
+    return tuple(_network(one, setting) for one in map(str.strip, text.split(",")) if one)
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether one of the networks holds it; an IPv4 address in the clothes of IPv6 counts as what it is."""
+    try:
+        one: Address = ip_address(address)
+    except ValueError:
+        return False
+    plain = one if isinstance(one, IPv4Address) else one.ipv4_mapped or one
+    return any(plain in network for network in networks if network.version == plain.version)
+
+
+def _network(text: str, setting: str) -> Network:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        rule = f"must be networks such as 10.1.0.0/16, with commas between them ({error})"
+        raise InvalidInput(setting, text, rule) from error

@@ -1,0 +1,101 @@
+"""Which scope each route needs, as the OpenAPI document says it and as the service holds callers to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from api.edge.callers import is_open
+from api.edge.needs import CHECKS, needed
+from api.main import create_app
+from autotuner.domain.access.scope import Scope
+from autotuner.store.sql import memory_store
+from tests.api.access import People
+from tests.api.service import app_on, serve
+
+READS_BY_POST = {"predict", "explain_layout", "export_layout", "import_configuration"}
+ADMINS_ALONE = {
+    *("create_webhook", "remove_webhook", "test_webhook", "send_again"),
+    *("create_token", "list_tokens", "revoke_token"),
+}
+
+
+def service(login: str) -> FastAPI:
+    return create_app(app_on(memory_store(), login=login))
+
+
+DOCUMENT: dict[str, Any] = service("tokens").openapi()
+
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+]
+
+
+def scope_of(operation: dict[str, Any]) -> Scope | None:
+    """What the document says; both ways of showing who one is need the same."""
+    scopes = {scope for way in operation["security"] for (scope,) in way.values()}
+    assert len(scopes) <= 1
+    return Scope(scopes.pop()) if scopes else None
+
+
+@pytest.fixture(scope="module")
+def callers() -> Iterator[dict[Scope, httpx.Client]]:
+    app = app_on(memory_store(), login="tokens")
+    with serve(app) as address:
+        people = People(app=app, address=address)
+        clients = {scope: people.client(scope, scope.value) for scope in Scope}
+        yield clients
+        for client in clients.values():
+            client.close()
+
+
+def test_looking_needs_read_and_changing_run_but_for_those_that_are_named_here() -> None:
+    wanted = {
+        operation["operationId"]: Scope.READ if method == "GET" else Scope.RUN for method, _, operation in OPERATIONS
+    }
+    wanted |= dict.fromkeys(READS_BY_POST, Scope.READ) | dict.fromkeys(ADMINS_ALONE, Scope.ADMIN)
+    said = {operation["operationId"]: scope_of(operation) for _, _, operation in OPERATIONS}
+    assert said == wanted | dict.fromkeys(("health", "ready"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"), [pytest.param(*one, id=f"{one[0]} {one[1]}") for one in OPERATIONS]
+)
+def test_a_caller_below_the_scope_of_an_operation_is_refused_and_no_other(
+    callers: dict[Scope, httpx.Client], method: str, path: str, operation: dict[str, Any]
+) -> None:
+    needs, url = scope_of(operation), re.sub(r"\{\w+\}", "nobody", path.removeprefix("/api/v1"))
+    for scope, client in callers.items():
+        with client.stream(method, url, json={} if method in ("POST", "PUT") else None) as answer:
+            is_refused = answer.status_code == 403
+        assert is_refused == (needs is not None and not scope.covers(needs)), (scope, answer.status_code)
+
+
+def test_every_route_asks_for_a_scope_and_every_open_one_is_an_open_path() -> None:
+    routes = [one for one in iter_route_contexts(service("tokens").routes) if isinstance(one.original_route, APIRoute)]
+    asked = {check.dependency for check in CHECKS}
+    assert len(routes) > len(OPERATIONS)
+    for route in routes:
+        assert asked <= {one.call for one in route.dependant.dependencies}, route.path
+        for method in route.methods or ():
+            assert is_open(str(route.path)) == (needed(route.original_route, method) is None), route.path
+
+
+def test_a_document_of_a_service_without_a_login_says_that_nothing_need_be_shown() -> None:
+    document = service("none").openapi()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert operation["security"][:1] in ([], [{}])
+
+
+def test_a_refusal_says_what_is_needed_and_what_one_has(callers: dict[Scope, httpx.Client]) -> None:
+    answer = callers[Scope.READ].post("/sweeps", json={})
+    assert answer.json()["detail"] == "this needs the scope run; yours is read"

@@ -1,0 +1,118 @@
+"""Logging in and out, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from autotuner.domain.access.scope import Scope
+from tests.api.access import People
+from tests.api.service import StoreDriver, app_on, serve
+
+
+@pytest.fixture
+def people(driver: StoreDriver) -> Iterator[People]:
+    app = app_on(driver.store, login="tokens")
+    with serve(app) as address:
+        yield People(app=app, address=address)
+
+
+@pytest.fixture
+def address(people: People) -> str:
+    return people.address
+
+
+def log_in(page: Page, token: str) -> None:
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_who_opens_a_page_logs_in_by_a_token_and_comes_back_to_it(page: Page, people: People) -> None:
+    page.goto("/clusters")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    expect(page.get_by_label("Token")).to_be_focused()
+    log_in(page, people.token(Scope.READ, "ada"))
+    expect(page).to_have_url(f"{people.address}/clusters")
+    expect(page.locator(".who")).to_contain_text("ada")
+    expect(page.locator("#connection")).to_have_text("Live")
+
+
+def test_a_wrong_token_is_said_so_beside_the_field(page: Page, complaints: list[str]) -> None:
+    page.goto("/login")
+    log_in(page, "hunter2")
+    expect(page.get_by_role("alert")).to_contain_text("not known")
+    expect(page.get_by_label("Token")).to_have_value("")
+    assert [one for one in complaints if "401" not in one] == []
+    complaints.clear()
+
+
+def test_logging_in_and_out_needs_no_script(browser: Browser, people: People) -> None:
+    context = browser.new_context(base_url=people.address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/")
+    log_in(page, people.token())
+    expect(page.get_by_role("heading", name="Sweeps", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(f"{people.address}/login")
+    page.goto("/clusters")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    context.close()
+
+
+def test_a_page_whose_session_ends_leads_to_the_login(page: Page, people: People, complaints: list[str]) -> None:
+    page.goto("/clusters")
+    token, text = people.app.tokens.add("ada", Scope.READ)
+    log_in(page, text)
+    expect(page.locator("#connection")).to_have_text("Live")
+    people.app.tokens.revoke(token.id)
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    complaints.clear()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A page of another site, with a link and a form that lead to the service."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        form = f'<form method="post" action="{self.target}/logout"><button>Prize</button></form>'
+        self.wfile.write(f'<a href="{self.target}/clusters">Clusters</a>{form}'.encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as its base has it
+        pass
+
+
+@pytest.fixture
+def elsewhere(people: People) -> Iterator[str]:
+    """The address of another site: another name of this machine."""
+    Elsewhere.target = people.address
+    server = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://localhost:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_link_of_another_site_finds_the_browser_logged_in_and_a_form_of_it_does_nothing(
+    page: Page, people: People, elsewhere: str, complaints: list[str]
+) -> None:
+    page.goto("/login")
+    log_in(page, people.token(Scope.READ, "ada"))
+    page.goto(elsewhere)
+    page.get_by_role("link", name="Clusters").click()
+    expect(page.get_by_role("heading", name="Clusters", exact=True)).to_be_visible()
+    page.goto(elsewhere)
+    page.get_by_role("button", name="Prize").click()
+    expect(page.locator("body")).to_contain_text("site")
+    page.goto("/clusters")
+    expect(page.locator(".who")).to_contain_text("ada")
+    complaints.clear()

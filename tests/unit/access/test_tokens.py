@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from autotuner.access.secret import read_token
+from autotuner.access.tokens import FIRST_ADMIN, Tokens
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
+from autotuner.errors import InvalidInput
+from autotuner.store.sql import memory_store
+from tests.unit.access.clock import SetClock
+
+TEXT = "at_first_" + 40 * "s"
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def tokens(clock: SetClock) -> Tokens:
+    return Tokens(store=memory_store().access, clock=clock)
+
+
+def test_an_added_token_is_stored_without_its_secret(tokens: Tokens) -> None:
+    added, text = tokens.add("ada", Scope.RUN, Quota(unfinished_sweeps=2), created_by="root")
+    stored, digest = tokens.store.get_token(added.id)
+    parts = read_token(text)
+    assert parts is not None
+    assert (stored, parts[0], stored.created_by) == (added, added.id, "root")
+    assert parts[1] not in f"{stored}{digest}"
+    assert tokens.digests.is_of(parts[1], digest)
+
+
+@pytest.mark.parametrize("name", ["", " ada", "ada\n", "a" * 129, "nul\x00"])
+def test_nobody_is_called_what_cannot_be_read(tokens: Tokens, name: str) -> None:
+    with pytest.raises(InvalidInput, match="name"):
+        tokens.add(name, Scope.READ)
+    assert tokens.all() == []
+
+
+def test_a_token_that_would_be_expired_is_not_made(tokens: Tokens, clock: SetClock) -> None:
+    with pytest.raises(InvalidInput, match="future"):
+        tokens.add("ada", Scope.READ, expires_at=clock.at)
+
+
+def test_an_admin_is_missing_where_no_token_for_one_counts(tokens: Tokens, clock: SetClock) -> None:
+    tokens.add("ada", Scope.RUN)
+    assert not tokens.has_admin()
+    added, _ = tokens.add("root", Scope.ADMIN, expires_at=clock.at + 60)
+    assert tokens.has_admin()
+    clock.at += 60
+    assert not tokens.has_admin()
+    clock.at -= 60
+    tokens.revoke(added.id)
+    assert not tokens.has_admin()
+
+
+# ---------------------------------------------------------------------- a token that an operator made
+def test_a_token_from_a_file_is_an_admins_and_is_stored_once(tokens: Tokens) -> None:
+    first = tokens.install(TEXT)
+    assert (first.id, first.name, first.scope) == ("first", FIRST_ADMIN, Scope.ADMIN)
+    assert tokens.install(TEXT) == first
+    assert tokens.all() == [first]
+
+
+def test_a_token_from_a_file_that_was_taken_back_stays_so(tokens: Tokens) -> None:
+    tokens.install(TEXT)
+    tokens.revoke("first")
+    assert tokens.install(TEXT).revoked_at is not None
+    assert not tokens.has_admin()
+
+
+def test_another_secret_under_a_stored_id_is_refused_and_not_quoted(tokens: Tokens) -> None:
+    tokens.install(TEXT)
+    with pytest.raises(InvalidInput, match="another secret") as refused:
+        tokens.install("at_first_" + 40 * "t")
+    assert 40 * "t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "hunter2", "at_first_short"])
+def test_a_file_without_a_token_is_refused_and_not_quoted(tokens: Tokens, text: str) -> None:
+    with pytest.raises(InvalidInput, match="32 random characters") as refused:
+        tokens.install(text)
+    assert not text or text not in str(refused.value)
