@@ -36,6 +36,7 @@ from api.routes import (
     trainers,
     trials,
     webhooks,
+    workers,
 )
 from api.routes import metrics as metrics_route
 from autotuner.bootstrap import App, build
@@ -48,7 +49,7 @@ _PREFIX = "/api/v1"
 _ROUTES = (
     *(sweeps, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
-    *(descriptions, checks, catalog, stacks, trainers, tokens, health),
+    *(descriptions, checks, catalog, stacks, trainers, tokens, workers, health),
 )
 """In the order in which the OpenAPI document lists them."""
 

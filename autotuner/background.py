@@ -13,12 +13,14 @@ import structlog
 
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
+from autotuner.domain.runs.known_worker import SIGN_S
 from autotuner.forever import forever
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.software import software_of_this_machine
 from autotuner.logs import silence_optuna
 from autotuner.ports import Clock, Launcher, Store
+from autotuner.presence import Presence
 from autotuner.settings import Settings
 from autotuner.thinning import Thinning
 
@@ -63,15 +65,27 @@ class Background:
         self.start_sender()
         self.start_upkeep()
         self.start_thinning()
+        owner = _new_owner()
+        self.start_presence(owner)
         worker = Worker(
             self.open_store(),
             self.launcher,
             self.clock,
-            owner=_new_owner(),
+            owner=owner,
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
+
+    def start_presence(self, owner: str) -> None:
+        """Tell on a thread that the worker of that name lives, and at the end that it has stopped."""
+        presence = Presence(self.open_store().workers, self.clock, name=owner)
+
+        def tell_until_stopped() -> None:
+            forever(presence.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="presence")
+            presence.end()
+
+        self._run(tell_until_stopped, "autotuner-presence")
 
     def start_checks(self) -> None:
         """Run checks of clusters on a thread."""

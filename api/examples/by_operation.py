@@ -20,6 +20,7 @@ from api.examples import (
     trainers,
     trials,
     webhooks,
+    workers,
 )
 from api.schemas import Health, Readiness
 
@@ -77,6 +78,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "json_feed": webhooks.json_feed,
     "atom_feed": webhooks.atom_feed,
     "list_engines": clusters.engine_list,
+    "list_workers": workers.worker_list,
     "create_check": clusters.cluster_check,
     "list_checks": clusters.check_page,
     "read_check": clusters.cluster_check,
@@ -115,6 +117,6 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_tokens": access.token_list,
     "revoke_token": access.revoked_token,
     "health": Health,
-    "ready": lambda: Readiness(schema_revision="0002"),
+    "ready": lambda: Readiness(schema_revision="0010", num_workers=1),
 }
 """What a success of the operation answers."""

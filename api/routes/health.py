@@ -23,5 +23,10 @@ async def health() -> Document[Health]:
 
 @router.get("/ready", responses=problems(), openapi_extra=OPEN)
 def ready(app: AppOf) -> Document[Readiness]:
-    """Say that the database answers and is migrated. Send no requests while this fails."""
-    return Readiness(schema_revision=app.store.check())
+    """Say that the database answers, is migrated and takes writes. Send no requests while this fails.
+
+    A service without any worker is ready: it answers, and sweeps wait. Watch `num_workers` for that.
+    """
+    revision, now = app.store.check(), app.clock.now()
+    num_workers = sum(worker.is_alive(now) for worker in app.store.workers.list())
+    return Readiness(schema_revision=revision, num_workers=num_workers)

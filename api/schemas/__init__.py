@@ -61,6 +61,7 @@ from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, T
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
+from api.schemas.workers import WorkerList, WorkerView
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
@@ -140,5 +141,7 @@ __all__ = [
     "WebhookList",
     "WebhookTest",
     "WebhookView",
+    "WorkerList",
+    "WorkerView",
     "as_described",
 ]

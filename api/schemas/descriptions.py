@@ -103,11 +103,13 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """The database answers and is migrated.
+    """The database answers, is migrated and takes writes.
 
     Attributes:
         schema_revision: The migration that the database is at.
+        num_workers: Workers that told of themselves within a minute; without one, sweeps wait.
     """
 
     schema_revision: str
+    num_workers: int
     status: Literal["ready"] = "ready"

@@ -15,6 +15,7 @@ from autotuner.ports.rankings import RankedTime, TrialFilter
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
+from autotuner.ports.workers import WorkerStore
 
 __all__ = [
     "AccessStore",
@@ -34,4 +35,5 @@ __all__ = [
     "Store",
     "TrialFilter",
     "TrialWatcher",
+    "WorkerStore",
 ]

@@ -31,6 +31,7 @@ from autotuner.ports.page import Page
 from autotuner.ports.rankings import RankedTime, TrialFilter
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
+from autotuner.ports.workers import WorkerStore
 
 __all__ = ["Store"]
 
@@ -63,6 +64,11 @@ class Store(Names, Protocol):
     @property
     def announcements(self) -> AnnouncementStore:
         """Outcomes, the webhooks that they go to, and their deliveries."""
+        ...
+
+    @property
+    def workers(self) -> WorkerStore:
+        """Who runs sweeps."""
         ...
 
     @property
@@ -385,7 +391,11 @@ class Store(Names, Protocol):
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:
-        """The schema revision; raises ``StoreUnavailable`` when the database cannot answer or is not migrated."""
+        """The schema revision.
+
+        Raises:
+            StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.
+        """
         ...
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, column, func, select, table, update
 from sqlalchemy.types import TypeDecorator
 
 from autotuner.store.engine import make_engine, make_memory_engine, writing
@@ -26,6 +26,7 @@ __all__ = [
     "is_known",
     "memory_engine",
     "migrate",
+    "write_again",
     "write_revision",
 ]
 
@@ -64,6 +65,12 @@ def memory_engine() -> Engine:
 def current_revision(connection: Connection) -> str | None:
     """What the database has; None before the first migration."""
     return _versions(connection).get_current_revision()
+
+
+def write_again(connection: Connection, revision: str) -> None:
+    """Store the revision that is stored, which is as much as any write asks of the disk."""
+    versions = table(VERSION_TABLE, column("version_num"))
+    connection.execute(update(versions).values(version_num=revision))
 
 
 def _versions(connection: Connection) -> MigrationContext:

@@ -38,9 +38,10 @@ from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
-from autotuner.store.schema import current_revision, head_revision, memory_engine
+from autotuner.store.schema import current_revision, head_revision, memory_engine, write_again
 from autotuner.store.shelf import Shelf
 from autotuner.store.tables import clusters, models, profiles, trials
+from autotuner.store.workers import SqlWorkers
 
 __all__ = ["SqlStore", "memory_store", "open_store"]
 
@@ -81,6 +82,7 @@ class SqlStore:
         self.gauges = SqlGauges(engine)
         self.control = SqlControl(engine)
         self.access = SqlAccess(engine)
+        self.workers = SqlWorkers(engine)
 
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
@@ -406,8 +408,10 @@ class SqlStore:
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:
-        with reading(self._engine) as connection:
+        with writing(self._engine) as connection:
             revision = current_revision(connection)
+            if revision is not None:
+                write_again(connection, revision)
         if revision != head_revision():
             found = f"at schema revision {revision}" if revision else "not migrated"
             raise StoreUnavailable(f"the database is {found}, this program needs {head_revision()}: run `make migrate`")

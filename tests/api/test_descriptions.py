@@ -81,3 +81,4 @@ def test_the_service_says_that_it_lives_and_that_its_store_is_ready(client: http
     ready = client.get("/ready").json()
     assert ready["status"] == "ready"
     assert ready["schema_revision"]
+    assert ready["num_workers"] == 0

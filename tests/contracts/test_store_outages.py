@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
-from autotuner.store.schema import migrate
+from autotuner.store.schema import head_revision, migrate
 from autotuner.store.sql import SqlStore, open_store
 from tests.contracts.acts import add, create, held_sweep
 
@@ -44,6 +47,28 @@ def test_a_full_disk_is_unavailable_and_loses_nothing_that_was_stored(sqlite_url
     assert with_room.list_trials(sweep.id)[0] == stored[:50]
     assert add(with_room, sweep, len(stored)).number == len(stored)
     with_room.close()
+
+
+@contextmanager
+def no_room_on_disk() -> Iterator[None]:
+    """Files of this process do not grow: a write fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_database_that_answers_and_takes_no_write_is_not_ready(sqlite_url: str) -> None:
+    store = open_store(sqlite_url)
+    assert store.check() == head_revision()
+    with no_room_on_disk():
+        assert store.list_sweeps() == ([], 0)
+        with pytest.raises(StoreUnavailable, match="disk"):
+            store.check()
+    assert store.check() == head_revision()
+    store.close()
 
 
 def test_a_read_only_database_is_read_and_not_written(sqlite_url: str) -> None:
