@@ -23,6 +23,7 @@ from tests.chaos.jobs import BRIEF, Job
 
 __all__ = ["main", "survived"]
 
+_FILL_DISKS = ("fill_disk", "start_too_early")
 _STORES: tuple[StoreName, ...] = ("sqlite", "postgresql")
 
 
@@ -86,7 +87,7 @@ def survived(
     faults = [fault for fault in FAULTS if store in fault.stores and (kinds is None or fault.name in kinds)]
     with arena(store, seed, folder) as there:
         if not there.database.disk.is_own:
-            faults = [fault for fault in faults if fault.name != "fill_disk"]
+            faults = [fault for fault in faults if fault.name not in _FILL_DISKS]
             _say(f"{store}: no disk can be mounted, none is filled")
         return sum(_is_survived(there, number, there.struck(number, faults, jobs)) for number in numbers)
 

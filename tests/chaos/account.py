@@ -10,7 +10,7 @@ from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.ports import Page, Store
 from autotuner.search.sweeps.history import all_trials
 
-__all__ = ["Account", "account_of", "completed", "differences", "lost_or_twice"]
+__all__ = ["Account", "account_of", "announced", "completed", "differences", "lost_or_twice", "run_again"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,20 @@ def lost_or_twice(store: Store, sweep_id: str, seen: Mapping[str, Trial]) -> Ite
             yield f"the end of trial {trial.number} was told {told[trial_id]} times"
     if len({trial.number for trial in now.values()}) != len(now):
         yield "two trials have one number"
+
+
+def run_again(store: Store, sweep_id: str) -> Iterator[str]:
+    """Sentences on trials that needed more than one attempt."""
+    for trial in all_trials(store, sweep_id):
+        if trial.attempts != 1:
+            yield f"trial {trial.number} took {trial.attempts} attempts, though nothing that runs it was touched"
+
+
+def announced(store: Store, sweep_id: str) -> Iterator[str]:
+    """A sentence unless the end of the sweep was announced, once."""
+    items, _ = store.announcements.feed(page=Page(limit=500))
+    if (times := sum(item.subject_id == sweep_id for item in items)) != 1:
+        yield f"its end was announced {times} times"
 
 
 def _finished(store: Store, sweep_id: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from autotuner.domain.runs.sweep import Demand, StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
+from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["Lease"]
 
@@ -127,20 +128,40 @@ class Lease:
         scaled: ScaledTrial | None = None,
         repeats: int | None = None,
     ) -> Trial:
-        """Store a queued trial."""
-        return self._store.add_trial(
-            self._sweep_id,
-            owner=self._owner,
-            number=number,
-            layout=layout,
-            prediction=prediction,
-            scaled=scaled,
-            repeats=repeats,
-        )
+        """Store a queued trial, as often as it takes: what runs beside it goes on meanwhile."""
+
+        def write() -> Trial:
+            try:
+                return self._store.add_trial(
+                    self._sweep_id,
+                    owner=self._owner,
+                    number=number,
+                    layout=layout,
+                    prediction=prediction,
+                    scaled=scaled,
+                    repeats=repeats,
+                )
+            except Conflict:
+                stored = next((t for t in all_trials(self._store, self._sweep_id) if t.number == number), None)
+                if stored is None or stored.state is not TrialState.QUEUED or stored.layout != layout:
+                    raise
+                return stored  # as in ``finish``
+
+        return self._until_stored(write)
 
     def start(self, trial: Trial) -> Trial:
-        """Store that the trial runs."""
-        return self._store.start_trial(trial.id, owner=self._owner, now=self._clock.now())
+        """Store that the trial runs, as often as it takes: its attempt is counted once."""
+
+        def write() -> Trial:
+            try:
+                return self._store.start_trial(trial.id, owner=self._owner, now=self._clock.now())
+            except Conflict:
+                stored = self._store.get_trial(trial.id)
+                if stored.state is not TrialState.RUNNING:
+                    raise
+                return stored  # as in ``finish``
+
+        return self._until_stored(write)
 
     def add_step(self, trial: Trial, step: StepReport) -> None:
         """Store a progress report; a store that is away loses it, the measurement that follows holds what counts."""

@@ -20,6 +20,7 @@ from tests.chaos.faults import (
     kill_worker,
     kill_zygote,
     second_service,
+    start_too_early,
     stop_member,
     stop_postgresql,
 )
@@ -37,12 +38,14 @@ class Fault:
         strike: Does it, waits for as long as it is to last, and says what was done.
         stores: Databases that it can happen to.
         jobs: Sweeps that it can happen to.
+        spares_workers: Nothing that runs trials is touched, so none may be run a second time.
     """
 
     name: str
     strike: Callable[[Scene], str]
     stores: tuple[StoreName, ...] = ("sqlite", "postgresql")
     jobs: tuple[Job, ...] = JOBS
+    spares_workers: bool = False
 
 
 FAULTS = (
@@ -54,11 +57,12 @@ FAULTS = (
     Fault(name="kill_zygote", strike=kill_zygote.strike, jobs=(RANKS,)),
     Fault(name="kill_rank", strike=kill_rank.strike, jobs=(RANKS,)),
     Fault(name="jump_clock", strike=jump_clock.strike),
-    Fault(name="fill_disk", strike=fill_disk.strike),
+    Fault(name="fill_disk", strike=fill_disk.strike, spares_workers=True),
     Fault(name="second_service", strike=second_service.strike),
-    Fault(name="hold_lock", strike=hold_lock.strike, stores=("sqlite",)),
-    Fault(name="kill_postgresql", strike=kill_postgresql.strike, stores=("postgresql",)),
-    Fault(name="stop_postgresql", strike=stop_postgresql.strike, stores=("postgresql",)),
-    Fault(name="cut_connections", strike=cut_connections.strike, stores=("postgresql",)),
-    Fault(name="hold_connections", strike=hold_connections.strike, stores=("postgresql",)),
+    Fault(name="start_too_early", strike=start_too_early.strike),
+    Fault(name="hold_lock", strike=hold_lock.strike, stores=("sqlite",), spares_workers=True),
+    Fault(name="kill_postgresql", strike=kill_postgresql.strike, stores=("postgresql",), spares_workers=True),
+    Fault(name="stop_postgresql", strike=stop_postgresql.strike, stores=("postgresql",), spares_workers=True),
+    Fault(name="cut_connections", strike=cut_connections.strike, stores=("postgresql",), spares_workers=True),
+    Fault(name="hold_connections", strike=hold_connections.strike, stores=("postgresql",), spares_workers=True),
 )

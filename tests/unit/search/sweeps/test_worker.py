@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -199,6 +200,33 @@ def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_store
     ended = house.run(FakeLauncher())
     assert ended.state == SweepState.COMPLETE
     assert house.store.ranking(house.sweep_id)[1] == 4
+
+
+@pytest.mark.parametrize("write", ["add_trial", "start_trial", "finish_trial"])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_trial_beside_which_the_store_was_away_for_a_moment_runs_once(write: str, is_stored: bool) -> None:
+    """Whether what was written then is stored or not."""
+    answers = iter([False, False, True])
+
+    class Flickering(SqlStore):
+        def __getattribute__(self, name: str) -> Any:
+            method = super().__getattribute__(name)
+            return method if name != write else lambda *given, **named: self.answer(method, *given, **named)
+
+        def answer(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
+            is_away = next(answers, True) is False
+            if is_away and not is_stored:
+                raise StoreUnavailable("away")
+            found = method(*given, **named)
+            if is_away:
+                raise StoreUnavailable("the connection was lost after the commit")
+            return found
+
+    request = sweep_request(budget=Budget(num_trials=4, prune_below=0, min_gain=0), max_parallel_trials=2)
+    house = House(request, store=Flickering(memory_engine()))
+    assert house.run(FakeLauncher(capacity=2)).state == SweepState.COMPLETE
+    trials, _ = house.store.list_trials(house.sweep_id)
+    assert [(trial.state, trial.attempts) for trial in trials] == [(TrialState.COMPLETE, 1)] * 4
 
 
 def test_a_trial_that_loses_from_its_first_steps_is_pruned() -> None:
