@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["Address", "Network", "is_within", "read_networks"]
+__all__ = ["Address", "Network", "household", "is_within", "read_networks"]
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -30,6 +30,16 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
         return False
     plain = one if isinstance(one, IPv4Address) else one.ipv4_mapped or one
     return any(plain in network for network in networks if network.version == plain.version)
+
+
+def household(address: str) -> str:
+    """What one customer of a provider has: of IPv4 an address, of IPv6 the first 64 bits; other text as it is."""
+    try:
+        one: Address = ip_address(address)
+    except ValueError:
+        return address
+    plain = one if isinstance(one, IPv4Address) else one.ipv4_mapped or one
+    return str(ip_network((plain, 64), strict=False)) if isinstance(plain, IPv6Address) else str(plain)
 
 
 def _network(text: str, setting: str) -> Network:

@@ -6,6 +6,7 @@ import math
 import time
 
 from autotuner.errors import TooOften
+from autotuner.networks import household
 
 __all__ = ["Guesses"]
 
@@ -29,12 +30,13 @@ class Guesses:
         Raises:
             TooOften: It showed too many wrong ones within a minute.
         """
-        if self._limiter.test(self._limit, address):
+        key = household(address)
+        if self._limiter.test(self._limit, key):
             return
-        wait_s = self._limiter.get_window_stats(self._limit, address).reset_time - time.time()
+        wait_s = self._limiter.get_window_stats(self._limit, key).reset_time - time.time()
         detail = f"{_PER_MINUTE} wrong tokens came from {address} within a minute; come back later"
         raise TooOften(detail, max(1, math.ceil(wait_s)))
 
     def count(self, address: str) -> None:
         """One more was wrong."""
-        self._limiter.hit(self._limit, address)
+        self._limiter.hit(self._limit, household(address))

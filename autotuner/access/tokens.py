@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autotuner.access.secret import Digests, new_secret, new_token_id, read_token, token_text
@@ -10,7 +11,7 @@ from autotuner.domain.access.name import check_name
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import AccessStore, Clock
 
 __all__ = ["FIRST_ADMIN", "Tokens"]
@@ -80,16 +81,17 @@ class Tokens:
         try:
             stored, digest = self.store.get_token(token_id)
         except NotFound:
-            return self._install(token_id, secret)
+            stored, digest = self._install(token_id, secret)
         if not self.digests.is_of(secret, digest):
             rule = "is stored with another secret; give the new one an id of its own"
             raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", f"at_{token_id}_…", rule)
         return stored
 
-    def _install(self, token_id: str, secret: str) -> Token:
+    def _install(self, token_id: str, secret: str) -> tuple[Token, str]:
         token = Token(id=token_id, name=FIRST_ADMIN, scope=Scope.ADMIN, created_at=self.clock.now())
-        self.store.add_token(token, self.digests.of(secret))
-        return token
+        with suppress(Conflict):  # another service that starts at this moment did the same
+            self.store.add_token(token, self.digests.of(secret))
+        return self.store.get_token(token_id)
 
     def has_admin(self) -> bool:
         """Whether a token counts that may do everything."""

@@ -10,6 +10,7 @@ import pytest
 
 from api.main import create_app
 from autotuner.bootstrap import build
+from autotuner.domain.access.scope import Scope
 from autotuner.launch.fake import FakeLauncher
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
@@ -41,6 +42,17 @@ def test_the_ci_job_creates_waits_for_and_reads_a_sweep(working_address: str) ->
     assert "is complete" in job.stdout
     assert '"rank":1' in job.stdout
     assert '"rank":4' not in job.stdout
+
+
+def test_the_ci_job_shows_the_token_that_it_was_given() -> None:
+    settings = Settings(num_workers=1, poll_s=0.05, login="tokens")
+    app = build(settings, store=memory_store(), launcher=FakeLauncher())
+    with serve(app) as address:
+        _, token = app.tokens.add("ci", Scope.RUN)
+        assert run_ci_job(address, CI_JOB_ID="build-1", AUTOTUNER_TOKEN=token).returncode == 0
+        refused = run_ci_job(address, CI_JOB_ID="build-1")
+    assert refused.returncode == 1
+    assert "not-let-in" in refused.stderr
 
 
 def test_the_ci_job_run_again_reads_the_same_sweep(working_address: str) -> None:

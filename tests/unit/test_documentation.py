@@ -55,6 +55,12 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))))
+    assert len(named) >= 5
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 def test_every_make_target_is_explained_by_make_help() -> None:
     lines = (ROOT / "Makefile").read_text().splitlines()
     phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]

@@ -8,6 +8,7 @@ from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
+from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock
 
 TEXT = "at_first_" + 40 * "s"
@@ -63,6 +64,11 @@ def test_a_token_from_a_file_is_an_admins_and_is_stored_once(tokens: Tokens) -> 
     assert (first.id, first.name, first.scope) == ("first", FIRST_ADMIN, Scope.ADMIN)
     assert tokens.install(TEXT) == first
     assert tokens.all() == [first]
+
+
+def test_services_that_start_at_once_store_the_token_of_a_file_once(tokens: Tokens) -> None:
+    installed = in_threads(4, lambda _: tokens.install(TEXT))
+    assert set(installed) == set(tokens.all())
 
 
 def test_a_token_from_a_file_that_was_taken_back_stays_so(tokens: Tokens) -> None:
