@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from autotuner.domain.layouts.choice import Choice
 from autotuner.errors import InvalidInput
 
-__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "loads", "to_dict", "without_defaults"]
+__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "from_known", "loads", "to_dict", "without_defaults"]
 
 SCHEMA_VERSION = 1
 """Grows when an old reader would misread a new document."""
@@ -92,10 +92,25 @@ def from_dict(cls: type[T], document: Any, path: str = "") -> T:
     Raises:
         InvalidInput: With the path of the first field that does not fit.
     """
+    value: T = _whole(cls, False, document, path)
+    return value
+
+
+def from_known(cls: type[T], document: Any, path: str = "") -> T:
+    """The same of what a newer release may have written: fields that it has more are left out.
+
+    Raises:
+        InvalidInput: With the path of the first known field that does not fit.
+    """
+    value: T = _whole(cls, True, document, path)
+    return value
+
+
+def _whole(cls: type[Any], leaves_unknown: bool, document: Any, path: str) -> Any:
     if not isinstance(document, dict):
         raise InvalidInput(path or cls.__name__, document, f"must be an object describing a {cls.__name__}")
-    known = _fields(cls)  # type: ignore[arg-type]  # a class is hashable; mypy doubts it of type[T]
-    for name in document:
+    known = _fields(cls, leaves_unknown)  # type: ignore[arg-type]  # a class is hashable; mypy doubts it of type[Any]
+    for name in () if leaves_unknown else document:
         if name not in known:
             near = get_close_matches(name, known, 1)
             rule = f"is no field of {cls.__name__}; it has {', '.join(known)}"
@@ -136,30 +151,31 @@ class _Field:
 
 
 @cache
-def _fields(cls: type[Any]) -> dict[str, _Field]:
+def _fields(cls: type[Any], leaves_unknown: bool) -> dict[str, _Field]:
     hints = get_type_hints(cls)
-    return {f.name: _field(hints[f.name], f) for f in fields(cls)}
+    return {f.name: _field(hints[f.name], f, leaves_unknown) for f in fields(cls)}
 
 
-def _field(annotation: Any, spec: Field[Any]) -> _Field:
+def _field(annotation: Any, spec: Field[Any], leaves_unknown: bool) -> _Field:
     is_required = spec.default is MISSING and spec.default_factory is MISSING
-    return _Field(_reader(annotation), is_required, annotation if annotation in _SCALARS else None)
+    return _Field(_reader(annotation, leaves_unknown), is_required, annotation if annotation in _SCALARS else None)
 
 
 @cache
-def _reader(annotation: Any) -> _Read:
+def _reader(annotation: Any, leaves_unknown: bool) -> _Read:
     origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        (inner,) = (a for a in args if a is not types.NoneType)
-        return partial(_read_optional, _reader(inner))
+        inner = tuple(a for a in args if a is not types.NoneType)
+        read = _reader(inner[0], leaves_unknown) if len(inner) == 1 else partial(_read_one_of, inner)
+        return partial(_read_optional, read)
     if origin is Literal:
         return partial(_read_word, args)
     if origin is tuple:
-        return partial(_read_list, _reader(args[0]))
+        return partial(_read_list, _reader(args[0], leaves_unknown))
     if origin in (dict, Mapping):
-        return partial(_read_object, _reader(args[1]))
+        return partial(_read_object, _reader(args[1], leaves_unknown))
     if isinstance(annotation, type) and is_dataclass(annotation):
-        return partial(from_dict, annotation)
+        return partial(_whole, annotation, leaves_unknown)
     if isinstance(annotation, type) and issubclass(annotation, Choice):
         return annotation.from_label
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -169,6 +185,12 @@ def _reader(annotation: Any) -> _Read:
 
 def _read_optional(read: _Read, value: Any, path: str) -> Any:
     return None if value is None else read(value, path)
+
+
+def _read_one_of(scalars: tuple[type[Any], ...], value: Any, path: str) -> Any:
+    if type(value) not in scalars:
+        raise InvalidInput(path, value, f"must be {' or '.join(_SCALARS[each] for each in scalars)}")
+    return value
 
 
 def _read_word(words: tuple[Any, ...], value: Any, path: str) -> Any:
@@ -200,7 +222,7 @@ _SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true o
 
 
 def _read_scalar(annotation: Any, value: Any, path: str) -> Any:
-    if annotation is object:
+    if annotation in (object, Any):
         return value
     if annotation is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -1,0 +1,88 @@
+"""Call: a request to the service and the type of its answer, whoever sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+import httpx
+
+from autotuner.domain.wire import from_known, to_dict
+from autotuner.errors import AutotunerError
+
+__all__ = ["PREFIX", "Call", "ServiceError", "checked"]
+
+PREFIX = "/api/v1"
+
+T = TypeVar("T")
+
+
+class ServiceError(AutotunerError):
+    """The service answered with a problem.
+
+    Attributes:
+        status: HTTP status.
+        problem: The problem document (RFC 9457): ``field``, ``value``, ``rule`` and ``nearest`` of what was refused.
+    """
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        self.status = status
+        self.problem = problem
+        super().__init__(str(problem.get("detail") or problem.get("title") or f"HTTP {status}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """A request to the service.
+
+    Attributes:
+        path: Below ``/api/v1``.
+        answer: What the body of the answer is read as; ``str`` takes it as it is.
+        body: Sent as JSON; None sends none.
+        params: Of the query; those that are None are left out.
+        headers: Likewise.
+    """
+
+    method: str
+    path: str
+    answer: type[T]
+    body: object = None
+    params: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What httpx takes."""
+        return {
+            "method": self.method,
+            "url": f"{PREFIX}{self.path}",
+            "json": None if self.body is None else to_dict(self.body),
+            "params": {name: to_dict(value) for name, value in self.params.items() if value is not None},
+            "headers": {name: value for name, value in self.headers.items() if value is not None},
+        }
+
+    def read(self, response: httpx.Response) -> T:
+        """The answer as a value; fields that a newer service has more are left out.
+
+        Raises:
+            ServiceError: The service answered with a problem.
+        """
+        checked(response)
+        if self.answer is str:
+            return cast("T", response.text)
+        if self.answer is dict:
+            return cast("T", response.json())
+        return from_known(self.answer, response.json())
+
+
+def checked(response: httpx.Response) -> httpx.Response:
+    """The response, unless it is a problem, whose body has been read.
+
+    Raises:
+        ServiceError: It is.
+    """
+    if not response.is_error:
+        return response
+    is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
+    raise ServiceError(response.status_code, response.json() if is_problem else {})

@@ -1,0 +1,46 @@
+"""ServerEvent: an event of a sweep as the service streams it, read from lines of ``text/event-stream``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["EventLines", "ServerEvent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """An event of a sweep.
+
+    Attributes:
+        sequence: Reading goes on behind it after a cut.
+        kind: Such as ``trial.finished``; docs/api.md lists them.
+        data: ``at``, epoch seconds, and what is said of such an event.
+    """
+
+    sequence: int
+    kind: str
+    data: dict[str, Any]
+
+    @property
+    def is_last(self) -> bool:
+        """The sweep is finished."""
+        return self.kind == "sweep.finished"
+
+
+class EventLines:
+    """Makes events of a stream's lines, as they come."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, str] = {}
+
+    def add(self, line: str) -> Iterator[ServerEvent]:
+        """The event that this line ends, if it does; comments keep a connection open and say nothing."""
+        name, separator, value = line.partition(": ")
+        if name and separator:
+            self._fields[name] = value
+        elif not line and "data" in self._fields:
+            said, self._fields = self._fields, {}
+            yield ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
