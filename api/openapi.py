@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
+from api.components import with_components
 from api.documents import Document
 from api.edge.caller import SESSION_COOKIE
 from api.edge.needs import security_of
@@ -87,7 +88,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
             if "requestBody" in operation:
                 operation["responses"] |= {"408": _problem(408), "413": _problem(413)}
     _secure(document, asks=api.state.entrance is not None)
-    return document
+    return with_components(document)
 
 
 # ---------------------------------------------------------------- what docstrings say
