@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from api.dashboard.render import page, wants_page
+from api.edge.caller import caller_in
 from api.violations import Violation, violation, violations
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.wire import to_dict
@@ -136,8 +139,18 @@ def answer_error(request: Request, error: Exception) -> Response:
             return answer_problem(request, "cross-site", HTTPStatus.FORBIDDEN, detail)
         case StoreUnavailable():
             headers = {"Retry-After": "5"}
-            return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, detail, headers=headers)
+            said = _said_of_database(request, detail)
+            return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, said, headers=headers)
     raise error
+
+
+def _said_of_database(request: Request, detail: str) -> str:
+    """What its driver says names hosts and users: that is for the log, and for who may do everything."""
+    structlog.get_logger("api").error("store unavailable", detail=detail)
+    caller = caller_in(request.scope)
+    if caller is not None and caller.scope.covers(Scope.ADMIN):
+        return detail
+    return "the database is out of reach; the service's log says more"
 
 
 def _on_request_validation_error(request: Request, error: Exception) -> Response:

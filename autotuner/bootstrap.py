@@ -44,7 +44,7 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs
-from autotuner.machine import host_hash
+from autotuner.machine import is_this_host
 from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.advice.advice import Advice, advice
@@ -197,7 +197,7 @@ class App:
             profile = self.names.get_profile(cluster.name)
         except NotFound:
             return cluster
-        return profiled(cluster, profile) if profile.host == host_hash() else cluster
+        return profiled(cluster, profile) if is_this_host(profile.host) else cluster
 
     # ------------------------------------------------------------------ predictions
     @property

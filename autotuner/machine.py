@@ -7,6 +7,7 @@ no longer what it was: each fact has one name and one way to be read, so that tw
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import platform
 import re
@@ -15,12 +16,15 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from autotuner.library_variables import RECORDED
+
 __all__ = [
     "IMAGE",
     "cpu_name",
     "driver_version",
     "hardware_facts",
     "host_hash",
+    "is_this_host",
     "settings_of_libraries",
     "software_facts",
     "system_facts",
@@ -44,22 +48,6 @@ _PACKAGES = (
     "deepspeed",
 )
 """Installed packages that do a step's work; what is not installed is left out."""
-
-_PREFIXES = (
-    *("NCCL_", "TORCH_", "TORCHINDUCTOR_", "CUDA_", "GLOO_", "OMP_", "PYTORCH_", "UCX_", "FI_"),
-    *("CUBLAS_", "CUBLASLT_", "CUDNN_", "NVTE_", "TRITON_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_"),
-    *("NVIDIA_TF32_OVERRIDE", "MALLOC_"),
-)
-"""Variables of NCCL, PyTorch and its compiler and allocator, CUDA and its libraries, Transformer Engine, gloo, OpenMP,
-the libraries of cores, the two fabrics under NCCL, and C's allocator."""
-
-_WITHHELD = (
-    *("PATH", "DIR", "FILE", "HOME", "LIBRARIES"),
-    *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH", "KEY"),
-    *("COMM_ID", "ADDR", "HOST", "URL"),
-)
-"""Words in the names of variables that tell of a machine and not of a measurement: places on a disk, secrets, where
-machines are reached."""
 
 _LONGEST = 200
 """Characters that are kept of a variable."""
@@ -102,8 +90,16 @@ def hardware_facts() -> dict[str, str]:
 
 
 def host_hash() -> str:
-    """This machine's name as a hash, as profiles and measurements carry it: tells machines apart and names none."""
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]
+    """This machine's name as a hash, as profiles and measurements carry it: tells machines apart and names none.
+
+    Salted with what only the machine knows: without that whoever has a list of names could find out which it is.
+    """
+    return hmac.new(_machine_id(), socket.gethostname().encode(), hashlib.sha256).hexdigest()[:12]
+
+
+def is_this_host(told: str) -> bool:
+    """Whether a hash is this machine's, as it is made now or, without a salt, by releases before revision 0010."""
+    return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 
 def cpu_name() -> str:
@@ -113,12 +109,18 @@ def cpu_name() -> str:
 
 
 def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set and change what the libraries do; none that holds a place, an address or a secret."""
+    """The variables that are set and known to change what the libraries do; none whose value is a URL."""
     return {
-        name: value[:_LONGEST]
-        for name, value in sorted(variables.items())
-        if name.startswith(_PREFIXES) and not any(word in name for word in _WITHHELD) and "://" not in value
+        name: value[:_LONGEST] for name, value in sorted(variables.items()) if name in RECORDED and "://" not in value
     }
+
+
+def _machine_id() -> bytes:
+    """What systemd or D-Bus gave this machine when it was set up; empty where there is neither, as in many images.
+
+    Source: machine-id(5), which asks programs to tell others no more than a keyed hash made with it.
+    """
+    return (_text(Path("/etc/machine-id")) or _text(Path("/var/lib/dbus/machine-id"))).encode()
 
 
 def _packages() -> dict[str, str]:

@@ -244,8 +244,8 @@ def _end(trial: Trial, state: TrialState, now: float) -> Trial:
 
 
 # ---------------------------------------------------------------------- events
-SWEEP_FACTS = ("state", "owner", "stop_reason", "stop_detail")
-"""Fields of a sweep that its events tell."""
+SWEEP_FACTS = ("state", "stop_reason", "stop_detail")
+"""Fields of a sweep that its events tell; who runs it, a process of some machine, is none of them."""
 
 
 def demand_facts(sweep: Sweep) -> dict[str, object]:

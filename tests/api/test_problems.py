@@ -6,7 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
+from api.errors import answer_error
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.wire import to_dict
 from autotuner.errors import StoreUnavailable
@@ -205,6 +209,24 @@ def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> 
         problem(answer, 503, "store-unavailable")
         assert int(answer.headers["Retry-After"]) > 0
         assert httpx.get(f"{address}/api/v1/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("caller", "is_told"),
+    [(None, False), (Caller(name="anna", scope=Scope.RUN), False), (Caller(name="root", scope=Scope.ADMIN), True)],
+)
+def test_where_a_database_is_hears_only_who_may_do_everything(caller: Caller | None, is_told: bool) -> None:
+    state = {} if caller is None else {"caller": caller}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/api/v1/ready",
+        "query_string": b"",
+        "headers": [],
+        "server": ("a", 1),
+    }
+    answer = answer_error(Request(scope | {"state": state}), StoreUnavailable("connection to db.internal:5432 failed"))
+    assert (b"db.internal" in answer.body) == is_told
 
 
 def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import socket
@@ -12,6 +13,7 @@ from autotuner.machine import (
     driver_version,
     hardware_facts,
     host_hash,
+    is_this_host,
     settings_of_libraries,
     software_facts,
     system_facts,
@@ -50,19 +52,30 @@ def test_the_machine_is_named_by_a_hash() -> None:
     assert socket.gethostname() not in hardware_facts().values()
 
 
+def test_a_list_of_names_does_not_tell_which_machine_a_hash_is_of() -> None:
+    unsalted = hashlib.sha256(socket.gethostname().encode()).hexdigest()
+    assert Path("/etc/machine-id").read_text().strip()
+    assert host_hash() != unsalted[:12]
+    assert is_this_host(host_hash())
+    assert is_this_host(unsalted[:12])  # what earlier releases stored
+    assert not is_this_host(hashlib.sha256(b"another").hexdigest()[:12])
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("NCCL_MY_NOTES", "hunter2"),
+        ("TORCH_WANDB", "hunter2"),
         ("TORCHINDUCTOR_CACHE_DIR", "somewhere"),
         ("CUDA_HOME", "somewhere"),
         ("PATH", "somewhere"),
         ("SECRET", "x"),
         ("TORCH_HUB_TOKEN", "x"),
         ("NCCL_COMM_ID", "10.0.0.1:5000"),
-        ("UCX_LOG", "http://user:password@host"),
+        ("UCX_LOG_LEVEL", "http://user:password@host"),
     ],
 )
-def test_no_place_no_address_and_no_secret_is_recorded(name: str, value: str) -> None:
+def test_what_is_not_on_the_list_is_not_recorded_and_no_url(name: str, value: str) -> None:
     assert settings_of_libraries({name: value, "NCCL_DEBUG": "INFO"}) == {"NCCL_DEBUG": "INFO"}
 
 
