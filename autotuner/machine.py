@@ -49,6 +49,9 @@ _PACKAGES = (
 )
 """Installed packages that do a step's work; what is not installed is left out."""
 
+ALSO_RECORDED = "AUTOTUNER_ALSO_RECORDED"
+"""Variable that names others, with commas, that an operator wants to see with every measurement."""
+
 _LONGEST = 200
 """Characters that are kept of a variable."""
 
@@ -109,10 +112,9 @@ def cpu_name() -> str:
 
 
 def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set and known to change what the libraries do; none whose value is a URL."""
-    return {
-        name: value[:_LONGEST] for name, value in sorted(variables.items()) if name in RECORDED and "://" not in value
-    }
+    """The variables that are set and known to change what libraries do, or named by the operator; no URL."""
+    named = RECORDED.union(os.environ.get(ALSO_RECORDED, "").split(","))
+    return {name: value[:_LONGEST] for name, value in sorted(variables.items()) if name in named and "://" not in value}
 
 
 def _machine_id() -> bytes:

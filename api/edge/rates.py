@@ -11,11 +11,8 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from time import time
 
-from limits import RateLimitItemPerMinute
-from limits.aio.storage import MemoryStorage
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.edge.addresses import client_address
 from api.edge.caller import caller_in
@@ -24,35 +21,29 @@ from autotuner.networks import Network
 
 __all__ = ["AddressRates", "CallerRates"]
 
-_REFUSALS_PER_MINUTE = 30
-"""Answers of 401 to an address, after which it is asked to wait: each costs a digest, and is a guess at a token."""
-
 
 class _Window:
     """At most so many of whatever a key names, within a minute."""
 
     def __init__(self) -> None:
+        from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
+        from limits.aio.storage import MemoryStorage  # noqa: PLC0415
+        from limits.aio.strategies import SlidingWindowCounterRateLimiter  # noqa: PLC0415
+
+        self._limit = RateLimitItemPerMinute
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
 
     async def take(self, key: str, per_minute: int) -> int | None:
         """Count one more; seconds to wait where that would be too many, and nothing is counted."""
-        item = RateLimitItemPerMinute(per_minute)
-        if await self._limiter.hit(item, key):
+        limit = self._limit(per_minute)
+        if await self._limiter.hit(limit, key):
             return None
-        return await self._wait_s(item, key)
-
-    async def full(self, key: str, per_minute: int) -> int | None:
-        """Seconds to wait where one more would be too many."""
-        item = RateLimitItemPerMinute(per_minute)
-        return None if await self._limiter.test(item, key) else await self._wait_s(item, key)
-
-    async def _wait_s(self, item: RateLimitItemPerMinute, key: str) -> int:
-        stats = await self._limiter.get_window_stats(item, key)
+        stats = await self._limiter.get_window_stats(limit, key)
         return max(1, ceil(stats.reset_time - time()))
 
 
 class AddressRates:
-    """Bounds what one address asks for, and how often it is not let in.
+    """Bounds what one address asks for, whoever it says it is; guesses at tokens have bounds of their own.
 
     Args:
         believed: Networks of proxies that say where a request comes from.
@@ -69,18 +60,10 @@ class AddressRates:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         address = _household(client_address(scope, self._believed))
-        wait_s = await self._window.take(f"asked {address}", self._per_minute)
-        if wait_s is None:
-            wait_s = await self._window.full(f"refused {address}", _REFUSALS_PER_MINUTE)
+        wait_s = await self._window.take(address, self._per_minute)
         if wait_s is not None:
-            return await _too_many(scope, receive, send, wait_s, "this address")
-
-        async def counting(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:
-                await self._window.take(f"refused {address}", _REFUSALS_PER_MINUTE)
-            await send(message)
-
-        return await self._app(scope, receive, counting)
+            return await _too_many(scope, receive, send, wait_s, f"this address ({self._per_minute} a minute)")
+        return await self._app(scope, receive, send)
 
 
 class CallerRates:
@@ -99,7 +82,7 @@ class CallerRates:
         per_minute = caller.quota.requests_per_minute or self._per_minute
         wait_s = await self._window.take(caller.token_id or caller.name, per_minute)
         if wait_s is not None:
-            return await _too_many(scope, receive, send, wait_s, f"{caller.name} ({per_minute} requests a minute)")
+            return await _too_many(scope, receive, send, wait_s, f"{caller.name} ({per_minute} a minute)")
         return await self._app(scope, receive, send)
 
 

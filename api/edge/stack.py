@@ -8,7 +8,7 @@ from api.edge.bodies import Bodies, BodyRefused, answer_refused
 from api.edge.callers import Callers
 from api.edge.deadlines import Deadlines
 from api.edge.hosts import Hosts, allowed_hosts
-from api.edge.rates import CallerRates
+from api.edge.rates import AddressRates, CallerRates
 from api.edge.request_log import RequestLog
 from api.edge.security_headers import SecurityHeaders
 from api.edge.streams import OpenStreams
@@ -16,14 +16,21 @@ from autotuner.settings import Settings
 
 __all__ = ["add_edge"]
 
+_SHARING = 10
+"""Callers of one address, behind a translating router or a proxy that is not named, who send all they may."""
+
 
 def add_edge(api: FastAPI, settings: Settings) -> None:
     """Put around the routes of ``api``, the innermost first: who calls, what it may take, the log, the headers."""
     api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)
     api.add_exception_handler(BodyRefused, answer_refused)
-    api.add_middleware(CallerRates, per_minute=settings.requests_per_minute)
+    if api.state.entrance is not None:
+        api.add_middleware(CallerRates, per_minute=settings.requests_per_minute)
     api.add_middleware(Callers, entrance=api.state.entrance)
     api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=settings.body_s)
+    if api.state.entrance is not None:
+        per_minute = _SHARING * settings.requests_per_minute
+        api.add_middleware(AddressRates, per_minute=per_minute, believed=api.state.entrance.believed)
     api.add_middleware(Deadlines, seconds=settings.request_s)
     api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
     api.add_middleware(RequestLog)

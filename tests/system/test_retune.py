@@ -49,7 +49,11 @@ def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_na
     trainers = tmp_path / "trainers.toml"
     trainers.write_text(PACED)
     service = Service(tmp_path)
-    service.variables = {"AUTOTUNER_TRAINERS": str(trainers), "TORCH_PACE_S": "0.1"}
+    service.variables = {
+        "AUTOTUNER_TRAINERS": str(trainers),
+        "AUTOTUNER_ALSO_RECORDED": "TORCH_PACE_S",
+        "TORCH_PACE_S": "0.1",
+    }
     with service:
         service.post("/retunes", BODY)
         until("a run that the clock began", lambda: ended(service), 150)

@@ -79,6 +79,11 @@ def test_what_is_not_on_the_list_is_not_recorded_and_no_url(name: str, value: st
     assert settings_of_libraries({name: value, "NCCL_DEBUG": "INFO"}) == {"NCCL_DEBUG": "INFO"}
 
 
+def test_an_operator_names_what_else_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNER_ALSO_RECORDED", "PACE,TURN")
+    assert settings_of_libraries({"PACE": "2", "TOKEN": "x"}) == {"PACE": "2"}
+
+
 def test_a_long_value_is_cut() -> None:
     assert settings_of_libraries({"NCCL_DEBUG": "x" * 1000}) == {"NCCL_DEBUG": "x" * 200}
 

@@ -58,12 +58,12 @@ def test_a_stream_that_began_goes_on() -> None:
     sweep = driver.sweep()
     trial = driver.running(sweep, 0)
     with (
-        serve(app_on(driver.store, request_s=0.3)) as address,
+        serve(app_on(driver.store, request_s=2.0)) as address,
         httpx.stream("GET", f"{address}/api/v1/sweeps/{sweep.id}/events", timeout=20) as answer,
     ):
         lines = answer.iter_lines()
         assert any(line == "event: trial.step" for line in lines)
-        threading.Event().wait(0.6)
+        threading.Event().wait(2.5)
         driver.end(trial)
         driver.finish(sweep)
         assert any(line == "event: sweep.finished" for line in lines)
