@@ -1,8 +1,9 @@
 # The service: REST, dashboard, migrations. Build with --build-arg TRIALS=1 for a worker that runs trials with torch.
 FROM python:3.11-slim
 ARG TRIALS=0
-ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 AUTOTUNER_HOST=0.0.0.0 \
-    AUTOTUNER_DATABASE_URL=sqlite:////var/lib/autotuner/autotuner.db AUTOTUNER_WORK_DIR=/var/lib/autotuner/trials
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 HOME=/var/lib/autotuner AUTOTUNER_HOST=0.0.0.0 \
+    AUTOTUNER_LOGIN=tokens AUTOTUNER_WORK_DIR=/var/lib/autotuner/trials \
+    AUTOTUNER_DATABASE_URL=sqlite:////var/lib/autotuner/autotuner.db
 WORKDIR /srv/autotuner
 COPY constraints.txt ./
 RUN if [ "$TRIALS" = 1 ]; then pip install "$(grep '^torch==' constraints.txt)"; fi
@@ -12,7 +13,10 @@ COPY autotuner autotuner
 COPY api api
 COPY trials trials
 COPY migrations migrations
-RUN pip install -c constraints.txt . && useradd --create-home autotuner && install -d -o autotuner /var/lib/autotuner
-USER autotuner
+# A user by number: Kubernetes must see that it is not root. All that is written lies below its home.
+RUN if [ "$TRIALS" = 1 ]; then extras=telemetry,trials; else extras=telemetry; fi \
+    && pip install -c constraints.txt ".[$extras]" \
+    && useradd --uid 10001 --home-dir /var/lib/autotuner autotuner && install -d -o autotuner /var/lib/autotuner
+USER 10001
 EXPOSE 8000
 CMD ["autotuner", "serve"]

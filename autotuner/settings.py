@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from autotuner.domain.access.scope import Scope
+from autotuner.errors import StoreUnavailable
 from autotuner.thinning import Ages
 
 __all__ = ["Settings"]
@@ -20,6 +21,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")
 
     database_url: str = Field(default="sqlite:///var/autotuner.db", description="SQLite file or PostgreSQL, as a URL.")
+    database_url_file: Path | None = Field(
+        default=None, description="File with that URL, which counts then: the secret of a container."
+    )
     host: str = Field(default="127.0.0.1", description="Address the service listens on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port the service listens on; 0 takes a free one.")
     login: Literal["none", "tokens", "proxy"] = Field(
@@ -89,6 +93,23 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_database_url(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """With the URL that the file holds, whatever else names one.
+
+        Raises:
+            StoreUnavailable: It cannot be read.
+        """
+        path = given.get("database_url_file")
+        if not path:
+            return given
+        try:
+            return {**given, "database_url": Path(path).read_text(encoding="utf-8").strip()}
+        except (OSError, UnicodeError) as error:
+            why = f"AUTOTUNER_DATABASE_URL_FILE names {path}, which cannot be read ({type(error).__name__})"
+            raise StoreUnavailable(why) from None
 
     @property
     def ages(self) -> Ages:

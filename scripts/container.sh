@@ -24,7 +24,7 @@ find "$home" -name __pycache__ -prune -exec rm -rf {} +
 echo "== install as the image does, without torch"
 cd "$home"
 "$root/$BIN/python" -m venv env
-env/bin/pip install -q -c constraints.txt .
+env/bin/pip install -q -c constraints.txt ".[telemetry]"
 rm -rf autotuner_report.py autotuner api trials migrations build
 env/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None, 'the service must not need torch'"
 

@@ -1,0 +1,122 @@
+"""The compose file, the image and the manifests: they are valid, hold no secret, and ask for no more than is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from autotuner.errors import StoreUnavailable
+from autotuner.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SETTINGS = {f"AUTOTUNER_{name.upper()}" for name in Settings.model_fields}
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    for path in MANIFESTS:
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """What each workload says of its pods."""
+    found = {}
+    for document in documents():
+        if "template" in document.get("spec", {}):
+            found[document["metadata"]["name"]] = document["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize("release", ["1.29", "1.37"])
+def test_every_manifest_is_valid_for_kubernetes(release: str) -> None:
+    for document in documents():
+        kubernetes_validate.validate(document, release, strict=True)
+
+
+def test_pods_have_no_root_no_writable_image_no_capability_and_no_token_of_the_cluster() -> None:
+    assert set(pods()) == {"autotuner", "autotuner-migrate", "autotuner-worker"}
+    for pod in pods().values():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_the_service_is_probed_and_workers_have_accelerators_and_shared_memory() -> None:
+    (service,), (worker,) = pods()["autotuner"]["containers"], pods()["autotuner-worker"]["containers"]
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(service)
+    assert service["livenessProbe"]["httpGet"]["path"] == "/api/v1/health"
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert "/dev/shm" in {mount["mountPath"] for mount in worker["volumeMounts"]}
+
+
+def test_traffic_that_no_policy_names_is_denied() -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents() if one["kind"] == "NetworkPolicy"}
+    assert policies["nothing-by-default"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def test_secrets_come_from_files_and_none_is_written_down() -> None:
+    for document in documents():
+        assert document["kind"] != "Secret"
+    for pod in pods().values():
+        assert "autotuner" in {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert {name: list(one) for name, one in COMPOSE["secrets"].items()} == {
+        name: ["file"] for name in ("postgres_password", "database_url", "admin_token")
+    }
+    assert "PASSWORD:" not in (ROOT / "docker-compose.yml").read_text()
+    for ignored in (".gitignore", ".dockerignore"):
+        assert re.search(r"^secrets/?$", (ROOT / ignored).read_text(), re.MULTILINE)
+
+
+def test_every_setting_that_they_name_exists() -> None:
+    named = {variable["name"] for pod in pods().values() for one in pod["containers"] for variable in one["env"]}
+    for service in COMPOSE["services"].values():
+        named |= {name for name in service.get("environment", {}) if name.startswith("AUTOTUNER_")}
+    named |= set(re.findall(r"\b(AUTOTUNER_[A-Z_]+)=", (ROOT / "Dockerfile").read_text()))
+    assert sorted(named - SETTINGS) == []
+
+
+def test_containers_of_the_compose_file_have_no_root_no_writable_image_and_no_capability() -> None:
+    assert COMPOSE["services"]["postgres"]["user"] == "postgres"
+    assert re.search(r"^USER \d+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for service in COMPOSE["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_the_compose_file_publishes_the_service_to_its_own_machine_alone() -> None:
+    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert published == ["127.0.0.1:8000:8000"]
+    assert COMPOSE["services"]["postgres"]["networks"] == ["inside"]
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+
+
+def test_whatever_stays_is_asked_for_its_health() -> None:
+    staying = {name for name, service in COMPOSE["services"].items() if "restart" in service}
+    assert staying == {name for name, service in COMPOSE["services"].items() if "healthcheck" in service}
+    assert staying == {"postgres", "api", "worker"}
+
+
+# ---------------------------------------------------------------------- the database's URL as a secret
+def test_the_url_of_the_database_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://autotuner:pass@postgres/autotuner\n")
+    settings = Settings(database_url_file=tmp_path / "url", database_url="sqlite:///other.db")
+    assert settings.database_url == "postgresql://autotuner:pass@postgres/autotuner"
+
+
+def test_a_file_without_a_url_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="gone, which cannot be read"):
+        Settings(database_url_file=tmp_path / "gone")
