@@ -41,6 +41,7 @@ from api.routes import (
 from api.routes import metrics as metrics_route
 from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
+from autotuner.tracing import tracer_provider
 
 __all__ = ["create_app"]
 
@@ -87,6 +88,7 @@ def create_app(app: App | None = None) -> FastAPI:
         docs_url=None,  # FastAPI's viewers load their scripts from another site
         redoc_url=None,
         generate_unique_id_function=operation_id,
+        telemetry={"tracer_provider": tracer_provider(), "metrics": False, "logs": False, "operation_spans": False},
     )
     api.state.autotuner = autotuner
     api.state.metrics = metrics

@@ -7,6 +7,8 @@ import sys
 
 import structlog
 
+from autotuner.tracing import name_trace
+
 __all__ = ["configure_logs", "silence_optuna"]
 
 
@@ -16,6 +18,7 @@ def configure_logs(level: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            name_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -90,6 +90,9 @@ class Settings(BaseSettings):
     max_streams_per_caller: int = Field(
         default=50, ge=0, description="Of one caller, where the service asks who calls."
     )
+    telemetry: Literal["none", "otlp"] = Field(
+        default="none", description="otlp: traces go where OTEL_EXPORTER_OTLP_ENDPOINT says; needs the extra telemetry."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

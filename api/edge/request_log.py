@@ -7,10 +7,12 @@ import time
 import uuid
 
 import structlog
+from opentelemetry import trace
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.edge.caller import caller_in
 from api.errors import internal_error
 
 __all__ = ["RequestLog"]
@@ -41,6 +43,7 @@ class RequestLog:
 
         log = structlog.get_logger("api").bind(request_id=request_id, method=scope["method"], path=scope["path"])
         started = time.perf_counter()
+        trace.get_current_span().set_attribute("autotuner.request_id", request_id)
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 await self._app(scope, receive, send_with_id)
@@ -49,7 +52,14 @@ class RequestLog:
                 if status:  # too late for an answer: let the server cut the connection
                     raise
                 await internal_error(Request(scope), request_id)(scope, receive, send_with_id)
-        log.info("request", status=status, duration_s=round(time.perf_counter() - started, 4))
+        caller = caller_in(scope)
+        trace.get_current_span().set_attribute("autotuner.caller", caller.name if caller else "")
+        log.info(
+            "request",
+            status=status,
+            duration_s=round(time.perf_counter() - started, 4),
+            caller=caller.name if caller else None,
+        )
 
 
 def _request_id(headers: Headers) -> str:

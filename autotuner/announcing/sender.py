@@ -16,6 +16,7 @@ from autotuner.domain.upkeep.announcement import Announcement, Delivery, Deliver
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import AnnouncementStore, Clock
+from autotuner.tracing import working_on
 
 __all__ = ["Sender", "post"]
 
@@ -86,11 +87,12 @@ class Sender:
         except NotFound:  # removed since, with its deliveries
             return True
         now, told = self._clock.now(), delivery.announcement
-        answer = post(self._poster, webhook, told, now=now, public_url=self._public_url, stop=self._shutdown)
-        if answer is None:
-            self._store.retry_delivery(delivery.id, next_attempt_at=now, detail="its sender was stopped meanwhile")
-        else:
-            self._settle(delivery, answer)
+        with working_on("delivery.post", delivery_id=delivery.id, webhook=delivery.webhook):
+            answer = post(self._poster, webhook, told, now=now, public_url=self._public_url, stop=self._shutdown)
+            if answer is None:
+                self._store.retry_delivery(delivery.id, next_attempt_at=now, detail="its sender was stopped meanwhile")
+            else:
+                self._settle(delivery, answer)
         return True
 
     def _settle(self, delivery: Delivery, answer: Answer) -> None:
@@ -103,9 +105,9 @@ class Sender:
             self._end(delivery, DeliveryState.DEAD, answer, now)
             return
         self._store.retry_delivery(delivery.id, next_attempt_at=now + wait_s, detail=answer.detail)
-        _log.info("delivery.put_off", delivery=delivery.id, webhook=delivery.webhook, wait_s=round(wait_s, 1))
+        _log.info("delivery.put_off", wait_s=round(wait_s, 1))
 
     def _end(self, delivery: Delivery, state: DeliveryState, answer: Answer, now: float) -> None:
         self._store.end_delivery(delivery.id, state, answer.detail, now=now)
         say = _log.warning if state is DeliveryState.DEAD else _log.info
-        say(f"delivery.{state.value}", delivery=delivery.id, webhook=delivery.webhook, attempts=delivery.attempts)
+        say(f"delivery.{state.value}", attempts=delivery.attempts)

@@ -127,7 +127,7 @@ class LocalLauncher:
         finally:
             stuck = ranks.end(grace_s=grace_s)
             if stuck:
-                _log.error("launcher.processes_stuck", trial=spec.trial_id, pids=stuck)
+                _log.error("launcher.processes_stuck", trial_id=spec.trial_id, pids=stuck)
         if isinstance(ending, Stopped):
             return ending
         with launcher_work():

@@ -24,15 +24,17 @@ def serve(
     from autotuner.cli.server import run_server
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.settings import Settings
+    from autotuner.tracing import exporting
 
     settings = Settings()
     migrate_if_embedded(settings)
     application = build(settings)
-    try:
-        check_start(application, host or settings.host)
-        run_server(create_app(application), host or settings.host, settings.port if port is None else port)
-    finally:
-        application.close()  # also where a second Ctrl-C cut the server's own shutdown short
+    with exporting(settings.telemetry):
+        try:
+            check_start(application, host or settings.host)
+            run_server(create_app(application), host or settings.host, settings.port if port is None else port)
+        finally:
+            application.close()  # also where a second Ctrl-C cut the server's own shutdown short
 
 
 def worker() -> None:
@@ -41,13 +43,15 @@ def worker() -> None:
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.signals import interruptible
     from autotuner.settings import Settings
+    from autotuner.tracing import exporting
 
     settings = Settings()
     migrate_if_embedded(settings)
     application = build(settings)
-    with interruptible(application.background.request_stop):
-        application.background.work()
-    application.close()
+    with exporting(settings.telemetry):
+        with interruptible(application.background.request_stop):
+            application.background.work()
+        application.close()
 
 
 def migrate(as_json: Json = False) -> None:

@@ -91,12 +91,12 @@ class Hold:
             try:
                 self.check = self._store.finish_check(self.check.id, state, findings, owner=self._owner, now=self.now())
             except StoreUnavailable as error:
-                _log.warning("check.store_unavailable", check=self.check.id, error=str(error))
+                _log.warning("check.store_unavailable", check_id=self.check.id, error=str(error))
                 if self._shutdown.is_set():
                     raise
                 self._clock.sleep(_REFRESH_S)
             else:
-                _log.info("check.finished", check=self.check.id, state=state.value, detail=text)
+                _log.info("check.finished", check_id=self.check.id, state=state.value, detail=text)
                 return
 
     def release(self) -> None:
@@ -113,4 +113,4 @@ class Hold:
         except LeaseLost:
             self.is_lost = True
         except StoreUnavailable as error:
-            _log.warning("check.store_unavailable", check=self.check.id, error=str(error))
+            _log.warning("check.store_unavailable", check_id=self.check.id, error=str(error))

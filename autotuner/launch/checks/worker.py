@@ -8,13 +8,14 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.runs.cluster_check import CheckState
+from autotuner.domain.runs.cluster_check import CheckState, ClusterCheck
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.run import CheckRun
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Store
+from autotuner.tracing import working_on
 
 __all__ = ["CheckWorker"]
 
@@ -55,15 +56,19 @@ class CheckWorker:
         check = self._store.claim_check(owner=self._owner, now=self._clock.now(), lease_s=lease_s, lapsed=lapsed)
         if check is None:
             return False
+        with working_on("check.run", check_id=check.id, worker=self._owner, caller=check.created_by):
+            self._see_to_its_end(check)
+        return True
+
+    def _see_to_its_end(self, check: ClusterCheck) -> None:
         hold = Hold(self._store, self._clock, check, owner=self._owner, lease_s=self._lease_s, shutdown=self._shutdown)
         try:
             CheckRun(hold, self._store, self._launchers, self._shutdown).run()
         except LeaseLost:
-            _log.warning("check.lease_lost", check=check.id)
+            _log.warning("check.lease_lost")
         except StoreUnavailable:
             raise
         except Exception as error:  # a bug must end this check with its reason, not the worker and what waits
-            _log.exception("check.error", check=check.id)
+            _log.exception("check.error")
             with contextlib.suppress(LeaseLost):
                 hold.finish(CheckState.FAILED, f"{type(error).__name__}: {error}")
-        return True

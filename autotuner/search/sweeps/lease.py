@@ -21,6 +21,7 @@ from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.history import all_trials
+from autotuner.tracing import carried
 
 __all__ = ["Lease"]
 
@@ -77,7 +78,7 @@ class Lease:
             while not done.wait(self._renewal_s):
                 self.renew_if_due()
 
-        thread = threading.Thread(target=keep, name="autotuner-lease", daemon=True)
+        thread = threading.Thread(target=carried(keep), name="autotuner-lease", daemon=True)
         thread.start()
         try:
             yield
@@ -168,14 +169,14 @@ class Lease:
         try:
             self._store.add_step(trial.id, step, owner=self._owner, now=self._clock.now())
         except StoreUnavailable as error:
-            _log.warning("lease.step_not_stored", trial=trial.id, step=step.step, error=str(error))
+            _log.warning("lease.step_not_stored", trial_id=trial.id, step=step.step, error=str(error))
 
     def add_note(self, trial: Trial, note: str) -> None:
         """Store what a person who waits should know; a store that is away loses it."""
         try:
             self._store.add_note(trial.id, note, owner=self._owner, now=self._clock.now())
         except StoreUnavailable as error:
-            _log.warning("lease.note_not_stored", trial=trial.id, note=note, error=str(error))
+            _log.warning("lease.note_not_stored", trial_id=trial.id, note=note, error=str(error))
 
     def set_job(self, trial: Trial, job: EngineJob) -> Trial:
         """Store how a job of the trial stands, as often as it takes: by it the trial is found again."""

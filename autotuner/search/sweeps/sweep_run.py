@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -24,6 +25,7 @@ from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.loss_gating import run_gate
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.tracing import carried, working_on
 
 __all__ = ["SweepRun"]
 
@@ -89,9 +91,9 @@ class SweepRun:
                     case Finish():
                         return instruction
                     case RunTrial():
-                        running.add(pool.submit(self._try, instruction))
+                        running.add(pool.submit(carried(partial(self._try, instruction))))
                     case RunGate():
-                        running.add(pool.submit(self._gate, instruction))
+                        running.add(pool.submit(carried(partial(self._gate, instruction))))
                     case Wait():
                         running = _without_ended(running)
             while running:
@@ -138,6 +140,17 @@ class SweepRun:
     # ------------------------------------------------------------------ on a trial's thread
     def _try(self, order: RunTrial) -> None:
         queued = order.stored or self._added(order)
+        with working_on("trial.run", trial_id=queued.id) as span:
+            ended = self._tried(queued)
+            span.set_attribute("autotuner.state", ended.state.value)
+            with self._planning:
+                if ended.state.finished:
+                    self._plan.finished(self._estimated(ended))
+                else:
+                    self._plan.given_back(ended)
+
+    def _tried(self, queued: Trial) -> Trial:
+        """The trial as it ended, stored."""
         running = self._lease.start(queued)
         with self._planning:
             spec = self._spec(running)
@@ -149,12 +162,8 @@ class SweepRun:
                 again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial queued again"
                 self._lease.add_note(running, f"{outcome.detail}; {again}")
         ended = self._lease.finish(running, outcome)
-        _log.info("trial.finished", trial=ended.id, state=ended.state.value, layout=str(ended.layout))
-        with self._planning:
-            if ended.state.finished:
-                self._plan.finished(self._estimated(ended))
-            else:
-                self._plan.given_back(ended)
+        _log.info("trial.finished", state=ended.state.value, layout=str(ended.layout))
+        return ended
 
     def _added(self, order: RunTrial) -> Trial:
         return self._lease.add_trial(
@@ -170,12 +179,13 @@ class SweepRun:
         return next((trial for trial in estimated if trial.number == ended.number), ended)
 
     def _gate(self, order: RunGate) -> None:
-        trial, found = order.trial, self._gate_result(order)
-        if isinstance(found, GateResult):
-            with self._planning:
-                hours = self._plan.gate_hours(trial, self._clock.now())
-            trial = self._lease.add_gate(trial, found.having_cost(hours))
-            _log.info("trial.gated", trial=trial.id, outcome=found.outcome.value, detail=found.detail)
+        with working_on("trial.gate", trial_id=order.trial.id):
+            trial, found = order.trial, self._gate_result(order)
+            if isinstance(found, GateResult):
+                with self._planning:
+                    hours = self._plan.gate_hours(trial, self._clock.now())
+                trial = self._lease.add_gate(trial, found.having_cost(hours))
+                _log.info("trial.gated", outcome=found.outcome.value, detail=found.detail)
         with self._planning:
             self._plan.gate_ended(trial)
 
@@ -208,7 +218,7 @@ class SweepRun:
         except Exception as error:
             if error is watcher.error:
                 raise
-            _log.exception("launcher.error", trial=spec.trial_id)
+            _log.exception("launcher.error")
             message = f"the launcher failed: {type(error).__name__}: {error}"
             return TrialFailure(kind=FailureKind.CRASH, message=message)
 

@@ -16,6 +16,7 @@ from autotuner.search.learning.recollection import informed_with_trials
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.sweep_run import SweepRun
+from autotuner.tracing import working_on
 
 __all__ = ["Worker"]
 
@@ -57,8 +58,12 @@ class Worker:
         sweep = self._store.claim_sweep(owner=self._owner, now=self._clock.now(), lease_s=self._lease_s, lapsed=lapsed)
         if sweep is None:
             return False
-        log = _log.bind(sweep=sweep.id, owner=self._owner)
-        log.info("sweep.claimed")
+        with working_on("sweep.run", sweep_id=sweep.id, worker=self._owner, caller=sweep.created_by):
+            self._see_to_its_end(sweep)
+        return True
+
+    def _see_to_its_end(self, sweep: Sweep) -> None:
+        _log.info("sweep.claimed")
         lease = Lease(
             self._store,
             self._clock,
@@ -70,14 +75,13 @@ class Worker:
         try:
             self._run(sweep, lease)
         except LeaseLost:
-            log.warning("sweep.lease_lost")
+            _log.warning("sweep.lease_lost")
         except StoreUnavailable:
             raise
         except Exception as error:  # a bug must end this sweep with its reason, not the worker and the queue behind it
-            log.exception("sweep.error")
+            _log.exception("sweep.error")
             with contextlib.suppress(LeaseLost):
                 lease.finish_sweep(SweepState.FAILED, StopReason.ERROR, f"{type(error).__name__}: {error}")
-        return True
 
     def _run(self, sweep: Sweep, lease: Lease) -> None:
         with lease.kept():
@@ -96,7 +100,7 @@ class Worker:
             )
             while (end := run.run()) is not None:
                 if lease.finish_sweep(end.state, end.reason, end.detail, seen=run.demand):
-                    _log.info("sweep.finished", sweep=sweep.id, reason=end.reason.value, detail=end.detail)
+                    _log.info("sweep.finished", reason=end.reason.value, detail=end.detail)
                     return
             if self._shutdown.is_set() or not lease.cancel_requested:
                 lease.release()

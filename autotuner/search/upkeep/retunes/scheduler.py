@@ -108,7 +108,7 @@ class RetuneScheduler:
             seen=retune,
         )
         if ended is not None:
-            _log.info("retune.concluded", retune=run.retune, run=run.id, verdict=outcome.verdict.value)
+            _log.info("retune.concluded", retune=run.retune, run_id=run.id, verdict=outcome.verdict.value)
 
     def _outcome(self, retune: Retune, sweep: Sweep | None) -> RetuneOutcome:
         if sweep is None:
@@ -150,9 +150,9 @@ def _say(run: RetuneRun | None) -> None:
         _log.info(
             "retune.started",
             retune=run.retune,
-            run=run.id,
+            run_id=run.id,
             trigger=run.trigger.value,
             state=run.state.value,
-            sweep=run.sweep_id,
+            sweep_id=run.sweep_id,
             num_missed=run.num_missed,
         )
