@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SETTINGS = {f"AUTOTUNER_{name.upper()}" for name in Settings.model_fields}
-SETTINGS |= {"AUTOTUNER_LOGIN", "AUTOTUNER_ADMIN_TOKEN_FILE"}
 
 
 def documents() -> Iterator[dict[str, Any]]:
