@@ -30,6 +30,9 @@ _FORM_S = 3600
 
 _HOME = "/"
 
+_LONGEST = 2000
+"""Characters of a path that is gone on to; servers and browsers take little more."""
+
 _STATUSES = {
     NotLetIn: HTTPStatus.UNAUTHORIZED,
     CrossSite: HTTPStatus.FORBIDDEN,
@@ -38,9 +41,7 @@ _STATUSES = {
 
 
 @router.get("/login", openapi_extra=OPEN)
-async def login_page(
-    request: Request, wanted: Annotated[str, Query(alias="next", max_length=2000)] = _HOME
-) -> Response:
+async def login_page(request: Request, wanted: Annotated[str, Query(alias="next")] = _HOME) -> Response:
     """The form for a token; who is let in already goes on at once."""
     entrance = _entrance(request)
     if entrance is None or await _is_let_in(request, entrance):
@@ -51,9 +52,9 @@ async def login_page(
 @router.post("/login", openapi_extra=OPEN)
 async def log_in(
     request: Request,
-    token: Annotated[str, Form(max_length=1000)] = "",
-    csrf: Annotated[str, Form(max_length=1000)] = "",
-    wanted: Annotated[str, Form(alias="next", max_length=2000)] = _HOME,
+    token: Annotated[str, Form()] = "",  # however long: an error would show it
+    csrf: Annotated[str, Form()] = "",
+    wanted: Annotated[str, Form(alias="next")] = _HOME,
 ) -> Response:
     """Let a browser in by a token, for half a day."""
     entrance = _entrance(request)
@@ -113,7 +114,13 @@ def _go_on(request: Request, wanted: str) -> Response:
 
 def _local(path: str) -> str:
     """The path, where it is one of this service; else its first page: a link may lead here and on to anywhere."""
-    is_local = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    is_local = (
+        len(path) <= _LONGEST
+        and path.startswith("/")
+        and not path.startswith("//")
+        and "\\" not in path
+        and path.isprintable()
+    )
     return path if is_local else _HOME
 
 

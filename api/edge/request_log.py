@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.edge.caller import caller_in
 from api.errors import internal_error
+from autotuner.access.secret import without_tokens
 
 __all__ = ["RequestLog"]
 
@@ -41,7 +42,7 @@ class RequestLog:
                 MutableHeaders(scope=message)["X-Request-ID"] = request_id
             await send(message)
 
-        log = structlog.get_logger("api").bind(request_id=request_id, method=scope["method"], path=scope["path"])
+        log = structlog.get_logger("api").bind(request_id=request_id, method=scope["method"], path=_path(scope))
         started = time.perf_counter()
         trace.get_current_span().set_attribute("autotuner.request_id", request_id)
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -62,6 +63,10 @@ class RequestLog:
         )
 
 
+def _path(scope: Scope) -> str:
+    return without_tokens(scope["path"])
+
+
 def _request_id(headers: Headers) -> str:
     given = headers.get("X-Request-ID", "")
-    return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _SAFE_ID.fullmatch(given) and without_tokens(given) == given else uuid.uuid4().hex

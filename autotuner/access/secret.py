@@ -7,9 +7,11 @@ import re
 import secrets
 import threading
 
-__all__ = ["Digests", "fingerprint", "new_secret", "new_token_id", "read_token", "token_text"]
+__all__ = ["Digests", "fingerprint", "new_secret", "new_token_id", "read_token", "token_text", "without_tokens"]
 
 _TEXT = re.compile(r"at_([a-z0-9]{1,32})_([A-Za-z0-9_-]{32,128})")
+
+_IN_TEXT = re.compile(r"at_([a-z0-9]{1,32})_[A-Za-z0-9_-]{16,}")
 
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _NUM_BYTES = 32
@@ -43,6 +45,11 @@ def read_token(text: str) -> tuple[str, str] | None:
     """Id and secret of a token's text; None where it is none."""
     found = _TEXT.fullmatch(text)
     return None if found is None else (found[1], found[2])
+
+
+def without_tokens(text: str) -> str:
+    """The text with the secret of every token in it left out: somebody may send one where its id belongs."""
+    return _IN_TEXT.sub(r"at_\1_…", text)
 
 
 def fingerprint(secret: str) -> str:

@@ -153,6 +153,21 @@ def test_a_wrong_token_is_said_so_on_the_form_and_not_shown(browser: httpx.Clien
     assert SESSION_COOKIE not in answer.headers["set-cookie"]
 
 
+def test_a_token_in_the_wrong_place_is_in_no_log(
+    people: People, capsys: pytest.CaptureFixture[str], browser: httpx.Client
+) -> None:
+    text = people.token(Scope.ADMIN)
+    secret = text.rpartition("at_")[2].partition("_")[2]
+    with people.stranger(**bearing(text)) as client:
+        client.post(f"/api/v1/tokens/{text}/revoke", headers={"X-Request-ID": text})
+        client.get(f"/{text}")
+    logged_in(browser, text + 2000 * "x")
+    logged_in(browser, text)
+    captured = capsys.readouterr()
+    assert "/api/v1/tokens/at_" in captured.err
+    assert secret not in captured.err + captured.out
+
+
 def test_a_login_that_another_site_sends_is_refused(people: People, browser: httpx.Client) -> None:
     browser.get("/login")
     for form in ({}, {"csrf": "guessed"}, {"csrf": "half a pair \udc80".encode("utf-8", "surrogateescape").hex()}):

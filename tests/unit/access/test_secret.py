@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.access.secret import Digests, fingerprint, new_secret, new_token_id, read_token, token_text
+from autotuner.access.secret import (
+    Digests,
+    fingerprint,
+    new_secret,
+    new_token_id,
+    read_token,
+    token_text,
+    without_tokens,
+)
 
 
 def test_what_is_handed_out_is_read_back_as_id_and_secret() -> None:
@@ -19,6 +27,12 @@ def test_what_is_handed_out_is_read_back_as_id_and_secret() -> None:
 )
 def test_what_has_another_form_is_no_token(text: str) -> None:
     assert read_token(text) is None
+
+
+def test_a_token_that_was_sent_in_the_wrong_place_is_left_out_of_what_is_written_down() -> None:
+    text = token_text("k3v7q2mxn5", new_secret())
+    assert without_tokens(f"/api/v1/tokens/{text}/revoke") == "/api/v1/tokens/at_k3v7q2mxn5_…/revoke"
+    assert without_tokens("/clusters/at_home") == "/clusters/at_home"
 
 
 def test_no_two_secrets_are_alike_and_none_is_short() -> None:
