@@ -15,21 +15,22 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.store.reach import Reach
+from autotuner.store.sqlite_file import watch_file
 
 __all__ = ["make_engine", "make_memory_engine", "reading", "writing"]
 
 _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
 _LOCK_POLL_S = 0.01
 
-_CONNECT_WAIT_S = 10  # PostgreSQL behind a firewall that drops packets would otherwise be waited for without end
 
-
-def make_engine(url: str) -> Engine:
+def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
     """An engine for that database; connects to nothing yet.
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
             folders of an SQLite path are made.
+        answer_s: How long PostgreSQL may take to answer; None: as long as it takes.
 
     Raises:
         InvalidInput: The URL does not name a database of these two kinds.
@@ -37,10 +38,14 @@ def make_engine(url: str) -> Engine:
     """
     address = _address(url)
     if address.get_backend_name() == "postgresql":
-        wait = {"connect_timeout": _CONNECT_WAIT_S}
-        return create_engine(address.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=wait)
+        from autotuner.store.postgresql import make_postgresql_engine  # noqa: PLC0415  # the driver: not with SQLite
+
+        return make_postgresql_engine(address, answer_s)
     _make_folders(address)
-    return _listening(create_engine(address, connect_args={"timeout": _LOCK_WAIT_S}))
+    engine = _listening(create_engine(address, connect_args={"timeout": _LOCK_WAIT_S}))
+    if not str(address.database).startswith("file:"):
+        watch_file(engine, str(address.database))
+    return engine
 
 
 def make_memory_engine() -> Engine:
@@ -87,12 +92,19 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
+    reach: Reach | None = engine.get_execution_options().get("reach")
+    if reach is not None:
+        reach.ask()
     try:
         with engine.begin() as connection:
+            if reach is not None:
+                reach.answered()
             yield connection
     except (IntegrityError, DataError):  # about a value, not about the database
         raise
     except DBAPIError as error:
+        if reach is not None:
+            reach.failed(error.orig)
         raise StoreUnavailable(f"the database refused: {error.orig}") from error
     except PoolTimeout as error:
         raise StoreUnavailable(f"every connection to the database is in use: {error}") from error

@@ -46,13 +46,21 @@ from autotuner.store.workers import SqlWorkers
 __all__ = ["SqlStore", "memory_store", "open_store"]
 
 
-def open_store(url: str) -> SqlStore:
+_ANSWER_S = 15.0
+"""Far longer than any statement of ours takes, and about as long as somebody waits for a page."""
+
+
+def open_store(url: str, *, answer_s: float = _ANSWER_S) -> SqlStore:
     """The store in the database of that URL; nothing is connected before the first call.
+
+    Args:
+        url: As ``make_engine`` takes it.
+        answer_s: How long a server may take to answer before it counts as out of reach.
 
     Raises:
         InvalidInput: The URL names no SQLite or PostgreSQL database.
     """
-    return SqlStore(make_engine(url))
+    return SqlStore(make_engine(url, answer_s=answer_s))
 
 
 def memory_store() -> SqlStore:

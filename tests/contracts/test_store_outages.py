@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
+import shutil
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import InternalError
 
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Trial
@@ -101,6 +109,99 @@ def test_connections_that_the_server_dropped_are_replaced(postgresql_url: str) -
         connection.execute(text(f"{everyone_else} AND datname = current_database()"))
     assert store.get_sweep(sweep.id) == sweep
     other.dispose()
+    store.close()
+
+
+def pid_of_connection(store: SqlStore, other: Engine) -> int:
+    """The server's process behind the store's one connection."""
+    store.check()
+    mine = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    with other.connect() as connection:
+        pid: int = connection.execute(text(f"{mine} AND backend_type = 'client backend'")).scalar_one()
+    return pid
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """Processes that do nothing until the end of the block."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_connection_whose_server_process_freezes_is_replaced(postgresql_url: str) -> None:
+    store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
+    with frozen(pid_of_connection(store, other)):
+        assert store.list_sweeps() == ([], 0)
+    other.dispose()
+    store.close()
+
+
+def test_a_server_that_freezes_is_given_up_and_nobody_waits_for_it_until_it_answers_again(postgresql_url: str) -> None:
+    store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
+    pid = pid_of_connection(store, other)
+    with frozen(pid, psutil.Process(pid).ppid()):
+        with pytest.raises(StoreUnavailable, match="timeout"):
+            store.list_sweeps()
+        with pytest.raises(StoreUnavailable, match="a moment ago"):
+            store.list_sweeps()
+    while True:  # until it is asked again
+        with contextlib.suppress(StoreUnavailable):
+            assert store.list_sweeps() == ([], 0)
+            break
+        time.sleep(0.1)
+    other.dispose()
+    store.close()
+
+
+def test_a_lock_that_nobody_gives_back_is_not_waited_for_without_end(postgresql_url: str) -> None:
+    store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
+    sweep = create(store)
+    with other.begin() as connection:
+        connection.execute(text("SELECT id FROM sweeps FOR UPDATE"))
+        with pytest.raises(StoreUnavailable, match="timeout"):
+            store.request_cancel(sweep.id, now=2.0)
+    assert store.request_cancel(sweep.id, now=2.0).cancel_requested
+    other.dispose()
+    store.close()
+
+
+def test_a_process_that_freezes_within_a_transaction_loses_it_to_those_who_wait(postgresql_url: str) -> None:
+    store, holder = open_store(postgresql_url), make_engine(postgresql_url, answer_s=0.1)
+    sweep = create(store)
+    connection = holder.connect()
+    connection.execute(text("SELECT id FROM sweeps FOR UPDATE"))
+    assert store.request_cancel(sweep.id, now=2.0).cancel_requested  # waits until the other's time is up
+    with pytest.raises(InternalError, match="idle-in-transaction"):
+        connection.execute(text("SELECT 1"))
+    connection.close()
+    holder.dispose()
+    store.close()
+
+
+@pytest.mark.parametrize("act", ["deleted", "replaced"])
+def test_a_file_that_is_deleted_or_replaced_under_a_store_is_refused_and_not_made_anew(
+    sqlite_url: str, act: str
+) -> None:
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    store = open_store(sqlite_url)
+    sweep = create(store)
+    away = path.rename(path.with_suffix(".away"))
+    if act == "replaced":
+        shutil.copy(away, path)
+    before = path.exists()
+    for attempt in (store.check, store.list_sweeps, lambda: create(store)):
+        with pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
+            attempt()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
+        pool.submit(store.list_sweeps).result()  # on a connection of its own
+    assert path.exists() is before
+    away.rename(path)
+    assert store.get_sweep(sweep.id) == sweep
     store.close()
 
 

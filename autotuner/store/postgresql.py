@@ -1,0 +1,91 @@
+"""Connections to PostgreSQL that give up on a server which does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.engine import Dialect
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from autotuner.store.reach import Reach
+
+__all__ = ["make_postgresql_engine"]
+
+T = TypeVar("T")
+
+_CONNECT_WAIT_S = 5
+"""A firewall that drops packets would otherwise be waited for without end."""
+
+_LEAST_CONNECT_WAIT_S = 2
+"""PostgreSQL's own client waits no shorter."""
+
+_NUM_CONNECTIONS = 20
+"""Half of the threads that answer requests: what needs no database is answered while the others wait for one."""
+
+_POOL_WAIT_S = 5.0
+
+_POLL_S = 0.1
+
+
+class NoAnswer(psycopg.OperationalError):
+    """The server did not answer within the time that it has for any statement."""
+
+
+def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
+    """An engine for that database; connects to nothing yet.
+
+    Args:
+        address: Of the database.
+        answer_s: How long an answer is waited for: the server itself ends statements and waiting for locks somewhat
+            earlier, and one that is frozen or cut off is given up then. None: as long as it takes.
+    """
+    engine = create_engine(
+        address.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        pool_size=_NUM_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_POOL_WAIT_S,
+        connect_args={**_network(), **_limits(answer_s), "connect_timeout": _connect_wait_s(answer_s)},
+        execution_options={"reach": Reach(NoAnswer, psycopg.errors.ConnectionTimeout)},
+    )
+    event.listen(engine, "do_connect", _connecting(answer_s))
+    return engine
+
+
+def _network() -> dict[str, int]:
+    """A peer that is gone without a word is noticed within some 15 s, also by a connection that waits."""
+    return {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+
+
+def _connect_wait_s(answer_s: float | None) -> int:
+    return _CONNECT_WAIT_S if answer_s is None else max(_LEAST_CONNECT_WAIT_S, min(_CONNECT_WAIT_S, int(answer_s)))
+
+
+def _limits(answer_s: float | None) -> dict[str, str]:
+    """What the server is told; who freezes within a transaction loses it, so that its locks hold up nobody."""
+    if answer_s is None:
+        return {}
+    soon_ms = int(800 * answer_s)
+    told = {"statement_timeout": soon_ms, "lock_timeout": soon_ms, "idle_in_transaction_session_timeout": 2 * soon_ms}
+    return {"options": " ".join(f"-c {name}={value}" for name, value in told.items())}
+
+
+def _connecting(answer_s: float | None) -> Callable[[Dialect, ConnectionPoolEntry, Any, dict[str, Any]], Any]:
+    class Connection(psycopg.Connection[Any]):
+        """One that waits for an answer no longer than that."""
+
+        def wait(self, gen: PQGen[T], interval: float = _POLL_S, timeout: float | None = None) -> T:
+            try:
+                return super().wait(gen, interval, answer_s if timeout is None else timeout)
+            except psycopg.errors._WaitTimeout as error:  # wait documents it, and it has no other name
+                self.close()  # what was asked may be answered yet: nobody else may read that answer
+                raise NoAnswer(f"the server did not answer within {answer_s:g} s") from error
+
+    def connect(_: Dialect, __: ConnectionPoolEntry, arguments: Any, options: dict[str, Any]) -> Any:
+        return Connection.connect(*arguments, **options)
+
+    return connect
