@@ -21,6 +21,7 @@ from api.routes import (
     calibrations,
     catalog,
     checks,
+    control,
     descriptions,
     events,
     explanations,
@@ -48,7 +49,7 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, trials, predictions, explanations, calibrations, exports, events),
+    *(sweeps, control, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, workers, health),
 )

@@ -28,6 +28,8 @@ __all__ = ["ANSWERS", "BODIES"]
 
 BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "create_sweep": sweeps.sweep_bodies,
+    "change_budget": sweeps.budget_bodies,
+    "clone_sweep": sweeps.clone_bodies,
     "predict": predictions.prediction_bodies,
     "explain_layout": explanations.explanation_bodies,
     "export_layout": exports.export_bodies,
@@ -48,6 +50,11 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_sweeps": sweeps.sweep_page,
     "read_sweep": sweeps.sweep_detail,
     "cancel_sweep": sweeps.sweep_detail,
+    "pause_sweep": sweeps.sweep_detail,
+    "resume_sweep": sweeps.sweep_detail,
+    "change_budget": sweeps.sweep_detail,
+    "clone_sweep": sweeps.sweep_detail,
+    "rerun_trial": sweeps.sweep_detail,
     "list_trials": trials.trial_page,
     "rank_sweep": trials.ranking_page,
     "read_trial": trials.trial_detail,

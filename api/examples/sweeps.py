@@ -16,7 +16,7 @@ from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepS
 from autotuner.domain.wire import to_dict
 from autotuner.search.explain.pairwise import Insight
 
-__all__ = ["event_stream", "sweep_bodies", "sweep_detail", "sweep_page", "sweep_rules"]
+__all__ = ["budget_bodies", "clone_bodies", "event_stream", "sweep_bodies", "sweep_detail", "sweep_page", "sweep_rules"]
 
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 
@@ -37,6 +37,16 @@ def sweep_bodies() -> dict[str, Any]:
             "seed": 1,
         },
     }
+
+
+def budget_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /sweeps/{sweep_id}/budget``."""
+    return {"more trials": {"budget": {"num_trials": 40}}, "no limit of time": {"budget": {"wall_clock_s": None}}}
+
+
+def clone_bodies() -> dict[str, Any]:
+    """Bodies of ``POST /sweeps/{sweep_id}/clone``."""
+    return {"again": {}, "wider": {"space": {"micro_batch_size": [1, 2, 4]}, "name": "wider", "seed": 1}}
 
 
 def sweep_detail() -> SweepDetail:

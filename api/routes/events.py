@@ -39,11 +39,12 @@ _OpenStream = Annotated[None, Depends(_open_stream)]
 async def stream_events(
     live: LiveEventsOf, sweep: SweepOf, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
 ) -> AsyncIterator[ServerSentEvent]:
-    """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until `sweep.finished`.
+    """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
 
-    Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.finished`, `trial.started`, `trial.step`,
-    `trial.note`, `trial.job`, `trial.finished`, `trial.gated`, `trial.interrupted`, `sweep.estimated`. A comment every
-    15 s keeps idle connections open.
+    Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
+    `sweep.finished`, `trial.started`, `trial.step`, `trial.note`, `trial.job`, `trial.finished`, `trial.gated`,
+    `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a `sweep.finished`. A
+    comment every 15 s keeps idle connections open.
     """
     async for told in live.read(sweep.id, after=last_event_id, wait=wait):
         yield told.message

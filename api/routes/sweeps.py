@@ -12,11 +12,11 @@ from api.openapi import problems
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, TrialPage
 from autotuner.domain.runs.sweep import SweepState
 
-__all__ = ["router"]
+__all__ = ["CREATED_BEFORE", "IdempotencyKey", "router"]
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"])
 
-_IdempotencyKey = Annotated[
+IdempotencyKey = Annotated[
     str | None,
     Header(
         pattern=r"^[!-~]{1,200}$",
@@ -25,16 +25,16 @@ _IdempotencyKey = Annotated[
     ),
 ]
 
-_CREATED_BEFORE = {"model": Document[SweepDetail], "description": "This Idempotency-Key created the sweep before."}
+CREATED_BEFORE = {"model": Document[SweepDetail], "description": "This Idempotency-Key created the sweep before."}
 
 
-@router.post("", status_code=201, responses={200: _CREATED_BEFORE, **problems(400, 404, 409, 422)})
+@router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422)})
 def create_sweep(
     request: Request,
     response: Response,
     app: AppOf,
     body: Document[SweepCreate],
-    idempotency_key: _IdempotencyKey = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepDetail]:
     """Queue a sweep.
 

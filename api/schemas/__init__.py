@@ -7,6 +7,7 @@ no object mixes the two.
 from api.schemas.access import CallerView, TokenCreate, TokenCreated, TokenList
 from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
+from api.schemas.control import BudgetChange, SweepClone
 from api.schemas.descriptions import (
     AcceleratorDetail,
     AcceleratorList,
@@ -70,6 +71,7 @@ __all__ = [
     "Adoption",
     "BaselineList",
     "BaselineView",
+    "BudgetChange",
     "CalibrationList",
     "CalibrationView",
     "CallerView",
@@ -122,6 +124,7 @@ __all__ = [
     "SmallTrialView",
     "StackList",
     "StackProfileList",
+    "SweepClone",
     "SweepCreate",
     "SweepDetail",
     "SweepPage",

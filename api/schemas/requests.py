@@ -35,11 +35,16 @@ from autotuner.search.expressible import sayable_space, trial_space
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
     "ExplanationRequest",
+    "GivenAxes",
+    "GivenCluster",
+    "GivenModel",
     "JobRequest",
     "MeasuredRun",
     "PredictionRequest",
     "SweepCreate",
     "as_described",
+    "named_cluster",
+    "named_model",
 ]
 
 MAX_WORLD_SIZE = 2**20
@@ -61,10 +66,10 @@ _AS_MODELS_ARE_WRITTEN = Described(whole_model, BASE, other=_CONFIG)
 AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, tuple(PARTS_BY_NAME))
 """All fields, or names of accelerators and links."""
 
-_Model = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
-_Cluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
+GivenModel = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
+GivenCluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
 
-_GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
+GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +88,8 @@ class MeasuredRun:
     layout: Layout
     step_time_s: Annotated[float, Field(gt=0)] | None = None
     tokens_per_s: Annotated[float, Field(gt=0)] | None = None
-    model: _Model | None = None
-    cluster: _Cluster | None = None
+    model: GivenModel | None = None
+    cluster: GivenCluster | None = None
     workload: Workload | None = None
 
     def __post_init__(self) -> None:
@@ -98,13 +103,13 @@ class MeasuredRun:
             InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
             NotFound: A name is neither stored nor in the catalog.
         """
-        cluster = job.cluster if self.cluster is None else _cluster(self.cluster, app)
+        cluster = job.cluster if self.cluster is None else named_cluster(self.cluster, app)
         if cluster.accelerator != job.cluster.accelerator:
             rule = "must have the accelerators of the cluster that is asked about"
             raise InvalidInput(f"{path}.cluster", cluster.name, rule, job.cluster.name)
         own = replace(
             job,
-            model=job.model if self.model is None else _model(self.model, app),
+            model=job.model if self.model is None else named_model(self.model, app),
             cluster=cluster,
             workload=self.workload or job.workload,
         )
@@ -125,8 +130,8 @@ class JobRequest:
             machine the service runs on, or the cluster itself, whose accelerator and links may be names.
     """
 
-    model: _Model
-    cluster: _Cluster
+    model: GivenModel
+    cluster: GivenCluster
     workload: Workload
 
     def named(self, app: App, stack: Stack) -> Job:
@@ -136,7 +141,7 @@ class JobRequest:
             InvalidInput: A description breaks a rule.
             NotFound: A name is neither stored nor in the catalog.
         """
-        model, cluster = _model(self.model, app), _cluster(self.cluster, app)
+        model, cluster = named_model(self.model, app), named_cluster(self.cluster, app)
         return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
 
 
@@ -181,7 +186,7 @@ class SweepCreate(_PredictedJobRequest):
             that; null: trials run on ``cluster``.
     """
 
-    space: _GivenAxes = field(default_factory=dict)
+    space: GivenAxes = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     trial: TrialSettings = field(default_factory=TrialSettings)
     seed: Annotated[int, Field(ge=0)] = 0
@@ -190,7 +195,7 @@ class SweepCreate(_PredictedJobRequest):
     max_parallel_trials: Annotated[int, Field(ge=1)] = 1
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: str | None = None
-    trial_cluster: _Cluster | None = None
+    trial_cluster: GivenCluster | None = None
 
     def resolved(self, app: App) -> SweepRequest:
         """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
@@ -212,7 +217,9 @@ class SweepCreate(_PredictedJobRequest):
             max_parallel_trials=self.max_parallel_trials,
             loss_gate=self.loss_gate,
             trainer=trainer,
-            trial_cluster=None if self.trial_cluster is None else _cluster(self.trial_cluster, app, "trial_cluster"),
+            trial_cluster=None
+            if self.trial_cluster is None
+            else named_cluster(self.trial_cluster, app, "trial_cluster"),
             uses_history=self.uses_history,
         )
 
@@ -232,7 +239,7 @@ class PredictionRequest(_PredictedJobRequest):
     """
 
     layout: Layout | None = None
-    space: _GivenAxes = field(default_factory=dict)
+    space: GivenAxes = field(default_factory=dict)
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     stack: str = "torch"
     current: Layout | None = None
@@ -268,11 +275,13 @@ class ExplanationRequest(_PredictedJobRequest):
         return self.known_job(app, load_stack(self.stack))
 
 
-def _model(given: str | TransformerSpec, app: App) -> TransformerSpec:
+def named_model(given: str | TransformerSpec, app: App) -> TransformerSpec:
+    """The model that is given, or that has the given name."""
     return app.model(given) if isinstance(given, str) else given
 
 
-def _cluster(given: str | Cluster, app: App, path: str = "cluster") -> Cluster:
+def named_cluster(given: str | Cluster, app: App, path: str = "cluster") -> Cluster:
+    """The cluster that is given, or that has the given name; the path is where the request names it."""
     cluster = app.cluster(given) if isinstance(given, str) else as_described(given)
     if cluster.world_size > MAX_WORLD_SIZE:
         raise InvalidInput(path, cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from api.documents import extended
@@ -12,6 +12,7 @@ from api.schemas.trials import TrialView
 from autotuner.bootstrap import App
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.ports import Page, Store
@@ -47,7 +48,7 @@ class Progress:
     Attributes:
         fraction: The budget nearest its end, 0..1; 1 for a finished sweep.
         num_trials: Trials that ran, but for repeats.
-        elapsed_s: Since the sweep started, until now or its end.
+        elapsed_s: Since the sweep started, until now or its end, but for when it was paused or finished before.
         accelerator_hours: Sum over trials and loss gates of run time x ranks.
     """
 
@@ -59,7 +60,7 @@ class Progress:
     @classmethod
     def of(cls, sweep: SweepOverview, num_trials: int, now: float) -> Self:
         """What a sweep has spent."""
-        elapsed_s = 0.0 if sweep.started_at is None else (sweep.finished_at or now) - sweep.started_at
+        elapsed_s = sweep.worked_s(now)
         spent = _spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)
         return cls(
             fraction=1.0 if sweep.state.finished else min(1.0, max(spent)),
@@ -87,6 +88,7 @@ class SweepSummary:
         cluster: Its name.
         created_at: Epoch seconds, as are the next two.
         cancel_requested: The end was asked for; a running trial is being stopped.
+        pause_requested: A pause was asked for; a running trial is being stopped.
         stop_reason: Null until the sweep is finished.
         stop_detail: The reason with its numbers, as a sentence.
         trials: How many there are in each state.
@@ -122,6 +124,7 @@ class SweepSummary:
     engine: str
     best_simulated_mfu: float | None
     num_repeats: int = 0
+    pause_requested: bool = False
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -138,11 +141,12 @@ class SweepSummary:
             started_at=overview.started_at,
             finished_at=overview.finished_at,
             cancel_requested=overview.cancel_requested,
+            pause_requested=overview.pause_requested,
             stop_reason=overview.stop_reason,
             stop_detail=overview.stop_detail,
             budget=overview.budget,
             objective=overview.objective,
-            progress=Progress.of(overview, counts.ran - overview.num_repeats, now),
+            progress=Progress.of(overview, overview.num_ran, now),
             trials=counts,
             num_repeats=overview.num_repeats,
             best_value=overview.best_value,
@@ -174,6 +178,7 @@ class SweepDetail(SweepSummary):
         trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
         findings: What the runs say that it compares, until now; null where it challenges nothing.
         said: The same in sentences without full stops.
+        interventions: What people changed of it since they asked for it.
     """
 
     model_size: ModelSize
@@ -183,6 +188,7 @@ class SweepDetail(SweepSummary):
     trainer: str | None = None
     findings: ChallengeFindings | None = None
     said: tuple[str, ...] = ()
+    interventions: Interventions = field(default_factory=Interventions)
 
     @classmethod
     def of_sweep(cls, app: App, sweep: Sweep) -> SweepDetail:
@@ -202,6 +208,7 @@ class SweepDetail(SweepSummary):
             request=sweep.request,
             best=best,
             trainer=trainer,
+            interventions=sweep.interventions,
             findings=found,
             said=findings_in_words(found, is_simulated=overview.engine == SIMULATED) if found else (),
         )

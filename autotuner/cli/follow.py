@@ -26,12 +26,20 @@ __all__ = ["follow"]
 
 _POLL_S = 0.5
 
-_FINISHED = ("complete", "cancelled", "failed")
+_OVER = ("complete", "cancelled", "failed", "paused")
+"""States in which nothing more is to be seen until somebody asks for it."""
 
 
-def follow(client: Client, sweep_id: str, console: Console) -> dict[str, Any]:
-    """Show the sweep until it ends; returns it as it ended."""
-    watch = _Watch(client, sweep_id)
+def follow(client: Client, sweep_id: str, console: Console, *, after: int = 0) -> dict[str, Any]:
+    """Show the sweep until it ends or pauses; returns it as it is then.
+
+    Args:
+        client: Of the service.
+        sweep_id: Of the sweep.
+        console: Where to show it.
+        after: Number of the last event that is not to be told.
+    """
+    watch = _Watch(client, sweep_id, after)
     return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
 
 
@@ -61,7 +69,7 @@ def _lines(watch: _Watch, url: str | None, console: Console) -> dict[str, Any]:
 class _Watch:
     """A sweep as it was last looked at. A service that restarts meanwhile is waited for."""
 
-    def __init__(self, client: Client, sweep_id: str) -> None:
+    def __init__(self, client: Client, sweep_id: str, after: int) -> None:
         self.sweep_id = sweep_id
         self.sweep: dict[str, Any] = {}
         self.trials: dict[str, dict[str, Any]] = {}
@@ -71,7 +79,7 @@ class _Watch:
         """Trials whose end was printed."""
         self.is_over = False
         self._client = client
-        self._last_event = 0
+        self._last_event = after
 
     def look(self) -> list[ServerEvent]:
         """Look again; returns what has happened since."""
@@ -92,7 +100,7 @@ class _Watch:
             self._last_event = event.sequence
             self._hear(event)
         self.sweep, self.trials = sweep, {trial["id"]: trial for trial in trials}
-        self.is_over = sweep["state"] in _FINISHED
+        self.is_over = sweep["state"] in _OVER
         return events
 
     def _hear(self, event: ServerEvent) -> None:
@@ -126,8 +134,10 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
 
 
 def _head(trial: dict[str, Any], watch: _Watch) -> str:
+    if trial["repeats"] is not None:
+        return f"trial {trial['number'] + 1:>2} (again)"
     if watch.sweep["findings"]:  # of its trials some repeat others, which the budget does not count
-        return f"trial {trial['number'] + 1:>2}{'' if trial['repeats'] is None else ' (again)'}"
+        return f"trial {trial['number'] + 1:>2}"
     return f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
 
 

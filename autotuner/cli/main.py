@@ -18,6 +18,7 @@ from autotuner.cli.commands.backtest import backtest
 from autotuner.cli.commands.calibrate import calibrate
 from autotuner.cli.commands.catalog import catalog
 from autotuner.cli.commands.cluster import cluster
+from autotuner.cli.commands.control import clone, extend, pause, rerun, resume
 from autotuner.cli.commands.database import backup, restore, thin
 from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.engines import engines
@@ -52,7 +53,8 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Bring your own launch": (import_, export),
-    "Look at sweeps": (show, cancel, rules),
+    "Look at sweeps": (show, rules),
+    "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),
     "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines),

@@ -28,6 +28,7 @@ __all__ = [
     "Space",
     "StackName",
     "SweepId",
+    "TrialId",
     "TrialOption",
     "stored_id",
 ]
@@ -83,6 +84,9 @@ TrialOption = Annotated[
     str | None, typer.Option("--trial", help='Further settings of trials, as JSON or a file: {"num_runs": 2}.')
 ]
 SweepId = Annotated[str, typer.Argument(callback=_sweep_id, help="The sweep's id, as `sweep` printed it.")]
+TrialId = Annotated[
+    str, typer.Argument(callback=_trial_id, help="A trial's id: its sweep's, a dash and its number, four digits.")
+]
 OptionalTrialId = Annotated[
     str | None,
     typer.Argument(

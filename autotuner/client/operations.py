@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 from api import schemas
 from api.schemas import (
     Adoption,
+    BudgetChange,
     ExplanationRequest,
     ExportRequest,
     GateCreate,
     ImportRequest,
     PredictionRequest,
     RetuneCreate,
+    SweepClone,
     SweepCreate,
     WebhookCreate,
 )
@@ -72,6 +74,32 @@ def read_sweep(sweep_id: str) -> Call[schemas.SweepDetail]:
 def cancel_sweep(sweep_id: str) -> Call[schemas.SweepDetail]:
     """Ask for the end of a sweep."""
     return _post(f"/sweeps/{sweep_id}/cancel", schemas.SweepDetail)
+
+
+def pause_sweep(sweep_id: str) -> Call[schemas.SweepDetail]:
+    """Have nobody work on a sweep until it is resumed."""
+    return _post(f"/sweeps/{sweep_id}/pause", schemas.SweepDetail)
+
+
+def resume_sweep(sweep_id: str) -> Call[schemas.SweepDetail]:
+    """Have a paused sweep go on."""
+    return _post(f"/sweeps/{sweep_id}/resume", schemas.SweepDetail)
+
+
+def change_budget(sweep_id: str, body: BudgetChange) -> Call[schemas.SweepDetail]:
+    """Give a sweep other limits, each in all; a finished one goes on where it ended."""
+    return _post(f"/sweeps/{sweep_id}/budget", schemas.SweepDetail, body)
+
+
+def clone_sweep(sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> Call[schemas.SweepDetail]:
+    """Queue a sweep that is asked for as another was, but for what the body says; the key is as for a new sweep."""
+    path, key = f"/sweeps/{sweep_id}/clone", {"Idempotency-Key": idempotency_key}
+    return Call(method="POST", path=path, answer=schemas.SweepDetail, body=body, headers=key)
+
+
+def rerun_trial(trial_id: str) -> Call[schemas.SweepDetail]:
+    """Have a trial run again, by itself; a finished sweep is opened again to do that alone."""
+    return _post(f"/trials/{trial_id}/rerun", schemas.SweepDetail)
 
 
 def list_trials(

@@ -2,7 +2,7 @@
 "use strict";
 
 const KINDS = [
-  "sweep.created", "sweep.started", "sweep.resumed", "sweep.finished",
+  "sweep.created", "sweep.started", "sweep.resumed", "sweep.paused", "sweep.queued", "sweep.changed", "sweep.finished",
   "trial.started", "trial.step", "trial.finished", "trial.interrupted", "trial.job", "trial.gated",
   "sweep.estimated",
 ];
@@ -57,12 +57,22 @@ function follow(url) {
   const redraw = redrawer();
   const source = new EventSource(url);
   source.onopen = () => { connection.textContent = "Live"; };
-  source.onerror = () => { connection.textContent = "Connection lost, trying again"; };
-  for (const kind of KINDS) source.addEventListener(kind, redraw);
-  source.addEventListener("sweep.finished", () => {
+  let ending = 0; // a sweep that was opened again has more to tell behind its end
+  const finish = () => {
     source.close();
     connection.textContent = "Finished";
-  });
+  };
+  source.onerror = () => {
+    if (ending) finish();
+    else connection.textContent = "Connection lost, trying again";
+  };
+  for (const kind of KINDS) {
+    source.addEventListener(kind, () => {
+      clearTimeout(ending);
+      ending = kind === "sweep.finished" ? setTimeout(finish, 2 * CALM_MS) : 0;
+      redraw();
+    });
+  }
 }
 
 function poll(seconds) {

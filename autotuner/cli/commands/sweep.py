@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from autotuner.cli.client import Client
 
-__all__ = ["cancel", "show", "sweep"]
+__all__ = ["cancel", "see_through", "show", "sweep"]
 
 _STOP = "When to stop"
 _MEASURE = "How a trial is measured"
@@ -135,11 +135,7 @@ def sweep(
 
     With --on SMALL --for LARGE, trials of SMALL stand for layouts of LARGE.
     """
-    from rich.console import Console
-
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.follow import follow
     from autotuner.cli.inputs import for_service, job_body, read_space, read_trial_settings, the_cluster
     from autotuner.cli.measured_runs import read_measured
 
@@ -179,15 +175,33 @@ def sweep(
         },
     }
     with connect(server, num_workers=1 if wait else 0) as client:
-        created = client.post("/sweeps", body)
-        if not wait:
-            if as_json:
-                return print_json(created)
-            console().print(f"{created['id']} is queued; a service or `autotuner worker` runs it")
-            return None
-        ended = follow(client, created["id"], Console(stderr=True, quiet=as_json, markup=False))
-        _show(client, ended["id"], as_json=as_json)
-    if ended["best_value"] is None:
+        see_through(client, client.post("/sweeps", body), wait=wait, as_json=as_json)
+
+
+def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: bool, after: int = 0) -> None:
+    """Follow a sweep to its end, or to a pause, and print what came of it; or just say that it waits.
+
+    Args:
+        client: With a worker, where nobody else runs the sweep.
+        sweep: As the service shows it.
+        wait: Whether to follow it.
+        as_json: Print JSON, nothing else.
+        after: Number of the last event that is not to be told.
+    """
+    from rich.console import Console
+
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.follow import follow
+
+    if not wait:
+        if as_json:
+            return print_json(sweep)
+        waits = "is queued; a service or `autotuner worker` runs it"
+        console().print(f"{sweep['id']} {waits if sweep['state'] == 'queued' else 'is ' + sweep['state']}")
+        return None
+    ended = follow(client, sweep["id"], Console(stderr=True, quiet=as_json, markup=False), after=after)
+    _show(client, ended["id"], as_json=as_json)
+    if ended["state"] != "paused" and ended["best_value"] is None:
         raise typer.Exit(6)
     return None
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.cli.views.rankings import in_sentences, ranking_table, trial_number
+from autotuner.cli.views.rankings import in_sentences, ranking_table, reached_beside_predicted, trial_number
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -41,9 +41,10 @@ def sweep_view(
             complete repeats to what is compared.
         said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
     """
-    told = {**jobs_in_words(trials, time.time()), **(said or {})}
+    again = {} if sweep["findings"] or sweep["said"] else _run_again(sweep, trials)
+    told = {**jobs_in_words(trials, time.time()), **again, **(said or {})}
     parts: list[RenderableType] = [_headline(sweep)]
-    if sweep["state"] in ("queued", "running"):
+    if sweep["state"] in ("queued", "running", "paused"):
         bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
@@ -85,7 +86,21 @@ def _headline(sweep: dict[str, Any]) -> Text:
         text.append(f"; {sweep['stop_reason']}")
     elif sweep["stop_detail"]:
         text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
+    elif sweep["pause_requested"]:
+        text.append("; it pauses as soon as its trial has stopped")
+    elif sweep["state"] == "paused":
+        text.append(f"; `autotuner resume {sweep['id']}` has it go on")
     return text
+
+
+def _run_again(sweep: dict[str, Any], trials: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What trials reached that ran another again because somebody wanted it, by id."""
+    objective = from_dict(Objective, sweep["objective"])
+    complete = (trial for trial in trials if trial["repeats"] is not None and trial["state"] == "complete")
+    return {
+        trial["id"]: f"trial {trial['repeats']} again: {reached_beside_predicted(trial, objective)}"
+        for trial in complete
+    }
 
 
 def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str]:

@@ -1,0 +1,127 @@
+"""``autotuner pause``, ``resume``, ``extend``, ``rerun`` and ``clone``: sweeps that are steered after they began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.options import Json, Server, Space, SweepId, TrialId, TrialOption
+from autotuner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["clone", "extend", "pause", "rerun", "resume"]
+
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the sweep to its end.")]
+_Trials = Annotated[int | None, typer.Option("--trials", min=1, help="Most trials, in all.")]
+_Minutes = Annotated[float | None, typer.Option("--minutes", help="Most wall-clock minutes, in all.")]
+_Hours = Annotated[float | None, typer.Option("--accelerator-hours", help="Most of these, in all.")]
+_Patience = Annotated[int | None, typer.Option("--patience", help="Trials without a better one to wait.")]
+_MinGain = Annotated[
+    float | None, typer.Option("--min-gain", help="Stop when less than this fraction is left to gain; 0: never.")
+]
+
+
+def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """Have nobody work on a sweep until it is resumed; the trial that runs begins anew then."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+
+    with connect(server) as client:
+        answer = client.post(f"/sweeps/{sweep_id}/pause")
+    if as_json:
+        return print_json(answer)
+    said = "is paused" if answer["state"] == "paused" else "pauses as soon as its trial has stopped"
+    console().print(f"{answer['id']} {said}; `autotuner resume {answer['id']}` has it go on")
+    return None
+
+
+def resume(sweep_id: SweepId, wait: _Wait = True, server: Server = None, as_json: Json = False) -> None:
+    """Have a paused sweep go on; the time that it was paused counts for no budget."""
+    _ask(sweep_id, f"/sweeps/{sweep_id}/resume", wait=wait, server=server, as_json=as_json)
+
+
+def extend(
+    sweep_id: SweepId,
+    trials: _Trials = None,
+    minutes: _Minutes = None,
+    accelerator_hours: _Hours = None,
+    patience: _Patience = None,
+    min_gain: _MinGain = None,
+    wait: _Wait = True,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Give a sweep another budget, what it has spent included; a finished one goes on where it ended."""
+    budget = _limits(trials, minutes, accelerator_hours, patience, min_gain)
+    if not budget:
+        raise InvalidInput("--trials", None, "must be given, or another limit that is to change")
+    _ask(sweep_id, f"/sweeps/{sweep_id}/budget", {"budget": budget}, wait=wait, server=server, as_json=as_json)
+
+
+def rerun(trial_id: TrialId, wait: _Wait = True, server: Server = None, as_json: Json = False) -> None:
+    """Run a trial again, which tells how far equal runs differ; a finished sweep is opened again to do that alone."""
+    sweep_id = trial_id.rpartition("-")[0]
+    _ask(sweep_id, f"/trials/{trial_id}/rerun", wait=wait, server=server, as_json=as_json)
+
+
+def clone(
+    sweep_id: SweepId,
+    name: Annotated[str | None, typer.Option("--name", help="For people; need not be unique.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Another order of trials.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Another model, as for `sweep`.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Another cluster, as for `sweep`.")] = None,
+    space: Space = None,
+    trial: TrialOption = None,
+    trials: _Trials = None,
+    minutes: _Minutes = None,
+    accelerator_hours: _Hours = None,
+    patience: _Patience = None,
+    min_gain: _MinGain = None,
+    wait: _Wait = True,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Start a sweep that is asked for as another was, but for what the options say."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.commands.sweep import see_through
+    from autotuner.cli.inputs import for_service, read_space, read_trial_settings
+
+    body = {
+        "name": name,
+        "seed": seed,
+        "model": None if model is None else for_service(model, kind="model"),
+        "cluster": None if cluster is None else for_service(cluster, kind="cluster"),
+        "space": read_space(space),
+        "trial": read_trial_settings(trial),
+        "budget": _limits(trials, minutes, accelerator_hours, patience, min_gain),
+    }
+    with connect(server, num_workers=1 if wait else 0) as client:
+        see_through(client, client.post(f"/sweeps/{sweep_id}/clone", body), wait=wait, as_json=as_json)
+
+
+def _limits(
+    trials: int | None, minutes: float | None, hours: float | None, patience: int | None, min_gain: float | None
+) -> dict[str, Any]:
+    """Those that were named, as the service calls them."""
+    limits = {
+        "num_trials": trials,
+        "wall_clock_s": None if minutes is None else minutes * 60,
+        "accelerator_hours": hours,
+        "patience": patience,
+        "min_gain": min_gain,
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _ask(sweep_id: str, path: str, body: Any = None, *, wait: bool, server: str | None, as_json: bool) -> None:
+    """Ask it of the service, and follow the sweep from there."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.commands.sweep import see_through
+
+    with connect(server, num_workers=1 if wait else 0) as client:
+        before = client.events(sweep_id, after=0)
+        last_event = before[-1].sequence if before else 0
+        see_through(client, client.post(path, body), wait=wait, as_json=as_json, after=last_event)
