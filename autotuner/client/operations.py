@@ -17,9 +17,11 @@ from api.schemas import (
     RetuneCreate,
     SweepClone,
     SweepCreate,
+    TokenCreate,
     WebhookCreate,
 )
 from autotuner.client.call import Call
+from autotuner.domain.access.token import Token
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.runs.cluster_check import CheckRequest
@@ -396,7 +398,33 @@ def cancel_check(check_id: str) -> Call[schemas.CheckView]:
     return _post(f"/checks/{check_id}/cancel", schemas.CheckView)
 
 
+# ---------------------------------------------------------------- who may call
+def read_caller() -> Call[schemas.CallerView]:
+    """Who the service takes this client for, and what that may take."""
+    return _get("/caller", schemas.CallerView)
+
+
+def list_tokens() -> Call[schemas.TokenList]:
+    """Tokens of all callers, without their secrets."""
+    return _get("/tokens", schemas.TokenList)
+
+
+def create_token(body: TokenCreate) -> Call[schemas.TokenCreated]:
+    """Let a person or a program in; the answer alone has the token."""
+    return _post("/tokens", schemas.TokenCreated, body)
+
+
+def revoke_token(token_id: str) -> Call[Token]:
+    """Take a token back, with the sessions that it opened."""
+    return _post(f"/tokens/{token_id}/revoke", Token)
+
+
 # ---------------------------------------------------------------- what the service knows and is
+def list_workers() -> Call[schemas.WorkerList]:
+    """Workers that say that they live."""
+    return _get("/workers", schemas.WorkerList)
+
+
 def list_accelerators() -> Call[schemas.AcceleratorList]:
     """Accelerators of the catalog."""
     return _get("/catalog/accelerators", schemas.AcceleratorList)

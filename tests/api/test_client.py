@@ -1,0 +1,175 @@
+"""The client of Python against the service that it is written for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, get_args, get_origin, get_type_hints
+
+import httpx
+import pytest
+
+from api.examples.by_operation import ANSWERS
+from api.main import create_app
+from api.schemas import PredictionRequest, SweepCreate
+from autotuner.client import AsyncClient, Client, ServiceError, operations
+from autotuner.client.call import Call
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.runs.sweep import StopReason, SweepState
+from autotuner.domain.wire import from_known, to_dict
+from autotuner.store.sql import memory_store
+from tests.api.service import StoreDriver, app_on
+
+WORKLOAD = Workload(seq_len=4096, global_batch_size=64)
+SWEEP = SweepCreate(model="llama-3-8b", cluster="h100:8", workload=WORKLOAD, space={"precision": (Precision.BF16,)})
+STREAMED = {"stream_events"}
+"""What ``events`` reads, and no call."""
+
+PATHS: dict[str, Any] = create_app(app_on(memory_store())).openapi()["paths"]
+OPERATIONS = {
+    operation["operationId"]: (method, path) for path, methods in PATHS.items() for method, operation in methods.items()
+}
+
+
+@pytest.fixture
+def calls(address: str) -> Iterator[Client]:
+    with Client(address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - STREAMED))
+def test_every_operation_is_a_call_of_that_name_path_and_answer(name: str) -> None:
+    make: Callable[..., Call[Any]] = getattr(operations, name)
+    given = {
+        parameter.name: f"{{{parameter.name}}}"
+        for parameter in inspect.signature(make).parameters.values()
+        if parameter.default is parameter.empty
+    }
+    call = make(**given)
+    method, path = OPERATIONS[name]
+    assert (call.method.lower(), "/api/v1" + call.path) == (method, path)
+    (answer,) = get_args(get_type_hints(make)["return"])
+    answer = get_origin(answer) or answer  # of a dict, what it holds is told to the type checker alone
+    assert call.answer is answer
+    assert isinstance(ANSWERS[name](), answer)
+    assert hasattr(Client, name)
+    assert hasattr(AsyncClient, name)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ANSWERS if hasattr(ANSWERS[name](), "__dataclass_fields__")))
+def test_an_answer_is_read_as_what_the_service_sent_and_a_field_that_it_has_more_is_left_out(name: str) -> None:
+    answer = ANSWERS[name]()
+    sent = json.loads(json.dumps(to_dict(answer)))
+    assert from_known(type(answer), sent | {"of_a_newer_release": {"a": 1}}) == answer
+
+
+def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Client) -> None:
+    sweep = calls.create_sweep(SWEEP, idempotency_key="nightly")
+    assert calls.create_sweep(SWEEP, idempotency_key="nightly").id == sweep.id
+    assert sweep.request.space.values("precision") == (Precision.BF16,)
+    assert calls.list_sweeps(state=SweepState.QUEUED).total == 1
+    assert calls.cancel_sweep(sweep.id).state is SweepState.CANCELLED
+    assert calls.wait(sweep.id).stop_reason is StopReason.CANCELLED
+    assert [event.kind for event in calls.events(sweep.id)] == ["sweep.created", "sweep.finished"]
+
+
+def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.ended(sweep, 0)
+    driver.finish(sweep)
+    (ranked,) = calls.rank_sweep(sweep.id).items
+    assert ranked.id == trial.id
+    assert calls.read_trial(trial.id).layout == trial.layout
+    assert calls.list_trials(sweep.id).items[0].measured == trial.measurement
+
+
+def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Client) -> None:
+    model: TransformerSpec = calls.read_model("llama-3-8b")
+    by_name, by_value = (
+        calls.predict(PredictionRequest(model=asked, cluster="h100:8", workload=WORKLOAD, limit=1)).items[0]
+        for asked in ("llama-3-8b", model)
+    )
+    assert by_name.layout == by_value.layout
+    assert by_name.predicted.mfu == by_value.predicted.mfu
+
+
+def test_a_problem_says_field_value_rule_and_nearest(calls: Client) -> None:
+    with pytest.raises(ServiceError) as caught:
+        calls.create_sweep(SweepCreate(model="llama-3-8c", cluster="h100:8", workload=WORKLOAD))
+    assert caught.value.status == 404
+    assert caught.value.problem["nearest"] == "llama-3-8b"
+
+
+def test_the_same_calls_are_awaited(address: str) -> None:
+    async def ask() -> tuple[str, list[str], int]:
+        async with AsyncClient(address) as client:
+            sweep = await client.create_sweep(SWEEP)
+            await client.cancel_sweep(sweep.id)
+            kinds = [event.kind async for event in client.events(sweep.id)]
+            with pytest.raises(ServiceError) as caught:
+                await client.read_sweep("sw-nothing")
+            return (await client.wait(sweep.id)).state, kinds, caught.value.status
+
+    assert asyncio.run(ask()) == (SweepState.CANCELLED, ["sweep.created", "sweep.finished"], 404)
+
+
+def test_text_comes_as_text(calls: Client) -> None:
+    assert calls.atom_feed().startswith("<?xml")
+    assert calls.json_feed()["version"].startswith("https://jsonfeed.org/")
+
+
+# ---------------------------------------------------------------- streams that are cut
+def event(sequence: int, kind: str) -> str:
+    return f'id: {sequence}\nevent: {kind}\ndata: {{"at":1.0}}\n\n'
+
+
+@contextmanager
+def cutting(parts: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that gives one part to each connection, then hangs up; and what it was asked for."""
+    asked: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for number, part in enumerate(parts):
+                with listener.accept()[0] as connection:
+                    request = connection.recv(65536).decode().lower()
+                    asked.append(request.partition("last-event-id: ")[2].splitlines()[0])
+                    body = part.encode()
+                    missing = 0 if number == len(parts) - 1 else 1
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                        b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body) + missing, body)
+                    )
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        thread.join()
+
+
+def test_a_stream_that_is_cut_is_read_on_behind_its_last_event() -> None:
+    half_an_event = event(2, "trial.started")[:9]
+    parts = [event(1, "sweep.created") + half_an_event, event(2, "trial.started") + event(3, "sweep.finished")]
+    with cutting(parts) as (address, asked), Client(address) as client:
+        assert [each.sequence for each in client.events("sw-cut")] == [1, 2, 3]
+    assert asked == ["0", "1"]
+
+
+def test_a_clients_own_connections_are_used_and_its_token_is_shown() -> None:
+    shown: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        shown.append(request.headers["Authorization"])
+        return httpx.Response(200, json={"status": "ok"})
+
+    http = httpx.Client(transport=httpx.MockTransport(answer))
+    with Client("http://autotuner.example", token="at_a_b", http=http) as client:
+        client.health()
+    assert shown == ["Bearer at_a_b"]
