@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, update
+from sqlalchemy import Connection, Engine
 
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.runs.sweep import Sweep, SweepOverview, SweepState
 from autotuner.domain.runs.trial import TrialState
 from autotuner.store import accounts, interventions, overviews, records, statements, transitions
 from autotuner.store.engine import reading, writing
-from autotuner.store.tables import sweeps
 
 __all__ = ["SqlControl"]
 
@@ -106,6 +105,5 @@ def _stored(connection: Connection, before: Sweep, after: Sweep, now: float) -> 
     if after.state is SweepState.PAUSED and before.state is not SweepState.PAUSED:
         records.write_event(connection, after.id, "sweep.paused", transitions.sweep_facts(after), now)
     if after.state is SweepState.QUEUED and before.state is not SweepState.QUEUED:
-        connection.execute(update(sweeps).where(sweeps.c.id == after.id).values(thinned_at=None))
         records.write_event(connection, after.id, "sweep.queued", transitions.sweep_facts(after), now)
     return after

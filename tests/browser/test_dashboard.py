@@ -262,6 +262,20 @@ def test_the_page_follows_a_sweep_to_its_end_without_a_reload(page: Page, driver
     assert page.evaluate("window.unreloaded")
 
 
+def test_a_page_follows_a_sweep_that_was_opened_again_past_its_first_end(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    driver.finish(sweep)
+    driver.store.control.change_budget(sweep.id, {"num_trials": 9}, now=NOW + 90)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#standing .state")).to_have_text("queued")
+    page.wait_for_timeout(1500)  # longer than a page waits for more behind an end
+    driver.store.control.pause(sweep.id, now=NOW + 95)
+    expect(page.locator("#standing .state")).to_have_text("paused")
+    driver.store.request_cancel(sweep.id, now=NOW + 99)
+    expect(page.locator("#connection")).to_have_text("Finished")
+
+
 def test_a_finished_sweep_is_shown_whole(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(sweep, 0, measurement(mfu=0.25))

@@ -78,6 +78,36 @@ def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_non
 
 
 @pytest.mark.timeout(600)
+def test_a_pause_ends_the_job_of_the_running_trial_whose_next_run_is_another_job(service: Service) -> None:
+    with service:
+        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
+        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        service.post(f"/sweeps/{sweep_id}/pause", {})
+        until("the sweep pauses", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "paused", ENDS_S)
+        (trial,) = trials(service, sweep_id)
+        assert (trial["state"], trial["attempts"]) == ("queued", 0)
+        assert not left_over(trial["id"])
+        service.post(f"/sweeps/{sweep_id}/resume", {})
+        until("steps of the next run", lambda: has_steps(service, sweep_id, 0), ENDS_S)
+        first, second = service.get(f"/trials/{trial['id']}")["jobs"]
+        assert (first["phase"], second["phase"]) == ("ended", "running")
+        assert first["name"] != second["name"]
+
+
+@pytest.mark.timeout(600)
+def test_a_pause_that_nobody_heard_is_made_by_the_next_service_which_ends_the_job(service: Service) -> None:
+    with service:
+        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
+        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        (trial,) = trials(service, sweep_id)
+        service.kill()
+        with service:
+            service.post(f"/sweeps/{sweep_id}/pause", {})
+            until("the sweep pauses", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "paused", ENDS_S)
+            assert not left_over(trial["id"])
+
+
+@pytest.mark.timeout(600)
 def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(service: Service) -> None:
     with service:
         sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]

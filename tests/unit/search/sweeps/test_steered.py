@@ -282,3 +282,13 @@ def test_a_worker_that_takes_the_sweep_up_after_pauses_still_runs_what_was_to_ru
         steered.resume()
     steered.run()
     assert [trial.repeats for trial in steered.trials[4:]] == [2]
+
+
+def test_a_pause_that_a_dead_worker_was_asked_for_is_made_by_the_next_and_begins_nothing() -> None:
+    steered, launcher = Steered(), FakeLauncher(paced)
+    assert steered.store.claim_sweep(owner="dead", now=steered.clock.now(), lease_s=15.0)
+    steered.pause()
+    worker = Worker(steered.store, launcher, steered.clock, owner="next", lease_s=15.0)
+    while not worker.run_once():
+        steered.clock.sleep(1.0)
+    assert (steered.sweep.state, steered.trials, launcher.specs) == (SweepState.PAUSED, [], [])
