@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test oracle engines properties check format serve migrate revision container bench clean
+.PHONY: help setup browser demo test oracle engines chaos fuzz properties check format serve migrate revision container bench clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install -q --no-deps --no-build-isolation $$(grep -E '^(deepspeed|megatron-core|torchtitan)==' constraints.txt)
+	$(BIN)/pip install -q --no-deps --no-build-isolation $$(grep -E '^(deepspeed|megatron-core|torchtitan|openapi-python-client)==' constraints.txt)
 	@touch $@
 
 browser:  # the dashboard's tests drive Debian's Chromium
@@ -48,6 +48,9 @@ engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ra
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
 	$(BIN)/pytest -n 2 --dist loadgroup -m engine --timeout 600 --durations 10 tests/engines
+
+chaos: setup  ## Strike a service, a worker and both databases with 50 faults each, and account for every trial.
+	$(BIN)/python -m tests.chaos
 
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.
