@@ -50,7 +50,9 @@ class Settings(BaseSettings):
     starts_retunes: bool = Field(
         default=True, description="Whether a worker starts the runs of retunes that are due; it concludes runs anyway."
     )
-    work_dir: Path = Field(default=Path("var/trials"), description="Where running trials keep their files.")
+    work_dir: Path = Field(
+        default=Path("var/trials"), description="Where running trials keep their files, on a disk of this machine."
+    )
     launch: Literal["zygote", "torchrun"] = Field(
         default="zygote", description="zygote: trials are forked from a process that has imported torch; torchrun: not."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from autotuner.domain.jobs.cluster import Cluster
@@ -25,6 +27,9 @@ CORES = "cpu"
 """All cores together are one device: trials on different ones share caches and the memory's bandwidth."""
 
 _POLL_S = 0.2
+
+_HOLDER = ".pid"
+"""Of a file beside the locked one, which names the process that has it."""
 
 
 class DevicePool:
@@ -100,7 +105,7 @@ class DevicePool:
         is_told = False
         while (devices := self._try(names, num_devices)) is None:
             if not is_told:
-                watcher.on_note("waits until trials that run on this machine have ended")
+                watcher.on_note(f"waits until trials that run on this machine have ended{self._said_of_holders(names)}")
                 is_told = True
             if stopped := watcher.stop_requested():
                 return stopped
@@ -120,17 +125,29 @@ class DevicePool:
                 self._give_back(found)
         return tuple(found) if len(found) == num_devices else None
 
+    def _said_of_holders(self, names: Sequence[str]) -> str:
+        """Which other processes run them, and whether one is frozen: it keeps what it locked until somebody acts."""
+        if self._lock_folder is None:
+            return ""
+        folder = self._lock_folder()
+        pids = {_holder(folder / _file_name(name)) for name in names if name not in self._taken}
+        said = [_standing(pid) for pid in sorted(pid for pid in pids if pid is not None)]
+        return f" ({'; '.join(said)})" if said else ""
+
     def _take(self, name: str) -> bool:
         if name in self._taken:
             return False
         lock = None
         if self._lock_folder is not None:
-            path = self._lock_folder() / f"{name.replace('/', '-')}.lock"
+            path = self._lock_folder() / _file_name(name)
             lock = FileLock(path, thread_local=False, fallback_to_soft=False)
             try:
                 lock.acquire(blocking=False)
             except Timeout:
                 return False
+            path.with_suffix(_HOLDER).write_text(
+                str(os.getpid())
+            )  # for whoever waits; who tries a lock empties its file
         self._taken[name] = lock
         return True
 
@@ -172,6 +189,26 @@ class ExclusiveLauncher:
         self._launcher.close()
 
 
+def _file_name(device: str) -> str:
+    return f"{device.replace('/', '-')}.lock"
+
+
+def _holder(path: Path) -> int | None:
+    """The process that locked that file last; None where it did not say."""
+    try:
+        return int(path.with_suffix(_HOLDER).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _standing(pid: int) -> str:
+    try:
+        is_frozen = psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return f"process {pid} of another machine or container has them"
+    return f"process {pid} has them and is stopped: continue it or kill it" if is_frozen else f"process {pid} has them"
+
+
 def _lock_folder() -> Path:
     """Where the launchers of this user on this machine lock its devices; made where it is missing, for nobody else.
 
@@ -180,6 +217,9 @@ def _lock_folder() -> Path:
     """
     folder = Path(tempfile.gettempdir()) / f"autotuner-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise CannotRun(f"{folder} belongs to somebody else")
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise CannotRun(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of this user alone")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CannotRun(f"others may write to {folder}: chmod 700 {folder}")
     return folder

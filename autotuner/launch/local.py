@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -28,6 +29,7 @@ from autotuner.launch.reports import TrialFiles
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
+from autotuner.launch.work_folder import work_folder
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 
@@ -96,14 +98,12 @@ class LocalLauncher:
         self, spec: TrialSpec, watcher: TrialWatcher, devices: Sequence[str]
     ) -> Measurement | TrialFailure | Stopped:
         attempt_id = f"{spec.trial_id}-{uuid4().hex[:8]}"
-        files = TrialFiles((self._work_dir / attempt_id).absolute())
-        try:
+        with ExitStack() as folders:
             with launcher_work():
-                files.rank_logs.mkdir(parents=True)
+                files = TrialFiles(folders.enter_context(work_folder(self._work_dir, attempt_id)))
+                files.rank_logs.mkdir()
                 files.spec.write_text(dumps(spec))
             return self._followed(spec, watcher, self._attempt(spec, files, attempt_id, devices))
-        finally:
-            shutil.rmtree(files.directory, ignore_errors=True)
 
     def _attempt(self, spec: TrialSpec, files: TrialFiles, attempt_id: str, devices: Sequence[str]) -> Attempt:
         if spec.trainer is None:

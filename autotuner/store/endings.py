@@ -5,10 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Connection, select, union_all
 
 from autotuner.domain.upkeep.sweep_end import announce_end
-from autotuner.store import announcements, overviews
+from autotuner.errors import InvalidInput
+from autotuner.store import announcements, overviews, records
 from autotuner.store.tables import mfu_gates, retune_runs
 
-__all__ = ["announce_sweep"]
+__all__ = ["announce_sweep", "fail_unreadable"]
 
 
 def announce_sweep(connection: Connection, sweep_id: str, now: float) -> None:
@@ -17,3 +18,9 @@ def announce_sweep(connection: Connection, sweep_id: str, now: float) -> None:
     of_gates = select(mfu_gates.c.id).where(mfu_gates.c.sweep_id == sweep_id)
     if connection.scalar(union_all(of_runs, of_gates).limit(1)) is None:
         announcements.tell(connection, announce_end(overviews.get_overview(connection, sweep_id, now)))
+
+
+def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> None:
+    """End and announce a sweep that this release cannot read; one that has ended stays as it is."""
+    if records.fail_unreadable(connection, sweep_id, problem, now):
+        announce_sweep(connection, sweep_id, now)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select, update
 
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.sweep_state import SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page, RankedTime
@@ -96,14 +97,17 @@ def objective_of(connection: Connection, sweep_id: str) -> Objective:
     return Objective(metric=connection.scalars(select(sweeps.c.metric).where(sweeps.c.id == sweep_id)).one())
 
 
-def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> None:
-    """End a locked sweep whose record cannot be read, with its trials, by their columns alone."""
+def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> bool:
+    """End a sweep whose record cannot be read, with its trials, by their columns alone; False if it had ended."""
     changed = transitions.fail_unreadable(problem, now=now)
-    connection.execute(update(sweeps).where(sweeps.c.id == sweep_id).values(changed))
+    is_open = (sweeps.c.id == sweep_id) & sweeps.c.state.in_([state for state in SweepState if not state.finished])
+    if not connection.execute(update(sweeps).where(is_open).values(changed)).rowcount:
+        return False
     unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_((TrialState.QUEUED, TrialState.RUNNING))
     connection.execute(update(trials).where(unfinished).values(state=TrialState.CANCELLED, finished_at=now))
     facts = {name: changed[name] for name in transitions.SWEEP_FACTS}
     write_event(connection, sweep_id, "sweep.finished", facts, now)
+    return True
 
 
 def get_trial(connection: Connection, trial_id: str) -> Trial:

@@ -24,7 +24,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
-from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.ports import Page, RankedTime, TrialFilter
 from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
 from autotuner.store.access import SqlAccess
@@ -133,6 +133,14 @@ class SqlStore:
             return overviews.list_overviews(connection, state, page, now)
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
+        try:
+            return self._cancel(sweep_id, now)
+        except InvalidInput as problem:
+            with writing(self._engine) as connection:
+                endings.fail_unreadable(connection, sweep_id, problem, now)
+            raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
+
+    def _cancel(self, sweep_id: str, now: float) -> Sweep:
         with writing(self._engine) as connection:
             before = records.lock_sweep(connection, sweep_id)
             sweep = transitions.cancel(before, now=now, has_jobs=records.has_jobs(connection, sweep_id))
@@ -156,8 +164,7 @@ class SqlStore:
                     before = records.get_sweep(connection, sweep_id)
                     running = records.get_trials(connection, sweep_id, TrialState.RUNNING)
                 except InvalidInput as problem:  # of another release; the sweeps behind it are not held up
-                    records.fail_unreadable(connection, sweep_id, problem, now)
-                    endings.announce_sweep(connection, sweep_id, now)
+                    endings.fail_unreadable(connection, sweep_id, problem, now)
                     continue
                 sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
                 connection.execute(statements.update_sweep(sweep))

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 
 from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import TrialState
+from autotuner.errors import Conflict
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore
@@ -61,6 +62,23 @@ def test_a_sweep_whose_running_trial_cannot_be_read_is_failed_with_its_trials(st
     assert take_over(store) is None
     failed = store.overview(held.id, now=60.0)
     assert (failed.state, failed.num_trials) == (SweepState.FAILED, {TrialState.CANCELLED: 2})
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_sweep_that_cannot_be_read_is_ended_by_who_asks_for_its_end(
+    store: Store, engine: Engine, is_held: bool
+) -> None:
+    sweep = create(store)
+    if is_held:
+        start(store, claim(store), 0)
+    overwrite(engine, REQUEST, sweep.id)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="ended as failed"):
+            store.request_cancel(sweep.id, now=20.0)
+    failed = store.overview(sweep.id, now=60.0)
+    assert (failed.state, failed.stop_reason, failed.finished_at) == (SweepState.FAILED, StopReason.ERROR, 20.0)
+    assert [event.kind for event in store.events(sweep.id)].count("sweep.finished") == 1
+    assert store.announcements.feed()[1] == 1
 
 
 def test_lists_show_the_sweeps_beside_one_that_cannot_be_read(store: Store, engine: Engine) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from autotuner.launch.following import follow
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
+from autotuner.launch.work_folder import work_folder
 from autotuner.ports import TrialWatcher
 
 __all__ = ["EngineLauncher", "job_name"]
@@ -117,20 +118,19 @@ class EngineLauncher:
         self, spec: TrialSpec, make: Callable[[TrialFiles], TrialJob[Result]], watcher: TrialWatcher
     ) -> Result | TrialFailure | Stopped:
         """Run whatever ``make`` makes of the files of an attempt, with the trial's id, cluster and limits."""
-        folder = self._work_dir / f"{spec.trial_id}-{uuid4().hex[:8]}"
+        name = f"{spec.trial_id}-{uuid4().hex[:8]}"
         try:
-            with launcher_work():
-                files = TrialFiles(folder.absolute())
-                files.rank_logs.mkdir(parents=True)
-                files.trainer_reports.mkdir()
-            return _Run(self._engine, self._registration, make(files), spec, files, watcher).outcome()
+            with ExitStack() as folders:
+                with launcher_work():
+                    files = TrialFiles(folders.enter_context(work_folder(self._work_dir, name)))
+                    files.rank_logs.mkdir()
+                    files.trainer_reports.mkdir()
+                return _Run(self._engine, self._registration, make(files), spec, files, watcher).outcome()
         except (CannotRun, InvalidInput) as error:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {self._registration.name}: {error}")
         except EngineRefused as error:
             message = f"{self._registration.name} will not have the job: {error}"
             return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=message)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Close the engine; jobs that run go on."""

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotuner.bootstrap import build
@@ -169,6 +172,40 @@ def test_a_folder_that_cannot_be_locked_in_fails_the_trial_and_says_why(tmp_path
     outcome = ExclusiveLauncher(FakeLauncher(), pool).run(spec("unlocked"), Watcher())
     assert isinstance(outcome, TrialFailure)
     assert "file" in outcome.message
+
+
+def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from autotuner.launch.exclusive import DevicePool\n"
+        "from tests.trials.launching import Watcher, spec\n"
+        "with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec('theirs'), Watcher()):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        other.send_signal(signal.SIGSTOP)
+        while psutil.Process(other.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        watcher = impatient()
+        with DevicePool(lock_folder=lambda: tmp_path).claim(spec("mine"), watcher) as devices:
+            assert isinstance(devices, Stopped)
+        other.kill()
+    assert [f"process {other.pid} has them and is stopped" in note for note in watcher.notes] == [True]
+
+
+def test_a_lock_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"autotuner-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("t"), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert "others may write" in outcome.message
 
 
 def test_a_lock_folder_that_leads_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
