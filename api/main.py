@@ -18,6 +18,7 @@ from api.metrics.metrics import Metrics
 from api.metrics.requests import RequestMetrics
 from api.openapi import install_openapi, operation_id
 from api.routes import (
+    audit,
     calibrations,
     catalog,
     checks,
@@ -51,7 +52,7 @@ _PREFIX = "/api/v1"
 _ROUTES = (
     *(sweeps, control, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
-    *(descriptions, checks, catalog, stacks, trainers, tokens, workers, health),
+    *(descriptions, checks, catalog, stacks, trainers, tokens, audit, workers, health),
 )
 """In the order in which the OpenAPI document lists them."""
 

@@ -16,6 +16,8 @@ from autotuner.background import Background
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
 from autotuner.costmodel.predict import predict_one
+from autotuner.descriptions import Descriptions
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
@@ -147,24 +149,29 @@ class App:
             return None
         return profile if profile.cluster == name else None
 
-    def save_cluster(self, cluster: Cluster) -> None:
+    @property
+    def descriptions(self) -> Descriptions:
+        """Models and clusters as callers store and forget them."""
+        return Descriptions(store=self.store)
+
+    def save_cluster(self, cluster: Cluster, caller: Caller) -> None:
         """Store a cluster under its name.
 
         Raises:
             InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
                 elsewhere and nothing is registered here, the second is left to who runs them.
-            Conflict: Another cluster has that name.
+            Conflict: As ``Descriptions.add_cluster`` has it.
         """
         if cluster.name == LOCAL or cluster.name.startswith(_PROFILE):
             raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
         self._check_engine(cluster)
-        self.store.save_cluster(cluster)
+        self.descriptions.add_cluster(cluster, caller)
 
     def _check_engine(self, cluster: Cluster) -> None:
         if self.settings.num_workers or self.settings.engines:
             check_engine_named(cluster, self.engines)
 
-    def create_check(self, name: str, request: CheckRequest) -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, caller: Caller) -> ClusterCheck:
         """Queue a check of a stored cluster.
 
         Raises:
@@ -174,7 +181,7 @@ class App:
         cluster = self.store.get_cluster(name)
         check_engine(cluster)
         self._check_engine(cluster)
-        return self.store.create_check(name, request, now=self.clock.now())
+        return self.store.create_check(name, request, now=self.clock.now(), created_by=caller.name)
 
     def engine_standings(self) -> list[EngineStanding]:
         """Every engine that clusters may name, and whether it answers; that may take seconds."""
@@ -239,16 +246,20 @@ class App:
         return reasons(layout, job) or predict_one(layout, job)
 
     # ------------------------------------------------------------------ sweeps
-    def create_sweep(self, request: SweepRequest, idempotency_key: str | None) -> tuple[Sweep, bool]:
-        """Queue a sweep; False beside it when the key had created it before.
+    def create_sweep(
+        self, request: SweepRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
+    ) -> tuple[Sweep, bool]:
+        """Queue a sweep, held to the caller's quota; False beside it when the caller's key had created it before.
 
         Raises:
             InvalidInput: The space holds no layout that a trial can run, or that a trial on the smaller cluster stands
                 for, or this service's own worker has not the devices. A service without one leaves that to the workers.
             Conflict: The key was used for another request.
+            QuotaExceeded: The caller's quota has not so much left.
         """
         self.require_runnable(request)
-        return self.store.create_sweep(request, now=self.clock.now(), idempotency_key=idempotency_key)
+        now = self.clock.now()
+        return self.store.create_sweep(request, now=now, idempotency_key=idempotency_key, caller=caller)
 
     def require_runnable(self, request: SweepRequest) -> None:
         """Return if a sweep can be queued.
@@ -261,28 +272,28 @@ class App:
             raise _refused(request, refusal)
 
     # ------------------------------------------------------------------ once a layout is in use
-    def create_gate(self, request: MfuGateRequest) -> MfuGate:
+    def create_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:
         """Queue the sweep of an MFU gate, or finish it by what an earlier one of the same content measured.
 
         Raises:
-            InvalidInput: As for ``create_sweep``.
+            InvalidInput: As for ``create_sweep``, as are quotas.
         """
         self.require_runnable(gate_sweep(request, None))
         software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
-        return ask_gate(self.store, request, software, now=self.clock.now())
+        return ask_gate(self.store, request, software, now=self.clock.now(), caller=caller)
 
     @property
     def retuning(self) -> Retuning:
         """Retunes as people change them, and runs out of turn."""
         return Retuning(self.store, self.clock)
 
-    def create_retune(self, request: RetuneRequest) -> Retune:
+    def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
         """Store a retune; errors as ``Retuning.add`` and ``create_sweep`` have them."""
         try:
             self.require_runnable(request.template)
         except InvalidInput as error:
             raise error.under("sweep") from error
-        return self.retuning.add(request)
+        return self.retuning.add(request, caller)
 
     @property
     def tokens(self) -> Tokens:

@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from api.dashboard import calibration_pages, cluster_pages, gate_pages, login_pages, retune_pages, webhook_pages
+from api.dashboard import (
+    audit_pages,
+    calibration_pages,
+    cluster_pages,
+    gate_pages,
+    login_pages,
+    retune_pages,
+    webhook_pages,
+)
 from api.dashboard.render import STATIC, page
 from api.dashboard.scatter import scatter
 from api.dashboard.words import engine, source
@@ -28,7 +36,7 @@ __all__ = ["add_dashboard"]
 
 _router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_MODULES = (cluster_pages, calibration_pages, retune_pages, gate_pages, webhook_pages, login_pages)
+_MODULES = (cluster_pages, calibration_pages, retune_pages, gate_pages, webhook_pages, audit_pages, login_pages)
 
 _SWEEPS_PER_PAGE = 50
 _RANKS_SHOWN = 100

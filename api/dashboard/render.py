@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
 from api.edge.caller import caller_in, csrf_in
+from autotuner.domain.access.scope import Scope
 
 __all__ = ["STATIC", "page", "wants_page"]
 
@@ -37,6 +38,7 @@ def _around(request: Request) -> dict[str, Any]:
     return {
         "root": request.scope.get("root_path", ""),
         "caller_name": "" if caller is None else caller.name,
+        "is_admin": caller is not None and caller.scope.covers(Scope.ADMIN),
         "csrf": csrf_in(request.scope),
     }
 

@@ -12,12 +12,13 @@ from api.edge.csrf import check_csrf
 from autotuner.domain.access.scope import Scope
 from autotuner.errors import NotAllowed
 
-__all__ = ["CHECKS", "OPEN", "needed", "needs", "security_of"]
+__all__ = ["CHECKS", "LOOKING", "OPEN", "needed", "needs", "security_of"]
 
 OPEN: dict[str, Any] = {"security": []}
 """``openapi_extra`` of a route that everybody may call."""
 
-_LOOKING = ("GET", "HEAD", "OPTIONS")
+LOOKING = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
 
 
 def needs(scope: Scope) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def needed(route: object, method: str) -> Scope | None:
     """The scope that a caller of the route needs; None where everybody may call it."""
     declared = (getattr(route, "openapi_extra", None) or {}).get("security")
     if declared is None:
-        return Scope.READ if method in _LOOKING else Scope.RUN
+        return Scope.READ if method in LOOKING else Scope.RUN
     return Scope(declared[0]["token"][0]) if declared else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from api.edge.audit import AuditLog
 from api.edge.bodies import Bodies, BodyRefused, answer_refused
 from api.edge.callers import Callers
 from api.edge.deadlines import Deadlines
@@ -21,7 +22,7 @@ _SHARING = 10
 
 
 def add_edge(api: FastAPI, settings: Settings) -> None:
-    """Put around the routes of ``api``, the innermost first: who calls, what it may take, the log, the headers."""
+    """Put around the routes of ``api``, the innermost first: who calls, what it may take, both logs, the headers."""
     api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)
     api.add_exception_handler(BodyRefused, answer_refused)
     if api.state.entrance is not None:
@@ -33,5 +34,7 @@ def add_edge(api: FastAPI, settings: Settings) -> None:
         api.add_middleware(AddressRates, per_minute=per_minute, believed=api.state.entrance.believed)
     api.add_middleware(Deadlines, seconds=settings.request_s)
     api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
+    believed = api.state.entrance.believed if api.state.entrance else ()
+    api.add_middleware(AuditLog, believed=believed)  # around what refuses callers, so that it hears of that
     api.add_middleware(RequestLog)
     api.add_middleware(SecurityHeaders)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.schemas import CallerView, TokenCreated, TokenList
-from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.quota import Quota, Usage
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
 
@@ -49,4 +49,5 @@ def revoked_token() -> Token:
 
 def caller() -> CallerView:
     """Somebody with a token."""
-    return CallerView(name="ada", scope=Scope.RUN, quota=_QUOTA, token_id=_TOKEN.id)
+    usage = Usage(unfinished_sweeps=1, accelerator_hours=6.5, promised_hours=2.0)
+    return CallerView(name="ada", scope=Scope.RUN, quota=_QUOTA, token_id=_TOKEN.id, usage=usage)

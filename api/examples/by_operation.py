@@ -7,6 +7,7 @@ from typing import Any
 
 from api.examples import (
     access,
+    accounts,
     calibrations,
     catalog,
     clusters,
@@ -71,6 +72,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "list_models": catalog.model_list,
     "read_model": catalog.model,
     "save_model": catalog.model,
+    "remove_model": catalog.model,
     "list_clusters": descriptions.cluster_list,
     "read_cluster": catalog.cluster,
     "save_cluster": catalog.cluster,
@@ -123,6 +125,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "create_token": access.token_created,
     "list_tokens": access.token_list,
     "revoke_token": access.revoked_token,
+    "read_audit": accounts.audit_page,
     "health": Health,
     "ready": lambda: Readiness(schema_revision="0010", num_workers=1),
 }

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter, Path, Request, Response
-
-from api.dependencies import AppOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.documents import Document
 from api.openapi import problems
+from api.owned import CheckId, OwnCheckOf
 from api.schemas import CheckPage, CheckView, EngineList, LinkList
 from autotuner.domain.runs.cluster_check import CheckRequest
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["models and clusters"])
-
-_CheckId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ck-7d2mxq4zab"])]
 
 
 @router.get("/engines", responses=problems())
@@ -30,14 +27,14 @@ def list_engines(app: AppOf) -> Document[EngineList]:
 
 @router.post("/clusters/{name}/checks", status_code=201, responses=problems(400, 404, 409, 422))
 def create_check(
-    request: Request, response: Response, app: AppOf, name: Name, body: Document[CheckRequest]
+    request: Request, response: Response, app: AppOf, caller: CallerOf, name: Name, body: Document[CheckRequest]
 ) -> Document[CheckView]:
     """Queue a check of a stored cluster: its engine is asked, a small trial runs, devices and links are measured.
 
     A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
     check of a cluster runs at a time: 409. A cluster without an engine is this machine, which is not checked: 422.
     """
-    check = app.create_check(name, body)
+    check = app.create_check(name, body, caller)
     response.headers["Location"] = request.url_for("read_check", check_id=check.id).path
     return CheckView.of(check)
 
@@ -55,12 +52,12 @@ def list_links(app: AppOf, name: Name) -> Document[LinkList]:
 
 
 @router.get("/checks/{check_id}", responses=problems(404, 422))
-def read_check(app: AppOf, check_id: _CheckId) -> Document[CheckView]:
+def read_check(app: AppOf, check_id: CheckId) -> Document[CheckView]:
     """Read a check: its state, and what it has found by now, a line for whatever happened."""
     return CheckView.of(app.store.get_check(check_id))
 
 
 @router.post("/checks/{check_id}/cancel", responses=problems(404, 422))
-def cancel_check(app: AppOf, check_id: _CheckId) -> Document[CheckView]:
+def cancel_check(app: AppOf, check: OwnCheckOf) -> Document[CheckView]:
     """Ask for the end of a check; its jobs are ended first. A finished check stays as it is."""
-    return CheckView.of(app.store.request_check_cancel(check_id, now=app.clock.now()))
+    return CheckView.of(app.store.request_check_cancel(check.id, now=app.clock.now()))

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, SweepOf, TrialId
 from api.documents import Document
 from api.openapi import problems
+from api.owned import OwnSweepOf
 from api.routes.sweeps import CREATED_BEFORE, IdempotencyKey
 from api.schemas import BudgetChange, SweepClone, SweepDetail
-from autotuner.domain.runs.sweep import Sweep
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["sweeps"])
 
 
-def _own_sweep(caller: CallerOf, sweep: SweepOf) -> Sweep:
-    caller.require_own("sweep", sweep.id, sweep.created_by)
-    return sweep
-
-
-_OwnSweep = Annotated[Sweep, Depends(_own_sweep)]
-
-
 @router.post("/sweeps/{sweep_id}/pause", responses=problems(404, 409, 422))
-def pause_sweep(app: AppOf, sweep: _OwnSweep) -> Document[SweepDetail]:
+def pause_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
     """Have nobody work on a sweep until it is resumed.
 
     A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
@@ -37,7 +27,7 @@ def pause_sweep(app: AppOf, sweep: _OwnSweep) -> Document[SweepDetail]:
 
 
 @router.post("/sweeps/{sweep_id}/resume", responses=problems(404, 409, 422))
-def resume_sweep(app: AppOf, sweep: _OwnSweep) -> Document[SweepDetail]:
+def resume_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
     """Have a paused sweep go on; the time that it was paused counts for no budget.
 
     One that is queued or runs stays as it is; a finished one: 409.
@@ -47,7 +37,7 @@ def resume_sweep(app: AppOf, sweep: _OwnSweep) -> Document[SweepDetail]:
 
 @router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))
 def change_budget(
-    app: AppOf, caller: CallerOf, sweep: _OwnSweep, body: Document[BudgetChange]
+    app: AppOf, caller: CallerOf, sweep: OwnSweepOf, body: Document[BudgetChange]
 ) -> Document[SweepDetail]:
     """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
 
@@ -65,16 +55,17 @@ def clone_sweep(
     request: Request,
     response: Response,
     app: AppOf,
+    caller: CallerOf,
     sweep: SweepOf,
     body: Document[SweepClone],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepDetail]:
-    """Queue a sweep that is asked for as another was, but for what the body says.
+    """Queue a sweep of the caller that is asked for as another was, but for what the body says.
 
     It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
     sweep.
     """
-    clone, is_new = app.create_sweep(body.resolved(app, sweep.request), idempotency_key)
+    clone, is_new = app.create_sweep(body.resolved(app, sweep.request), idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=clone.id).path
     return SweepDetail.of_sweep(app, clone)

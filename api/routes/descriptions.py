@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 
-from api.dependencies import AppOf, Name
+from api.dependencies import AppOf, CallerOf, Name
 from api.documents import CONFIG, OBJECT, Described, Document
 from api.openapi import problems
 from api.schemas import AS_CLUSTERS_ARE_WRITTEN, ClusterList, ModelList, as_described
@@ -45,7 +45,7 @@ _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 @router.get("/models", responses=problems())
 def list_models(app: AppOf) -> Document[ModelList]:
     """List the stored models by name; the built-in ones are in the catalog."""
-    return ModelList(items=tuple(app.store.list_models()))
+    return ModelList(items=tuple(app.store.list_models()), created_by=dict(app.store.model_owners()))
 
 
 @router.get("/models/{name}", responses=problems(404, 422))
@@ -55,22 +55,33 @@ def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
 
 
 @router.put("/models/{name}", responses=problems(400, 404, 409, 422))
-def save_model(app: AppOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]) -> Document[TransformerSpec]:
+def save_model(
+    app: AppOf, caller: CallerOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]
+) -> Document[TransformerSpec]:
     """Store a model: our own fields, a `base` of the catalog with changes, or a Hugging Face `config.json` as it is.
 
     Sending an equal model again changes nothing; another model under a stored name is refused with 409, because
-    sweeps refer to it.
+    sweeps refer to it, and so is a name of the catalog, which means the same to everybody.
     """
     model = body if isinstance(body, TransformerSpec) else _published(body, name)
     _check_name(model.name, name)
-    app.store.save_model(model)
+    app.descriptions.add_model(model, caller)
     return model
+
+
+@router.delete("/models/{name}", responses=problems(404, 422))
+def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[TransformerSpec]:
+    """Forget a stored model, which only who stored it and an admin may; sweeps keep the model that they were given.
+
+    The answer is the model as it was stored.
+    """
+    return app.descriptions.remove_model(name, caller)
 
 
 @router.get("/clusters", responses=problems())
 def list_clusters(app: AppOf) -> Document[ClusterList]:
     """List the stored clusters by name."""
-    return ClusterList(items=tuple(app.store.list_clusters()))
+    return ClusterList(items=tuple(app.store.list_clusters()), created_by=dict(app.store.cluster_owners()))
 
 
 @router.get("/clusters/{name}", responses=problems(404, 422))
@@ -83,26 +94,25 @@ def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
 
 
 @router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
-def save_cluster(app: AppOf, name: Name, body: _Cluster) -> Document[Cluster]:
+def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Document[Cluster]:
     """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here.
 
     `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
     """
     _check_name(body.name, name)
     cluster = as_described(body)
-    app.save_cluster(cluster)
+    app.save_cluster(cluster, caller)
     return cluster
 
 
 @router.delete("/clusters/{name}", responses=problems(404, 409, 422))
-def remove_cluster(app: AppOf, name: Name) -> Document[Cluster]:
-    """Forget a stored cluster, its checks and what they measured; sweeps keep the cluster that they were given.
+def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster]:
+    """Forget a stored cluster, its checks and what they measured, which only who stored it and an admin may.
 
-    The answer is the cluster as it was stored. While a check of it is not finished, 409.
+    The answer is the cluster as it was stored; sweeps keep the cluster that they were given. While a check of it is not
+    finished, 409.
     """
-    cluster = app.store.get_cluster(name)
-    app.store.remove_cluster(name)
-    return cluster
+    return app.descriptions.remove_cluster(name, caller)
 
 
 def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dependencies import AppOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.documents import Document
 from api.errors import IllegalLayout
 from api.openapi import problems
+from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.bootstrap import App
 from autotuner.domain.rules.legality import reasons
@@ -26,7 +27,6 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["gates"])
 
-_GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ga-4kq2mxw7ab"])]
 _Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the job, as the list of baselines has it.")]
 
 _NEWEST = 20
@@ -37,8 +37,10 @@ def _content(media_type: str) -> dict[str, Any]:
     return {"content": {media_type: {}}}
 
 
-@router.post("/gates", status_code=201, responses=problems(400, 404, 422))
-def create_gate(request: Request, response: Response, app: AppOf, body: Document[GateCreate]) -> Document[GateView]:
+@router.post("/gates", status_code=201, responses=problems(400, 404, 422, 429))
+def create_gate(
+    request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[GateCreate]
+) -> Document[GateView]:
     """Ask whether a change may be merged: its MFU is measured, again and again, beside that of a stored baseline.
 
     It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
@@ -49,7 +51,7 @@ def create_gate(request: Request, response: Response, app: AppOf, body: Document
         broken := reasons(gate.layout, gate.sweep.trial_job, trial_rules(gate.sweep.trainer))
     ):
         raise IllegalLayout(gate.layout, broken)
-    created = app.create_gate(gate)
+    created = app.create_gate(gate, caller)
     response.headers["Location"] = request.url_for("read_gate", gate_id=created.id).path
     return GateView.of(created, app.clock.now())
 
@@ -65,18 +67,17 @@ def list_gates(
 
 
 @router.get("/gates/{gate_id}", responses=problems(404, 422))
-def read_gate(app: AppOf, gate_id: _GateId) -> Document[GateView]:
+def read_gate(app: AppOf, gate_id: GateId) -> Document[GateView]:
     """Read an MFU gate: its outcome, what was measured, and how the environment differs from the baseline's."""
     return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
 
 
 @router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
-def cancel_gate(app: AppOf, gate_id: _GateId) -> Document[GateView]:
+def cancel_gate(app: AppOf, gate: OwnGateOf) -> Document[GateView]:
     """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
-    gate = app.store.mfu_gates.get(gate_id)
     if gate.sweep_id is not None:
         app.store.request_cancel(gate.sweep_id, now=app.clock.now())
-    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
+    return GateView.of(app.store.mfu_gates.get(gate.id), app.clock.now())
 
 
 @router.get(
@@ -84,7 +85,7 @@ def cancel_gate(app: AppOf, gate_id: _GateId) -> Document[GateView]:
     response_class=Response,
     responses={200: _content("application/xml"), **problems(404, 422)},
 )
-def read_gate_junit(app: AppOf, gate_id: _GateId) -> Response:
+def read_gate_junit(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as JUnit XML: one case, passed, failed or in error; skipped while it runs."""
     return Response(junit_xml(_report(app, gate_id)), media_type="application/xml")
 
@@ -94,7 +95,7 @@ def read_gate_junit(app: AppOf, gate_id: _GateId) -> Response:
     response_class=Response,
     responses={200: _content("text/markdown"), **problems(404, 422)},
 )
-def read_gate_summary(app: AppOf, gate_id: _GateId) -> Response:
+def read_gate_summary(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as Markdown, for the summary of a CI job or a comment."""
     return Response(markdown(_report(app, gate_id)), media_type="text/markdown")
 
@@ -104,7 +105,7 @@ def read_gate_summary(app: AppOf, gate_id: _GateId) -> Response:
     response_class=Response,
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
-def read_gate_badge(app: AppOf, gate_id: _GateId) -> Response:
+def read_gate_badge(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as a badge: its MFU, coloured by its outcome."""
     return _badge(_report(app, gate_id))
 
@@ -116,12 +117,13 @@ def list_baselines(app: AppOf) -> Document[BaselineList]:
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
-def remove_baseline(app: AppOf, name: Name, key: _Key) -> Document[BaselineView]:
+def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[BaselineView]:
     """Forget a baseline, so that the next gate that sets one begins anew; the way to accept what is slower.
 
-    The answer is the baseline as it was.
+    The answer is the baseline as it was. Only who asked for the gate that set it and an admin may.
     """
     baseline = _view(app, name, key)
+    caller.require_own("baseline", name, app.store.mfu_gates.get(baseline.gate_id).created_by)
     app.store.mfu_gates.remove_baseline(name, key)
     return baseline
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.dependencies import AppOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.documents import Document
 from api.openapi import problems
+from api.owned import OwnRetuneOf
 from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend
 
 __all__ = ["router"]
@@ -20,14 +21,14 @@ _RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q
 
 @router.post("/retunes", status_code=201, responses=problems(400, 404, 409, 422))
 def create_retune(
-    request: Request, response: Response, app: AppOf, body: Document[RetuneCreate]
+    request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[RetuneCreate]
 ) -> Document[RetuneDetail]:
     """Store a retune: a cron expression in a time zone, and the sweep that every due time starts.
 
     It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
     searches, and measures the best that it finds and the incumbent by turns.
     """
-    retune = app.create_retune(body.resolved(app))
+    retune = app.create_retune(body.resolved(app), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
     return RetuneDetail.of_retune(app.store, retune)
 
@@ -45,38 +46,40 @@ def read_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
 
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
-def remove_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
     """Forget a retune with its runs; their sweeps stay. While a run is not finished: 409."""
-    removed = RetuneDetail.of_retune(app.store, app.store.retunes.get(name))
-    app.store.retunes.remove(name)
+    removed = RetuneDetail.of_retune(app.store, retune)
+    app.store.retunes.remove(retune.name)
     return removed
 
 
 @router.post("/retunes/{name}/pause", responses=problems(404, 422))
-def pause_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
     """Start no run by the clock any more; one that goes on ends as it would."""
-    return RetuneDetail.of_retune(app.store, app.retuning.pause(name))
+    return RetuneDetail.of_retune(app.store, app.retuning.pause(retune.name))
 
 
 @router.post("/retunes/{name}/resume", responses=problems(404, 422))
-def resume_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
     """Go on with the next due time; those that came meanwhile are not caught up."""
-    return RetuneDetail.of_retune(app.store, app.retuning.resume(name))
+    return RetuneDetail.of_retune(app.store, app.retuning.resume(retune.name))
 
 
 @router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
-def adopt_layout(app: AppOf, name: Name, body: Document[Adoption]) -> Document[RetuneDetail]:
+def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[RetuneDetail]:
     """Make another layout the incumbent: the one that is named, else the better one that the last run found.
 
     Where the last run found none: 409.
     """
-    return RetuneDetail.of_retune(app.store, app.retuning.adopt(name, body.layout))
+    return RetuneDetail.of_retune(app.store, app.retuning.adopt(retune.name, body.layout))
 
 
-@router.post("/retunes/{name}/runs", status_code=201, responses=problems(404, 409, 422))
-def run_retune(request: Request, response: Response, app: AppOf, name: Name) -> Document[RetuneRunView]:
+@router.post("/retunes/{name}/runs", status_code=201, responses=problems(404, 409, 422, 429))
+def run_retune(
+    request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
+) -> Document[RetuneRunView]:
     """Start a run now; when the retune is next due stays as it was. While another is not finished: 409."""
-    run = app.retuning.run_now(name)
+    run = app.retuning.run_now(retune.name, caller)
     response.headers["Location"] = request.url_for("read_retune_run", run_id=run.id).path
     return RetuneRunView.of(run)
 

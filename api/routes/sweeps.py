@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf
+from api.dependencies import AppOf, CallerOf, PageOf, SweepOf, TrialFilterOf
 from api.documents import Document
 from api.openapi import problems
+from api.owned import OwnSweepOf
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, TrialPage
 from autotuner.domain.runs.sweep import SweepState
 
@@ -28,20 +29,24 @@ IdempotencyKey = Annotated[
 CREATED_BEFORE = {"model": Document[SweepDetail], "description": "This Idempotency-Key created the sweep before."}
 
 
-@router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422)})
+@router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})
 def create_sweep(
     request: Request,
     response: Response,
     app: AppOf,
+    caller: CallerOf,
     body: Document[SweepCreate],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepDetail]:
     """Queue a sweep.
 
     With an `Idempotency-Key` a repeated request creates nothing: it answers 200 with the sweep as it stands now.
-    The same key with another body is refused with 409.
+    The same key with another body is refused with 409. Keys of different callers are different keys.
+
+    Where the caller has a quota of accelerator-hours, the budget is held to what is left of it: a sweep that names none
+    gets all of that, one that names more is refused with 429, and one that names more than a day ever has with 422.
     """
-    sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key)
+    sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
     return SweepDetail.of_sweep(app, sweep)
@@ -64,7 +69,7 @@ def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
 
 
 @router.post("/{sweep_id}/cancel", responses=problems(404, 422))
-def cancel_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
+def cancel_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
     """Ask for the end of a sweep.
 
     A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.

@@ -24,9 +24,10 @@ _TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn
 
 
 @router.get("/caller", responses=problems())
-def read_caller(caller: CallerOf) -> Document[CallerView]:
-    """Read who the service takes you for, what you may do and how much of it."""
-    return CallerView(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id)
+def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerView]:
+    """Read who the service takes you for, what you may do, how much of it, and what you take of that now."""
+    usage = app.store.accounts.usage(caller.name, now=app.clock.now())
+    return CallerView(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
 
 
 @router.post("/tokens", status_code=201, responses=problems(400, 422), openapi_extra=_ADMIN)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dependencies import AppOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
@@ -27,14 +28,14 @@ _StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in
 
 @router.post("/webhooks", status_code=201, responses=problems(400, 409, 422), openapi_extra=needs(Scope.ADMIN))
 def create_webhook(
-    request: Request, response: Response, app: AppOf, body: Document[WebhookCreate]
+    request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[WebhookCreate]
 ) -> Document[WebhookCreated]:
     """Have outcomes posted to a URL from now on, signed after the Standard Webhooks scheme.
 
     The answer has the secret of the signatures, which no other answer shows. The URL is one of https and leads into
     the public internet, unless the operator allows other networks.
     """
-    added = app.webhooks.add(body.webhook())
+    added = app.webhooks.add(replace(body.webhook(), created_by=caller.name))
     response.headers["Location"] = request.url_for("read_webhook", name=added.name).path
     return WebhookCreated(webhook=WebhookView.of(added, app.store.announcements), secret=added.secret)
 

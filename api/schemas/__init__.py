@@ -5,6 +5,7 @@ no object mixes the two.
 """
 
 from api.schemas.access import CallerView, TokenCreate, TokenCreated, TokenList
+from api.schemas.accounts import AuditPage
 from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from api.schemas.control import BudgetChange, SweepClone
@@ -69,6 +70,7 @@ __all__ = [
     "AcceleratorDetail",
     "AcceleratorList",
     "Adoption",
+    "AuditPage",
     "BaselineList",
     "BaselineView",
     "BudgetChange",

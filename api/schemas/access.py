@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from autotuner.domain.access.name import MAX_NAME
-from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.quota import Quota, Usage
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
 
@@ -59,9 +59,11 @@ class CallerView:
         name: What you make belongs to it; empty where the service asks nobody.
         scope: What you may do.
         token_id: Of the token that let you in, also through a session; null: a proxy did, or nobody was asked.
+        usage: What you take of your quota now; of accelerator-hours, in the last 24 hours.
     """
 
     name: str
     scope: Scope
     quota: Quota
     token_id: str | None
+    usage: Usage

@@ -38,6 +38,7 @@ class CheckView:
         measured: What the trial measured; null before.
         num_points: Collectives that were timed.
         profile_at: When what was measured was stored for predictions, epoch seconds; null before.
+        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
     """
 
     id: str
@@ -56,6 +57,7 @@ class CheckView:
     measured: Measurement | None
     num_points: int
     profile_at: float | None
+    created_by: str = ""
 
     @classmethod
     def of(cls, check: ClusterCheck) -> Self:
@@ -63,6 +65,7 @@ class CheckView:
         found = check.findings
         return cls(
             id=check.id,
+            created_by=check.created_by,
             cluster=check.cluster.name,
             engine=check.cluster.engine,
             queue=check.cluster.queue,

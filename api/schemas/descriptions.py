@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from autotuner.catalog.load import Fact
@@ -68,9 +68,14 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelList:
-    """Models by name."""
+    """Models by name.
+
+    Attributes:
+        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
+    """
 
     items: tuple[TransformerSpec, ...]
+    created_by: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +94,14 @@ class StackProfileList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterList:
-    """Clusters by name."""
+    """Clusters by name.
+
+    Attributes:
+        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
+    """
 
     items: tuple[Cluster, ...]
+    created_by: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

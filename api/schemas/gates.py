@@ -148,6 +148,7 @@ class GateView:
         content: Of all that is measured: gates that share it measure the same.
         created_at: Epoch seconds, as is the next.
         report: All of it in words, as JUnit XML, Markdown and the badge say it.
+        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
     """
 
     id: str
@@ -172,6 +173,7 @@ class GateView:
     created_at: float
     finished_at: float | None
     report: GateReport
+    created_by: str = ""
 
     @classmethod
     def of(cls, gate: MfuGate, now: float) -> Self:
@@ -179,6 +181,7 @@ class GateView:
         request, result = gate.request, gate.result
         return cls(
             id=gate.id,
+            created_by=gate.created_by,
             outcome=result.outcome if result else None,
             is_passed=is_passed(gate),
             detail=result.detail if result else "",

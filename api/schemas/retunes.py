@@ -148,6 +148,7 @@ class RetuneView:
         num_baseline_runs: Runs that the baseline is made of.
         next_due_at: Epoch seconds; null while it is paused.
         last_run: The newest that is not skipped; null before the first.
+        created_by: Name of the caller who asked for it, whom its sweeps count for; empty where nobody was asked.
     """
 
     name: str
@@ -165,6 +166,7 @@ class RetuneView:
     created_at: float
     next_due_at: float | None
     last_run: RetuneRunView | None
+    created_by: str = ""
 
     @classmethod
     def of(cls, retune: Retune, last_run: RetuneRun | None) -> RetuneView:
@@ -186,6 +188,7 @@ class RetuneView:
             num_baseline_runs=len(groups),
             created_at=retune.created_at,
             next_due_at=retune.next_due_at,
+            created_by=retune.created_by,
             last_run=None if last_run is None else RetuneRunView.of(last_run),
         )
 

@@ -100,6 +100,7 @@ class SweepSummary:
         best_estimated_mfu: MFU that is estimated of the trial ranked first; null where trials measure their layouts.
         engine: Name of the engine that runs the trials; ``local``: the machine that runs the sweep.
         best_simulated_mfu: MFU of the trial ranked first where the engine is ``simulated``; null where something ran.
+        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
     """
 
     id: str
@@ -125,6 +126,7 @@ class SweepSummary:
     best_simulated_mfu: float | None
     num_repeats: int = 0
     pause_requested: bool = False
+    created_by: str = ""
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -154,6 +156,7 @@ class SweepSummary:
             trial_cluster=overview.trial_cluster,
             best_estimated_mfu=overview.best_mfu if kind == "estimated" else None,
             engine=overview.engine,
+            created_by=overview.created_by,
             best_simulated_mfu=overview.best_mfu if kind == "simulated" else None,
         )
 

@@ -50,6 +50,7 @@ class WebhookView:
         kinds: What it wants; empty: everything.
         num_pending: Deliveries that are still to be made.
         num_dead: Deliveries that were given up.
+        created_by: Name of the caller who added it; empty where nobody was asked who they are.
     """
 
     name: str
@@ -59,6 +60,7 @@ class WebhookView:
     created_at: float
     num_pending: int
     num_dead: int
+    created_by: str = ""
 
     @classmethod
     def of(cls, webhook: Webhook, store: AnnouncementStore) -> Self:
@@ -71,6 +73,7 @@ class WebhookView:
             created_at=webhook.created_at,
             num_pending=_count(store, webhook.name, DeliveryState.PENDING),
             num_dead=_count(store, webhook.name, DeliveryState.DEAD),
+            created_by=webhook.created_by,
         )
 
 

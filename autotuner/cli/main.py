@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
+from autotuner.cli.commands.audit import audit
 from autotuner.cli.commands.backtest import backtest
 from autotuner.cli.commands.calibrate import calibrate
 from autotuner.cli.commands.catalog import catalog
@@ -57,7 +58,7 @@ _COMMANDS = {
     "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),
     "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
-    "Run the service": (serve, worker, migrate, trainers, engines),
+    "Run the service": (serve, worker, migrate, trainers, engines, audit),
     "Keep its database": (backup, restore, thin),
 }
 

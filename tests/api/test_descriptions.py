@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx
 import pytest
 
@@ -36,6 +38,23 @@ def test_a_hugging_face_config_is_stored_under_the_name_in_the_path(client: http
     assert (saved["name"], saved["num_layers"], saved["hidden_size"]) == ("my-gpt2", 12, 768)
 
 
+def test_a_forgotten_model_is_not_found_and_its_name_is_free(client: httpx.Client) -> None:
+    saved = client.put("/models/tiny", json=to_dict(tiny_model()))
+    assert client.delete("/models/tiny").json() == saved.json()
+    missing = client.delete("/models/tiny")
+    assert (missing.status_code, client.get("/models").json()["items"]) == (404, [])
+    assert client.put("/models/tiny", json=to_dict(tiny_model(num_layers=5))).status_code == 200
+
+
+def test_a_name_of_the_catalog_is_given_to_nobody(client: httpx.Client) -> None:
+    model = client.put("/models/llama-3-70b", json=to_dict(tiny_model(name="llama-3-70b")))
+    assert (model.status_code, "my-llama-3-70b" in model.json()["detail"]) == (409, True)
+    for name in ("h100", "h100:64", "h100-sxm:7x9", "cpu:2"):
+        cluster = client.put(f"/clusters/{name}", json=to_dict(replace(cpu_cluster(), name=name)))
+        assert (cluster.status_code, "the catalog" in cluster.json()["detail"]) == (409, True), name
+    assert client.get("/models/llama-3-70b").json()["num_layers"] == 80
+
+
 def test_a_config_of_an_unknown_kind_is_refused(client: httpx.Client) -> None:
     refused = client.put("/models/other", json={"model_type": "perceiver"})
     assert (refused.status_code, refused.json()["field"]) == (422, "model_type")
@@ -51,10 +70,10 @@ def test_a_catalog_model_is_read_like_a_stored_one(client: httpx.Client) -> None
 
 
 def test_a_stored_cluster_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
-    saved = client.put("/clusters/cpu:2", json=to_dict(cpu_cluster(2)))
+    saved = client.put("/clusters/two-cores", json=to_dict(replace(cpu_cluster(2), name="two-cores")))
     assert saved.status_code == 200
-    assert client.get("/clusters/cpu:2").json() == saved.json()
-    assert [cluster["name"] for cluster in client.get("/clusters").json()["items"]] == ["cpu:2"]
+    assert client.get("/clusters/two-cores").json() == saved.json()
+    assert [cluster["name"] for cluster in client.get("/clusters").json()["items"]] == ["two-cores"]
 
 
 def test_a_catalog_cluster_is_read_by_accelerator_and_count(client: httpx.Client) -> None:

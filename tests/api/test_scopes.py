@@ -22,7 +22,7 @@ from tests.api.service import app_on, serve
 READS_BY_POST = {"predict", "explain_layout", "export_layout", "import_configuration"}
 ADMINS_ALONE = {
     *("create_webhook", "remove_webhook", "test_webhook", "send_again"),
-    *("create_token", "list_tokens", "revoke_token"),
+    *("create_token", "list_tokens", "revoke_token", "read_audit"),
 }
 
 

@@ -28,7 +28,9 @@ def test_a_token_lets_in_whom_it_was_made_for_with_their_quota(root: httpx.Clien
     made, text = answer.json()["token"], answer.json()["text"]
     assert (made["created_by"], made["created_at"], made["expires_at"], made["scope"]) == ("root", NOW, None, "run")
     who = root.get("/caller", headers=bearing(text)).json()
-    assert who == {"name": "ada@example.com", "scope": "run", "quota": quota, "token_id": made["id"]}
+    nothing = {"unfinished_sweeps": 0, "accelerator_hours": 0.0, "promised_hours": 0.0}
+    shown = {"name": "ada@example.com", "scope": "run", "quota": quota, "token_id": made["id"], "usage": nothing}
+    assert who == shown
 
 
 def test_a_list_of_tokens_shows_neither_texts_nor_digests(root: httpx.Client) -> None:

@@ -49,6 +49,7 @@ def test_a_webhook_is_added_read_listed_and_removed(client: httpx.Client) -> Non
         "created_at": NOW,
         "num_pending": 0,
         "num_dead": 0,
+        "created_by": "",
     }
     assert client.get("/webhooks").json() == {"items": [view]}
     assert client.delete("/webhooks/ours").json() == view

@@ -55,6 +55,7 @@ def retune_table(retunes: Sequence[Retune]) -> RenderableType:
 def retune_view(retune: Retune) -> RenderableType:
     """One retune, with its last outcome."""
     head = f"{retune['name']}: {retune['model']} on {retune['cluster']}, {due_in_words(retune)}"
+    head += f", by {retune['created_by']}" if retune["created_by"] else ""
     in_use = f"in use: {_layout(retune['incumbent'])}"
     if retune["num_baseline_runs"]:
         runs = "1 run" if retune["num_baseline_runs"] == 1 else f"{retune['num_baseline_runs']} runs"

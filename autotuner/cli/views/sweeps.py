@@ -79,7 +79,8 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 def _headline(sweep: dict[str, Any]) -> Text:
     states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
-    job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}: "
+    by = f", by {sweep['created_by']}" if sweep["created_by"] else ""
+    job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}{by}: "
     text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_reason"] == StopReason.COMPARED:  # what was compared has lines of its own

@@ -18,11 +18,11 @@ def webhook_table(webhooks: Sequence[Mapping[str, Any]]) -> RenderableType:
     """A line for each."""
     if not webhooks:
         return Text("no webhook is stored; `autotuner webhook add NAME URL` stores one")
-    table = plain_table("name", "posts to", "wants", "format", "pending", "given up")
+    table = plain_table("name", "posts to", "wants", "format", "pending", "given up", "by")
     for one in webhooks:
         wants = ", ".join(one["kinds"]) or "everything"
         counts = str(one["num_pending"]), str(one["num_dead"])
-        table.add_row(one["name"], one["posts_to"], wants, one["format"], *counts)
+        table.add_row(one["name"], one["posts_to"], wants, one["format"], *counts, one["created_by"] or "-")
     return table
 
 

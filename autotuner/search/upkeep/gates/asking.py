@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.upkeep.content import gate_content, gate_key
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest, MfuGateResult
 from autotuner.ports import Store
@@ -13,7 +14,14 @@ from autotuner.search.upkeep.gates.told import gate_told
 __all__ = ["ask_gate", "finish_gate", "reused"]
 
 
-def ask_gate(store: Store, request: MfuGateRequest, software: Mapping[str, str], *, now: float) -> MfuGate:
+def ask_gate(
+    store: Store,
+    request: MfuGateRequest,
+    software: Mapping[str, str],
+    *,
+    now: float,
+    caller: Caller = NOBODY_ASKED,
+) -> MfuGate:
     """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
 
     Args:
@@ -21,13 +29,15 @@ def ask_gate(store: Store, request: MfuGateRequest, software: Mapping[str, str],
         request: What is asked.
         software: Versions of what would run, as far as they are known; a registered trainer's are not.
         now: Of the request.
+        caller: Who asks.
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = store.mfu_gates.get_baseline(request.baseline, key)
     asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
     is_known = _may_reuse(request) and reused(store, asked) is not None
     sweep = None if is_known else gate_sweep(request, baseline)
-    gate = store.mfu_gates.create(request, key=key, content=content, baseline=baseline, sweep=sweep, now=now)
+    keys = {"key": key, "content": content}
+    gate = store.mfu_gates.create(request, **keys, baseline=baseline, sweep=sweep, now=now, caller=caller)
     if is_known and (found := reused(store, gate)):
         finish_gate(store, gate, found, now=now)
         return store.mfu_gates.get(gate.id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from autotuner.domain.access.caller import NOBODY_ASKED, Caller
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.jobs.cluster import LOCAL
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal
 from autotuner.domain.runs.job_key import job_key
+from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
-from autotuner.errors import Conflict, InvalidInput
+from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep
@@ -48,8 +52,8 @@ class Retuning:
         self._clock = clock
 
     # ------------------------------------------------------------------ retunes
-    def add(self, request: RetuneRequest) -> Retune:
-        """Store a retune, first due at the next due time.
+    def add(self, request: RetuneRequest, caller: Caller = NOBODY_ASKED) -> Retune:
+        """Store a retune of the caller, first due at the next due time.
 
         Raises:
             InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or new
@@ -62,7 +66,8 @@ class Retuning:
         if request.on_new_environment and not runs_here(request):
             rule = "must be left out: the software that its trials run on is not this machine's, and not seen from here"
             raise InvalidInput("on_new_environment", True, rule, False)
-        return self._store.retunes.save(request, now=now, next_due_at=first_due_at(cron, now=now))
+        next_due_at = first_due_at(cron, now=now)
+        return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
         """No run begins by itself any more; one that goes on ends as it would."""
@@ -108,21 +113,35 @@ class Retuning:
             raise InvalidInput(path, error.value, error.rule, error.nearest) from error
 
     # ------------------------------------------------------------------ runs
-    def run_now(self, name: str) -> RetuneRun:
+    def run_now(self, name: str, caller: Caller = NOBODY_ASKED) -> RetuneRun:
         """Begin a run out of turn; when the retune is next due stays as it was.
+
+        Its sweep is that of the retune's maker, whoever asks; an admin who asks in their place asks beyond their quota.
 
         Raises:
             Conflict: A run of it is not finished.
+            QuotaExceeded: The maker's quota has nothing left.
         """
-        run = self.begin_out_of_turn(self._store.retunes.get(name), Trigger.MANUAL)
+        retune = self._store.retunes.get(name)
+        quota = caller.quota if caller.name == retune.created_by else Quota()
+        run = self.begin_out_of_turn(retune, Trigger.MANUAL, quota)
         if run is None:
             unfinished = self._store.retunes.unfinished_run(name)
             which = f"run {unfinished.id}" if unfinished else "another run"
             raise Conflict(f"{which} of the retune {name} is not finished; wait for it, or cancel its sweep")
         return run
 
-    def begin_out_of_turn(self, retune: Retune, trigger: Trigger) -> RetuneRun | None:
-        """A run that no due time asked for; None where another is unfinished or was faster."""
+    def begin_out_of_turn(self, retune: Retune, trigger: Trigger, quota: Quota | None = None) -> RetuneRun | None:
+        """A run that no due time asked for; None where another is unfinished or was faster.
+
+        Args:
+            retune: Whose run it is.
+            trigger: Why it begins.
+            quota: What holds its sweep; None: that of the retune's maker.
+
+        Raises:
+            QuotaExceeded: The quota has nothing left.
+        """
         now = self._clock.now()
         return self._store.retunes.start_run(
             retune.name,
@@ -132,11 +151,21 @@ class Retuning:
             trigger=trigger,
             now=now,
             sweep=challenged_sweep(retune, self.incumbent(retune), due_at=now),
+            caller=self._maker(retune, quota),
         )
 
     def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
-        """The run that a due time asked for, or its skipping; None where somebody else was faster."""
+        """The run that a due time asked for, or its skipping; None where somebody else was faster.
+
+        Where the quota of the retune's maker has nothing left, the run has no sweep, and is concluded at once.
+        """
         sweep = None if due.skipped else challenged_sweep(retune, self.incumbent(retune), due_at=due.due_at)
+        try:
+            return self._start_due(retune, due, sweep)
+        except QuotaExceeded:
+            return self._start_due(retune, due, None)
+
+    def _start_due(self, retune: Retune, due: DueRun, sweep: SweepRequest | None) -> RetuneRun | None:
         return self._store.retunes.start_run(
             retune.name,
             expected_due_at=due.expected_due_at,
@@ -147,6 +176,7 @@ class Retuning:
             sweep=sweep,
             num_missed=due.num_missed,
             skipped=due.skipped,
+            caller=self._maker(retune, None),
         )
 
     def incumbent(self, retune: Retune) -> Layout | None:
@@ -155,3 +185,12 @@ class Retuning:
             return retune.incumbent
         template = retune.request.template
         return best_known(template, self._store.history.of_job(job_key(template), before=self._clock.now()))
+
+    def _maker(self, retune: Retune, quota: Quota | None) -> Caller:
+        """Whose sweeps its runs are; where nobody asks, held to the quota of the newest valid token of that name."""
+        name = retune.created_by
+        if quota is None and name:
+            now = self._clock.now()
+            tokens = [one for one in self._store.access.list_tokens() if one.name == name and one.is_valid(now)]
+            quota = tokens[0].quota if tokens else None
+        return Caller(name=name, scope=Scope.RUN, quota=quota or Quota())

@@ -10,7 +10,7 @@ import structlog
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
 from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
-from autotuner.errors import NotFound, StoreUnavailable
+from autotuner.errors import NotFound, QuotaExceeded, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
@@ -24,6 +24,8 @@ __all__ = ["RetuneScheduler", "software_changes"]
 
 _SOFTWARE_EVERY_S = 60.0
 """How often this machine's software is looked at."""
+
+_NOTHING_LEFT = "no sweep was started, as its maker's quota had nothing left"
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +76,8 @@ class RetuneScheduler:
         for retune in self._store.retunes.list():
             if _looks_out(retune) and self._is_new(retune, software := self._software()):
                 self._answered[retune.name] = software
-                _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
+                with suppress(QuotaExceeded):  # the next due time looks again
+                    _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
 
     def _is_new(self, retune: Retune, software: Mapping[str, str]) -> bool:
         """Whether the last run that measured ran on other software, and nobody has looked into that yet."""
@@ -112,7 +115,7 @@ class RetuneScheduler:
 
     def _outcome(self, retune: Retune, sweep: Sweep | None) -> RetuneOutcome:
         if sweep is None:
-            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="no sweep was started")
+            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=_NOTHING_LEFT)
         trials = list(all_trials(self._store, sweep.id))
         try:
             return outcome_of(retune.request, sweep, findings(sweep.request, trials), trials)

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
+from autotuner.domain.access.token import Token
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import Measurement, TrialSpec
 from autotuner.domain.upkeep.announcement import AnnouncementKind
@@ -280,3 +284,24 @@ def test_software_has_changed_where_both_know_a_fact_of_one_machine(
     then: dict[str, str], now: dict[str, str], changed: list[str]
 ) -> None:
     assert [change.name for change in software_changes(then, now)] == changed
+
+
+def test_a_run_that_comes_due_when_its_maker_has_nothing_left_could_not_run_and_says_so() -> None:
+    night = Night()
+    token = Token(id="t", name="ada", scope=Scope.RUN, quota=Quota(unfinished_sweeps=1), created_at=0.0)
+    night.store.access.add_token(token, "digest")
+    request = replace(night.add().request, name="ada's")
+    night.store.retunes.save(request, now=0.0, next_due_at=NIGHT, created_by="ada")
+    busy, _ = night.store.create_sweep(request.template, now=1.0, caller=Caller(name="ada", scope=Scope.RUN))
+    night.at = NIGHT
+    for _ in range(2):
+        night.scheduler().step()
+    (run,), _ = night.store.retunes.runs("ada's")
+    assert run.outcome is not None
+    assert (run.sweep_id, run.outcome.verdict) == (None, Verdict.COULD_NOT_RUN)
+    assert "quota" in run.outcome.detail
+    night.store.request_cancel(busy.id, now=NIGHT)
+    night.at = NIGHT + DAY
+    night.scheduler().step()
+    newest = night.store.retunes.runs("ada's")[0][0]
+    assert night.store.get_sweep(newest.sweep_id or "").created_by == "ada"

@@ -1,0 +1,135 @@
+"""Who may change what: who made it, and an admin; and how much one caller may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
+from autotuner.domain.wire import to_dict
+from autotuner.ports import Store
+from tests.api.access import People, bearing
+from tests.api.service import app_on, serve
+from tests.builders import cpu_cluster, tiny_model
+
+SWEEP = {
+    "model": to_dict(tiny_model()),
+    "cluster": to_dict(cpu_cluster()),
+    "workload": {"seq_len": 64, "global_batch_size": 8},
+}
+PAIR = to_dict(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
+RETUNE = {"name": "nightly", "cron": "0 3 * * *", "sweep": SWEEP}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """Two who run sweeps, and an admin."""
+
+    people: People
+    ada: httpx.Client
+    bob: httpx.Client
+    root: httpx.Client
+
+    def newcomer(self, **quota: Any) -> dict[str, str]:
+        """Headers of somebody with that quota."""
+        return bearing(self.people.token(name="eve", quota=Quota(**quota)))
+
+
+@pytest.fixture
+def team(store: Store) -> Iterator[Team]:
+    app = app_on(store, login="tokens")
+    with ExitStack() as stack:
+        people = People(app=app, address=stack.enter_context(serve(app)))
+        ada, bob = (stack.enter_context(people.client(name=name)) for name in ("ada", "bob"))
+        yield Team(people=people, ada=ada, bob=bob, root=stack.enter_context(people.client(Scope.ADMIN, "root")))
+
+
+def made(answer: httpx.Response) -> dict[str, Any]:
+    assert answer.is_success, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(team: Team) -> None:
+    sweep = made(team.ada.post("/sweeps", json=SWEEP))
+    gate = made(team.ada.post("/gates", json=SWEEP | {"baseline": "main"}))
+    retune = made(team.ada.post("/retunes", json=RETUNE))
+    made(team.ada.put("/clusters/pair", json=PAIR))
+    made(team.ada.put("/models/tiny", json=to_dict(tiny_model())))
+    check = made(team.ada.post("/clusters/pair/checks", json={}))
+    assert {each["created_by"] for each in (sweep, gate, retune, check)} == {"ada"}
+    assert team.bob.get("/models").json()["created_by"] == {"tiny": "ada"}
+    assert team.bob.get("/clusters").json()["created_by"] == {"pair": "ada"}
+    changes = [
+        ("POST", f"/sweeps/{sweep['id']}/cancel"),
+        ("POST", f"/gates/{gate['id']}/cancel"),
+        *(("POST", f"/retunes/nightly/{verb}") for verb in ("pause", "resume", "runs")),
+        ("POST", f"/checks/{check['id']}/cancel"),
+        ("DELETE", "/models/tiny"),
+        ("DELETE", "/clusters/pair"),
+    ]
+    for method, path in changes:
+        refused = team.bob.request(method, path)
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:autotuner:problem:not-yours"), path
+        assert "'ada' made it" in refused.json()["detail"]
+    half = len(changes) // 2
+    assert all(team.ada.request(*change).is_success for change in changes[:half])
+    assert all(team.root.request(*change).is_success for change in changes[half:])
+
+
+def test_a_run_that_an_admin_starts_counts_as_its_maker_s(team: Team) -> None:
+    made(team.ada.post("/retunes", json=RETUNE))
+    run = made(team.root.post("/retunes/nightly/runs"))
+    assert made(team.root.get(f"/sweeps/{run['sweep_id']}"))["created_by"] == "ada"
+
+
+def test_equal_keys_of_two_callers_are_two_sweeps(team: Team) -> None:
+    key = {"Idempotency-Key": "nightly"}
+    ids = [made(who.post("/sweeps", json=SWEEP, headers=key))["id"] for who in (team.ada, team.bob, team.ada)]
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_more_sweeps_than_a_quota_has_are_refused_with_numbers(team: Team) -> None:
+    eve = team.newcomer(unfinished_sweeps=1)
+    made(team.ada.post("/sweeps", json=SWEEP, headers=eve))
+    refused = team.ada.post("/sweeps", json=SWEEP, headers=eve)
+    assert (refused.status_code, refused.json()["type"]) == (429, "urn:autotuner:problem:quota-exceeded")
+    assert refused.json()["detail"].startswith("1 of the 1 sweeps")
+
+
+def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_taken(team: Team) -> None:
+    eve = team.newcomer(accelerator_hours_per_day=8.0)
+    asked = made(team.ada.post("/sweeps", json=SWEEP | {"budget": {"accelerator_hours": 3.0}}, headers=eve))
+    rest = made(team.ada.post("/sweeps", json=SWEEP, headers=eve))
+    assert [each["budget"]["accelerator_hours"] for each in (asked, rest)] == [3.0, 5.0]
+    assert team.ada.get("/caller", headers=eve).json()["usage"] == {
+        "unfinished_sweeps": 2,
+        "accelerator_hours": 0.0,
+        "promised_hours": 8.0,
+    }
+    refused = team.ada.post("/sweeps", json=SWEEP, headers=eve)
+    assert (refused.status_code, "8 more are promised" in refused.json()["detail"]) == (429, True)
+    never = team.ada.post("/sweeps", json=SWEEP | {"budget": {"accelerator_hours": 9.0}}, headers=eve)
+    assert (never.status_code, never.json()["field"], never.json()["nearest"]) == (422, "budget.accelerator_hours", 8.0)
+
+
+def test_the_audit_log_says_who_did_what_and_who_was_refused_to_admins_alone(team: Team) -> None:
+    sweep = made(team.ada.post("/sweeps", json=SWEEP))
+    team.bob.post(f"/sweeps/{sweep['id']}/cancel")
+    httpx.post(f"{team.people.address}/api/v1/sweeps", json=SWEEP)
+    assert team.bob.get("/audit").status_code == 403
+    listed = {(one["caller"], one["action"], one["status"]) for one in team.root.get("/audit").json()["items"]}
+    assert listed == {
+        ("ada", "create_sweep", 201),
+        ("bob", "cancel_sweep", 403),
+        ("", "post", 401),
+        ("bob", "read_audit", 403),
+    }
+    mine = team.root.get("/audit", params={"caller": "ada"}).json()["items"]
+    assert [one["token_id"] for one in mine] == [team.ada.get("/caller").json()["token_id"]]
