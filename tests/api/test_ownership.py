@@ -83,6 +83,16 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
     assert all(team.root.request(*change).is_success for change in changes[half:])
 
 
+def test_a_clone_is_theirs_who_asks_for_it_and_held_to_their_quota(team: Team) -> None:
+    sweep = made(team.ada.post("/sweeps", json=SWEEP))
+    assert made(team.bob.post(f"/sweeps/{sweep['id']}/clone", json={}))["created_by"] == "bob"
+    eve = team.newcomer(accelerator_hours_per_day=8.0)
+    assert (
+        made(team.bob.post(f"/sweeps/{sweep['id']}/clone", json={}, headers=eve))["budget"]["accelerator_hours"] == 8.0
+    )
+    assert team.bob.post(f"/sweeps/{sweep['id']}/clone", json={}, headers=eve).status_code == 429
+
+
 def test_a_run_that_an_admin_starts_counts_as_its_maker_s(team: Team) -> None:
     made(team.ada.post("/retunes", json=RETUNE))
     run = made(team.root.post("/retunes/nightly/runs"))
