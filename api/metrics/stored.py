@@ -35,11 +35,14 @@ class StoredMetrics(Collector):
         """The gauges as they stand now."""
         now = self._clock.now()
         try:
-            gauges = self._open_store().gauges.read(now=now)
+            store = self._open_store()
+            gauges, workers = store.gauges.read(now=now), store.workers.list()
         except StoreUnavailable:
             yield _gauge("database_up", "Whether the database answers.", 0)
             return
         yield _gauge("database_up", "Whether the database answers.", 1)
+        num_workers = sum(worker.is_alive(now) for worker in workers)
+        yield _gauge("workers_alive", "Workers that said within a minute that they live.", num_workers)
         yield from _families(gauges, now)
 
 
@@ -53,7 +56,6 @@ def _families(gauges: Gauges, now: float) -> Iterable[GaugeMetricFamily]:
         gauges.num_ended_trials,
     )
     yield _gauge("queue_age_seconds", "How long the oldest queued sweep waits.", _age(gauges.oldest_queued_at, now))
-    yield _gauge("workers_alive", "Workers that said within a minute that they live.", gauges.num_workers)
     yield _gauge("deliveries_pending", "Deliveries to webhooks that are pending.", gauges.num_pending_deliveries)
     yield _gauge(
         "delivery_age_seconds", "How long the oldest pending delivery waits.", _age(gauges.oldest_pending_at, now)

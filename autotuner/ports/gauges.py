@@ -22,7 +22,6 @@ class Gauges:
         num_ended_trials: Those that ended within the last hour, by state.
         oldest_queued_at: When the sweep that waits longest was asked for; None where none waits.
         oldest_pending_at: When the delivery that is pending longest was asked for; None where none is.
-        num_workers: That said within the last minute that they live.
     """
 
     num_sweeps: Mapping[SweepState, int]
@@ -31,7 +30,6 @@ class Gauges:
     oldest_queued_at: float | None
     num_pending_deliveries: int
     oldest_pending_at: float | None
-    num_workers: int
 
 
 class GaugeStore(Protocol):

@@ -11,12 +11,11 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.upkeep.announcement import DeliveryState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
-from autotuner.store.tables import deliveries, sweeps, trials, workers
+from autotuner.store.tables import deliveries, sweeps, trials
 
 __all__ = ["SqlGauges", "select_ended_trials", "select_open_trials", "select_sweeps"]
 
 _HOUR_S = 3600.0
-_ALIVE_S = 60.0
 
 _UNFINISHED = [state for state in SweepState if not state.finished]
 
@@ -32,7 +31,6 @@ class SqlGauges:
         pending = select(func.count(), func.min(deliveries.c.created_at)).where(
             deliveries.c.state == DeliveryState.PENDING
         )
-        alive = select(func.count()).where(workers.c.seen_at > now - _ALIVE_S)
         with reading(self._engine) as connection:
             num_pending, oldest_pending_at = connection.execute(pending).one()
             return Gauges(
@@ -42,7 +40,6 @@ class SqlGauges:
                 oldest_queued_at=connection.scalar(waiting),
                 num_pending_deliveries=num_pending,
                 oldest_pending_at=oldest_pending_at,
-                num_workers=connection.scalars(alive).one(),
             )
 
 

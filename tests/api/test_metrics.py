@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autotuner.bootstrap import build
+from autotuner.domain.runs.known_worker import KnownWorker
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
@@ -62,13 +63,15 @@ def test_sweeps_trials_and_the_queue_are_told_as_they_are_stored(
 ) -> None:
     driver.running(driver.sweep(), 0)
     store.create_sweep(sweep_request(), now=NOW - 90.0)
+    for name, seen_at in (("worker-a", NOW - 30.0), ("worker-b", NOW - 90.0)):
+        store.workers.tell(KnownWorker(name=name, version="1", started_at=NOW - 100.0, seen_at=seen_at))
     found = told(address)
     assert found["autotuner_sweeps"][labels(state="running")] == 1
     assert found["autotuner_sweeps"][labels(state="failed")] == 0
     assert found["autotuner_open_trials"][labels(state="running")] == 1
     assert found["autotuner_trials_ended_last_hour"][labels(state="complete")] == 0
     assert found["autotuner_queue_age_seconds"] == {labels(): 90.0}
-    assert found["autotuner_workers_alive"] == {labels(): 0.0}
+    assert found["autotuner_workers_alive"] == {labels(): 1.0}
     assert found["autotuner_deliveries_pending"] == {labels(): 0.0}
     assert found["autotuner_database_up"] == {labels(): 1.0}
 

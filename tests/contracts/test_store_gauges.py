@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import insert
-
 from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.upkeep.announcement import DeliveryState
 from autotuner.ports import Store
-from autotuner.store.engine import make_engine, writing
-from autotuner.store.tables import workers
 from tests.builders import failure
 from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start
 from tests.contracts.upkeep import announcement, webhook
@@ -21,7 +17,7 @@ def test_an_empty_store_counts_nothing_and_waits_for_nothing(store: Store) -> No
     gauges = store.gauges.read(now=100.0)
     assert (gauges.num_sweeps, gauges.num_open_trials, gauges.num_ended_trials) == ({}, {}, {})
     assert (gauges.oldest_queued_at, gauges.oldest_pending_at) == (None, None)
-    assert (gauges.num_pending_deliveries, gauges.num_workers) == (0, 0)
+    assert gauges.num_pending_deliveries == 0
 
 
 def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
@@ -56,12 +52,3 @@ def test_deliveries_that_are_pending_are_counted_with_the_oldest(store: Store) -
     store.announcements.end_delivery(oldest.id, DeliveryState.DEAD, "410", now=40.0)
     gauges = store.gauges.read(now=100.0)
     assert (gauges.num_pending_deliveries, gauges.oldest_pending_at) == (2, 20.0)
-
-
-def test_workers_count_as_long_as_they_say_that_they_live(store: Store, database_url: str) -> None:
-    engine = make_engine(database_url)
-    with writing(engine) as connection:
-        for name, seen_at in (("a", 99.0), ("b", 41.0), ("c", 39.0)):
-            connection.execute(insert(workers).values(name=name, version="1", started_at=1.0, seen_at=seen_at))
-    engine.dispose()
-    assert store.gauges.read(now=100.0).num_workers == 2
