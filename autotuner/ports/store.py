@@ -391,7 +391,7 @@ class Store(Names, Protocol):
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:
-        """The schema revision.
+        """The schema revision: the one of this program, or of a newer one.
 
         Raises:
             StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.

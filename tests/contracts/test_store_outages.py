@@ -230,13 +230,13 @@ def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path:
     store.close()
 
 
-def test_a_database_at_another_revision_is_unavailable_with_both_named(database_url: str) -> None:
+def test_a_database_at_an_older_revision_is_unavailable_with_both_named(database_url: str) -> None:
     engine = make_engine(database_url)
     store = SqlStore(engine)
     at_head = store.check()
     with engine.begin() as connection:
-        connection.execute(text("UPDATE autotuner_alembic_version SET version_num = 'other'"))
-    with pytest.raises(StoreUnavailable, match=f"other.*{at_head}"):
+        connection.execute(text("UPDATE autotuner_alembic_version SET version_num = '0001'"))
+    with pytest.raises(StoreUnavailable, match=f"0001.*{at_head}"):
         store.check()
     with engine.begin() as connection:
         connection.execute(text("UPDATE autotuner_alembic_version SET version_num = :head"), {"head": at_head})

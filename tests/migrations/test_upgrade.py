@@ -76,6 +76,17 @@ def test_what_the_older_release_still_writes_fits_the_newer_schema_and_is_read(e
     newer.dispose()
 
 
+def test_a_service_stays_ready_where_a_newer_release_has_migrated_its_database(empty_url: str) -> None:
+    migrate(empty_url)
+    engine = make_engine(empty_url)
+    with writing(engine) as connection:
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    engine.dispose()
+    store = open_store(empty_url)
+    assert store.check() == "9999"
+    store.close()
+
+
 def test_a_worker_of_the_older_release_takes_nothing_that_a_newer_one_holds(upgraded: Store) -> None:
     sweep = upgraded.claim_sweep(owner="newer", now=1000.0, lease_s=15.0, lapsed=upgraded.held_sweeps())
     assert sweep is not None
