@@ -68,6 +68,11 @@ def test_every_error_is_documented_as_a_problem(operation: dict[str, Any]) -> No
         assert list(answer["content"]) == ["application/problem+json"]
 
 
+def test_a_service_that_asks_nobody_says_that_nothing_need_be_shown() -> None:
+    security = [operation["security"] for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    assert all(ways[:1] in ([], [{}]) for ways in security)
+
+
 def test_every_reference_leads_somewhere() -> None:
     text = json.dumps(DOCUMENT)
     names = {piece.partition('"')[0] for piece in text.split("#/components/schemas/")[1:]}

@@ -10,13 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from autotuner.domain.access.scope import Scope
+from autotuner.store.sql import memory_store
 from tests.api.access import People
-from tests.api.service import StoreDriver, app_on, serve
+from tests.api.service import app_on, serve
 
 
-@pytest.fixture
-def people(driver: StoreDriver) -> Iterator[People]:
-    app = app_on(driver.store, login="tokens")
+@pytest.fixture(scope="module")
+def people() -> Iterator[People]:
+    app = app_on(memory_store(), login="tokens")
     with serve(app) as address:
         yield People(app=app, address=address)
 
