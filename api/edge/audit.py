@@ -14,6 +14,7 @@ from api.edge.addresses import client_address
 from api.edge.caller import caller_in
 from api.edge.needs import LOOKING, needed
 from api.edge.refusals import Refusals
+from autotuner.access.secret import without_tokens
 from autotuner.bootstrap import App
 from autotuner.domain.access.audit import AuditEntry
 from autotuner.domain.access.scope import Scope as Allowed
@@ -93,7 +94,7 @@ def _entry(scope: Scope, route: object | None, status: int, address: str, now: f
         caller="" if caller is None else caller.name,
         token_id=None if caller is None else caller.token_id,
         action=str(getattr(route, "name", None) or scope["method"].lower()),
-        subject=scope["path"][:_LONGEST],
+        subject=without_tokens(scope["path"])[:_LONGEST],
         status=status,
         request_id=str(request_id),
         address=address,

@@ -155,7 +155,7 @@ def test_a_wrong_token_is_said_so_on_the_form_and_not_shown(browser: httpx.Clien
     assert SESSION_COOKIE not in answer.headers["set-cookie"]
 
 
-def test_a_token_in_the_wrong_place_is_in_no_log(
+def test_a_token_in_the_wrong_place_is_neither_in_the_log_nor_in_the_audit_log(
     people: People, capsys: pytest.CaptureFixture[str], browser: httpx.Client
 ) -> None:
     text = people.token(Scope.ADMIN)
@@ -163,11 +163,16 @@ def test_a_token_in_the_wrong_place_is_in_no_log(
     with people.stranger(**bearing(text)) as client:
         client.post(f"/api/v1/tokens/{text}/revoke", headers={"X-Request-ID": text})
         client.get(f"/{text}")
+    with people.stranger() as client:
+        client.post(f"/api/v1/tokens/{text}/revoke")
     logged_in(browser, text + 2000 * "x")
     logged_in(browser, text)
     captured = capsys.readouterr()
     assert "/api/v1/tokens/at_" in captured.err
     assert secret not in captured.err + captured.out
+    audited, _ = people.app.store.accounts.audit()
+    assert any(entry.subject.startswith("/api/v1/tokens/at_") for entry in audited)
+    assert secret not in str(audited)
 
 
 def test_a_login_that_another_site_sends_is_refused(people: People, browser: httpx.Client) -> None:
