@@ -226,6 +226,23 @@ def test_mfu_gates_and_announcements_are_read_where_the_revision_had_them(store:
     assert (passed.state, regression.state) == (DeliveryState.PENDING, DeliveryState.DELIVERED)
 
 
+def test_who_may_call_and_what_they_did_is_read_where_the_revision_had_it(store: Store, revision: str) -> None:
+    if revision < "0010":
+        assert store.access.list_tokens() == []
+        assert store.accounts.audit() == ([], 0)
+        assert {sweep.created_by for sweep in store.list_sweeps()[0]} == {""}
+        return
+    ada, ci = store.access.list_tokens()
+    assert (ada.name, ada.scope, ada.quota.accelerator_hours_per_day, ada.is_valid(800.0)) == ("ada", "run", 64.0, True)
+    assert (ci.scope, ci.revoked_at, ci.is_valid(80.0)) == ("admin", 70.0, False)
+    assert store.access.get_session("5e884898da28047151d0e56f8dc62927").token_id == ada.id
+    assert [(entry.caller, entry.status) for entry in store.accounts.audit()[0]] == [("", 401), ("ada", 201)]
+    assert [worker.name for worker in store.workers.list()] == ["worker-b"]
+    gated = store.get_sweep("sw-gated00000")
+    assert (gated.created_by, gated.renewals) == ("ada", 3)
+    assert store.announcements.get_webhook("team").created_by == "ada"
+
+
 def test_a_worker_goes_on_with_a_saved_sweep(store: Store) -> None:
     sweep = store.claim_sweep(owner="worker-c", now=300.0, lease_s=30.0, lapsed=store.held_sweeps())
     assert sweep is not None
