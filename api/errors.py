@@ -24,6 +24,7 @@ from autotuner.domain.rules.legality import Reason
 from autotuner.domain.wire import to_dict
 from autotuner.errors import (
     AutotunerError,
+    Busy,
     Conflict,
     InvalidInput,
     NotAllowed,
@@ -32,6 +33,7 @@ from autotuner.errors import (
     NotYours,
     QuotaExceeded,
     StoreUnavailable,
+    TooCostly,
     TooOften,
 )
 
@@ -128,20 +130,31 @@ def answer_error(request: Request, error: Exception) -> Response:
             return answer_problem(request, "not-allowed", HTTPStatus.FORBIDDEN, detail)
         case NotYours():
             return answer_problem(request, "not-yours", HTTPStatus.FORBIDDEN, detail)
-        case QuotaExceeded():
-            wait_s = error.retry_after_s
-            after = None if wait_s is None else {"Retry-After": str(math.ceil(wait_s))}
-            return answer_problem(request, "quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS, detail, after)
-        case TooOften(retry_after_s=wait_s):
-            headers = {"Retry-After": str(wait_s)}
-            return answer_problem(request, "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS, detail, headers)
         case CrossSite():
             return answer_problem(request, "cross-site", HTTPStatus.FORBIDDEN, detail)
+        case TooCostly():
+            return answer_problem(request, "too-costly", HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         case StoreUnavailable():
             headers = {"Retry-After": "5"}
             said = _said_of_database(request, detail)
             return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, said, headers=headers)
+        case QuotaExceeded() | TooOften() | Busy():
+            return _later(request, error)
     raise error
+
+
+def _later(request: Request, error: QuotaExceeded | TooOften | Busy) -> Response:
+    """The answer to who may ask again, with when."""
+    match error:
+        case QuotaExceeded():
+            kind, status = "quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS
+        case TooOften():
+            kind, status = "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS
+        case Busy():
+            kind, status = "busy", HTTPStatus.SERVICE_UNAVAILABLE
+    wait_s = error.retry_after_s
+    after = None if wait_s is None else {"Retry-After": str(math.ceil(wait_s))}
+    return answer_problem(request, kind, status, str(error), after)
 
 
 def _said_of_database(request: Request, detail: str) -> str:

@@ -78,6 +78,7 @@ def create_app(app: App | None = None) -> FastAPI:
         async with metrics.watching():
             yield
         autotuner.background.stop()
+        autotuner.asides.close()
         if app is None:
             autotuner.close()
 

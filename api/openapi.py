@@ -37,9 +37,9 @@ _PROBLEMS = {
     409: "The request contradicts what is stored.",
     413: "The body is longer than the service reads.",
     421: "The service is not reached by the name that the request was sent to.",
-    422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which.",
+    422: "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which. Or the answer would take too much.",
     429: "The caller takes as much as they may; `detail` says how much that is, and `Retry-After` when more is free.",
-    503: "The database is out of reach or not migrated, or there was no answer in time.",
+    503: "The database is out of reach or not migrated, or there was no answer in time, or too many wait for one.",
 }
 
 

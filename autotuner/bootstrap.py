@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -12,21 +12,19 @@ from autotuner.access.tokens import Tokens
 from autotuner.announcing.networks import WEBHOOK_ALLOW
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.webhooks import Webhooks
+from autotuner.aside.asides import Asides, Inline
+from autotuner.aside.frames import Limits
+from autotuner.aside.pool import AsidePool
 from autotuner.background import Background
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
-from autotuner.costmodel.predict import predict_one
 from autotuner.descriptions import Descriptions
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import DeviceProfile, profiled
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
 from autotuner.domain.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
@@ -49,10 +47,8 @@ from autotuner.logs import configure_logs
 from autotuner.machine import is_this_host
 from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
-from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.learning.recollection import Recollection
-from autotuner.search.ranking import PredictionTable, best_predicted
-from autotuner.search.runnable import empty_space, require_layouts
+from autotuner.search.runnable import require_layouts
 from autotuner.search.upkeep.gates.asking import ask_gate
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
@@ -76,6 +72,7 @@ class App:
         engines: What an operator registered to run trials elsewhere, by name.
         engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
         poster: Posts what is announced.
+        asides: What may take long is computed by these.
     """
 
     settings: Settings
@@ -87,6 +84,7 @@ class App:
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     poster: Poster = field(default_factory=Poster)
+    asides: Asides = field(default_factory=Inline)
     _backgrounds: list[Background] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
@@ -224,27 +222,6 @@ class App:
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
 
-    def predictions(
-        self, job: Job, space: SearchSpace, *, limit: int, rules: Sequence[Rule] = RULES
-    ) -> PredictionTable:
-        """The best predicted layouts of the space, and how many are legal and fit.
-
-        Raises:
-            InvalidInput: The space holds no legal layout.
-        """
-        table = best_predicted(job, space, limit=limit, rules=rules)
-        if not table.num_legal:
-            raise empty_space(job, space, rules, "holds no legal layout")
-        return table
-
-    def advice(self, job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
-        """What the table leaves open: options that it does not search, or what would make a layout fit."""
-        return advice(job, space, table, rules)
-
-    def predict_one(self, job: Job, layout: Layout) -> Prediction | tuple[Reason, ...]:
-        """The prediction of one layout, or every reason why it cannot run."""
-        return reasons(layout, job) or predict_one(layout, job)
-
     # ------------------------------------------------------------------ sweeps
     def create_sweep(
         self, request: SweepRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
@@ -267,7 +244,7 @@ class App:
         Raises:
             InvalidInput: As for ``create_sweep``.
         """
-        require_layouts(request)
+        self.asides.search(require_layouts, request)
         if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
             raise _refused(request, refusal)
 
@@ -314,6 +291,7 @@ class App:
     def close(self) -> None:
         """Stop what runs in the background and release launcher and store."""
         self.background.stop()
+        self.asides.close()
         self.launcher.close()
         for store in self._opened:
             store.close()
@@ -361,6 +339,13 @@ def _launcher(
     return RoutedLauncher(launchers)
 
 
+def _asides(settings: Settings) -> Asides:
+    if not settings.asides:
+        return Inline()
+    limits = Limits(seconds=settings.aside_s, memory_bytes=settings.aside_memory_bytes)
+    return AsidePool(settings.asides, limits, warm="autotuner.search.answers:warm")
+
+
 def build(
     settings: Settings,
     *,
@@ -393,6 +378,7 @@ def build(
         engines=engines,
         engine_launchers=launchers,
         poster=Poster(read_networks(settings.webhook_allow, WEBHOOK_ALLOW)),
+        asides=_asides(settings),
     )
     if names is None:
         app.open()

@@ -6,6 +6,7 @@ from reprlib import Repr
 
 __all__ = [
     "AutotunerError",
+    "Busy",
     "Conflict",
     "InvalidInput",
     "LeaseLost",
@@ -15,6 +16,7 @@ __all__ = [
     "NotYours",
     "QuotaExceeded",
     "StoreUnavailable",
+    "TooCostly",
     "TooOften",
     "quoted",
 ]
@@ -35,7 +37,17 @@ def quoted(value: object) -> str:
 
 
 class AutotunerError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base of every error this project raises on purpose; it can be pickled, whatever its constructor takes."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(cls: type[AutotunerError], args: tuple[object, ...], state: dict[str, object]) -> AutotunerError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidInput(AutotunerError, ValueError):
@@ -114,6 +126,22 @@ class TooOften(AutotunerError):
     """Who asks did so too often; ``retry_after_s`` says when they may again."""
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(detail)
+
+
+class TooCostly(AutotunerError):
+    """An answer takes more time or memory than the service gives one; the message says how much that is."""
+
+
+class Busy(AutotunerError):
+    """Too many wait for the service already.
+
+    Attributes:
+        retry_after_s: When to ask again, from now.
+    """
+
+    def __init__(self, detail: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(detail)
 

@@ -85,6 +85,13 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2_000_000, gt=0, description="Longest body of a request.")
     body_s: float = Field(default=30.0, gt=0, description="What the body of a request may take to arrive.")
     request_s: float = Field(default=60.0, gt=0, description="What a request may take until its answer begins.")
+    asides: int = Field(
+        default=3,
+        ge=0,
+        description="Predictions computed at once, each in a process beside the service; 0: in the service itself.",
+    )
+    aside_s: float = Field(default=30.0, gt=0, description="What one of them may take, and may wait for its turn.")
+    aside_memory_bytes: int = Field(default=2_000_000_000, gt=0, description="What one of them may take of memory.")
     requests_per_minute: int = Field(
         default=3000, gt=0, description="Of a caller whose token says nothing else, to one process of the service."
     )

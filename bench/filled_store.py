@@ -18,6 +18,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.sweep import StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import StepReport, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.search.ranking import best_predicted
 from autotuner.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.tables import metadata
@@ -92,7 +93,7 @@ def _write(app: App, num_trials: int) -> None:
     store = app.store
     sweep, _ = store.create_sweep(request, now=_NOW)
     store.claim_sweep(owner=_OWNER, now=_NOW, lease_s=3600)
-    for number, row in enumerate(app.predictions(job, request.space, limit=num_trials).rows):
+    for number, row in enumerate(best_predicted(job, request.space, limit=num_trials).rows):
         trial = store.add_trial(sweep.id, owner=_OWNER, number=number, layout=row.layout, prediction=row.prediction)
         store.start_trial(trial.id, owner=_OWNER, now=_NOW)
         step_time_s = row.prediction.step_time.total_s

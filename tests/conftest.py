@@ -21,6 +21,9 @@ for module in ("launcher_contract", "engine_contract"):  # not collected by them
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# hundreds of services compute their predictions themselves; tests of asides say how many there are
+os.environ.setdefault("AUTOTUNER_ASIDES", "0")
+
 # no test asserts a time, and how fast a busy machine makes up examples says nothing
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 # the same examples every time: a failure is of the change that was tested

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.examples.catalog import cluster, model
-from api.schemas import Current, Gain, PredictedLayout, PredictionTable
+from api.schemas import Gain, PredictedLayout, PredictionTable
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
@@ -40,8 +40,7 @@ def prediction_table() -> PredictionTable:
     row = PredictedLayout.of(1, layout(), prediction())
     job = Job(model=model(), cluster=cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
     caveats = ("dense models on nemo with h100-sxm were compared with 63 measured runs",)
-    table = PredictionTable.of(job, (row,), caveats=caveats, num_legal=1234, num_fitting=321)
-    return replace(table, current=Current.of(_current()))
+    return replace(PredictionTable.of(job, (row,), _current(), caveats), num_legal=1234, num_fitting=321)
 
 
 def prediction() -> Prediction:

@@ -30,7 +30,7 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     job = body.resolved(app)
     if broken := reasons(body.layout, job):
         raise IllegalLayout(body.layout, broken)
-    return LayoutExplanation.of(explain(body.layout, job), job.model)
+    return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
 
 
 @router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))

@@ -34,7 +34,7 @@ def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutE
     job = body.resolved(app)
     if broken := reasons(body.layout, job):
         raise IllegalLayout(body.layout, broken)
-    return LayoutExport.of(body.layout, export(job, body.layout, body.format))
+    return LayoutExport.of(body.layout, app.asides.ask(export, job, body.layout, body.format))
 
 
 @router.get("/trials/{trial_id}/export", responses=problems(404, 422))
@@ -49,9 +49,9 @@ def export_trial(
 
 
 @router.post("/imports", responses=problems(400, 422), openapi_extra=needs(Scope.READ))
-def import_configuration(body: Document[ImportRequest]) -> Document[ImportedLayout]:
+def import_configuration(app: AppOf, body: Document[ImportRequest]) -> Document[ImportedLayout]:
     """Read a trainer's configuration as a layout: what you run today, to predict, explain and compare.
 
     Shell scripts are read, never run. `notes` say what was assumed, changed and ignored on the way.
     """
-    return ImportedLayout.of(read(body.text, body.format, body.num_ranks))
+    return ImportedLayout.of(app.asides.ask(read, body.text, body.format, body.num_ranks))

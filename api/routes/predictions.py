@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
@@ -11,16 +9,9 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import Current, PredictedLayout, PredictionRequest, PredictionTable
-from autotuner.bootstrap import App
-from autotuner.costmodel.columns import LayoutColumns
+from api.schemas import PredictionRequest, PredictionTable
 from autotuner.domain.access.scope import Scope
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.search import ranking
-from autotuner.search.advice import current as comparison
-from autotuner.search.advice.current import current_beside
-from autotuner.search.text.caveats import caveats
+from autotuner.search.answers import best_of_space, prediction_of_layout
 
 __all__ = ["router"]
 
@@ -38,30 +29,10 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
     answer says what the best would give in its place; a `current` that breaks rules has their reasons. With `format`,
     only layouts that this trainer can be told are tried.
     """
-    job, space, rules = body.resolved(app)
+    question = body.resolved(app)
     if body.layout is None:
-        table = app.predictions(job, space, limit=body.limit, rules=rules)
-        answer = PredictionTable.searched(job, table, app.advice(job, space, table, rules))
-        best, unchanged = (table.rows or (None,))[0], table.unchanged
-    else:
-        best, unchanged = _legal(app, job, body.layout), None
-        said = caveats(job, LayoutColumns.from_layouts([best.layout]))
-        answer = PredictionTable.of(job, (PredictedLayout.of(1, best.layout, best.prediction),), caveats=said)
-    if body.current is None:
-        return answer
-    return _beside(answer, job, current_beside(body.current, job, best=best, unchanged=unchanged))
-
-
-def _legal(app: App, job: Job, layout: Layout) -> ranking.PredictedLayout:
-    answer = app.predict_one(job, layout)
+        return PredictionTable.answering(question.job, app.asides.search(best_of_space, question))
+    answer = app.asides.ask(prediction_of_layout, question, body.layout)
     if isinstance(answer, tuple):
-        raise IllegalLayout(layout, answer)
-    return ranking.PredictedLayout(layout=layout, prediction=answer)
-
-
-def _beside(answer: PredictionTable, job: Job, current: comparison.Current) -> PredictionTable:
-    """The table with what runs today, and with what is to be said of that."""
-    shown = [item.layout for item in answer.items]
-    today = [] if current.predicted is None else [current.layout]
-    said = caveats(job, LayoutColumns.from_layouts([*shown, *today]))
-    return replace(answer, caveats=said, current=Current.of(current))
+        raise IllegalLayout(body.layout, answer)
+    return PredictionTable.of_one(question.job, answer)

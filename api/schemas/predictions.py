@@ -15,8 +15,8 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls
-from autotuner.search.advice.advice import Advice
 from autotuner.search.advice.current import Gain
+from autotuner.search.answers import PredictedBest, PredictedOne
 
 __all__ = [
     "Current",
@@ -225,17 +225,15 @@ class PredictionTable:
     current: Current | None = None
 
     @classmethod
-    def searched(cls, job: Job, table: ranking.PredictionTable, advice: Advice) -> Self:
+    def answering(cls, job: Job, found: PredictedBest) -> Self:
         """The best of a space, and what is to be said beside them."""
-        rows = enumerate(table.rows, 1)
+        table, advice = found.table, found.advice
+        rows = tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in enumerate(table.rows, 1))
+        whole = cls.of(job, rows, found.current, found.caveats)
         return replace(
-            cls.of(
-                job,
-                tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in rows),
-                caveats=table.caveats,
-                num_legal=table.num_legal,
-                num_fitting=table.num_fitting,
-            ),
+            whole,
+            num_legal=table.num_legal,
+            num_fitting=table.num_fitting,
             unchanged=None if table.unchanged is None else _unranked(table.unchanged),
             not_searched=tuple(
                 NotSearched(
@@ -249,14 +247,18 @@ class PredictionTable:
         )
 
     @classmethod
+    def of_one(cls, job: Job, found: PredictedOne) -> Self:
+        """One layout."""
+        row = PredictedLayout.of(1, found.row.layout, found.row.prediction)
+        return cls.of(job, (row,), found.current, found.caveats)
+
+    @classmethod
     def of(
         cls,
         job: Job,
         items: tuple[PredictedLayout, ...],
-        *,
+        current: comparison.Current | None,
         caveats: tuple[str, ...],
-        num_legal: int | None = None,
-        num_fitting: int | None = None,
     ) -> Self:
         """The rows with what they are a share of."""
         accelerator = job.cluster.accelerator
@@ -265,7 +267,8 @@ class PredictionTable:
             items=items,
             reference_precision=accelerator.reference_precision,
             reference_flop_per_s=accelerator.reference_flop_per_s,
-            num_legal=num_legal,
-            num_fitting=num_fitting,
+            num_legal=None,
+            num_fitting=None,
             caveats=caveats,
+            current=None if current is None else Current.of(current),
         )

@@ -16,21 +16,21 @@ from autotuner.catalog.load import load_stack
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Rule, reasons
+from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
-from autotuner.search.expressible import sayable_space, trial_space
+from autotuner.search.answers import Question
+from autotuner.search.expressible import trial_space
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",
@@ -161,7 +161,8 @@ class _PredictedJobRequest(JobRequest):
     def job(self, app: App, stack: Stack) -> Job:
         """The job with its names resolved, and with what the measured runs say of its cluster; errors as ``named``."""
         job = self.named(app, stack)
-        return calibrated(job, [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)])
+        runs = [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)]
+        return app.asides.ask(calibrated, job, runs) if runs else job
 
     def known_job(self, app: App, stack: Stack) -> Job:
         """The same with what the stored trials say beside the measured runs."""
@@ -208,7 +209,9 @@ class SweepCreate(_PredictedJobRequest):
         job = self.job(app, Stack() if trainer is None else load_stack(trainer.stack))
         return SweepRequest(
             job=job,
-            space=trial_space(job, trainer, self.space, is_gated=self.loss_gate.enabled),
+            space=app.asides.search(trial_space, job, trainer, self.space, is_gated=self.loss_gate.enabled)
+            if trainer
+            else trial_space(job, None, self.space, is_gated=self.loss_gate.enabled),
             budget=self.budget,
             trial=self.trial,
             seed=self.seed,
@@ -250,12 +253,15 @@ class PredictionRequest(_PredictedJobRequest):
             if self.layout is not None and getattr(self, name):
                 raise InvalidInput(name, getattr(self, name), "must be left out when a layout is given")
 
-    def resolved(self, app: App) -> tuple[Job, SearchSpace, tuple[Rule, ...]]:
-        """The job, the space with every axis, and the rules that its layouts keep."""
-        job = self.known_job(app, load_stack(self.stack))
-        if self.format is None:
-            return job, default_space(job).with_axes(**self.space), RULES
-        return job, *sayable_space(job, self.format, self.space, self.current)
+    def resolved(self, app: App) -> Question:
+        """What is asked, with its names resolved."""
+        return Question(
+            job=self.known_job(app, load_stack(self.stack)),
+            axes=self.space,
+            limit=self.limit,
+            current=self.current,
+            format=self.format,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
         log_level="warning",
         starts_retunes=False,  # this process ends soon
         login="none",  # who has the database needs no token for what lies in it
+        asides=0,  # nobody else waits
         request_s=_A_DAY_S,  # and its user ends what takes too long
     )
     application = _application(settings, keep=keep)

@@ -1,0 +1,1 @@
+"""Computations beside the service: in processes that can be ended, each with its time and its memory."""

@@ -1,0 +1,124 @@
+"""Answers to questions about predictions, whole: what a service has computed beside it, and a command on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.search.advice.advice import Advice, advice
+from autotuner.search.advice.current import Current, current_beside
+from autotuner.search.explain.explanation import explain
+from autotuner.search.expressible import sayable_space
+from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.runnable import empty_space
+from autotuner.search.text.caveats import caveats
+
+__all__ = ["PredictedBest", "PredictedOne", "Question", "best_of_space", "prediction_of_layout", "warm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about a job.
+
+    Attributes:
+        axes: Values that were named; what suits the job stands on the others.
+        limit: Layouts that are wanted.
+        current: What runs today.
+        format: Only layouts that can be said in it.
+    """
+
+    job: Job
+    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    limit: int = 10
+    current: Layout | None = None
+    format: ExportFormat | None = None
+
+    @property
+    def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
+        """The space with every axis, and the rules that its layouts keep."""
+        if self.format is None:
+            return default_space(self.job).with_axes(**self.axes), RULES
+        return sayable_space(self.job, self.format, self.axes, self.current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedBest:
+    """The best of a space, what that leaves open, and what runs today beside it.
+
+    Attributes:
+        caveats: What a reader of all of it should know.
+    """
+
+    table: PredictionTable
+    advice: Advice
+    current: Current | None
+    caveats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedOne:
+    """One layout, and what runs today beside it."""
+
+    row: PredictedLayout
+    current: Current | None
+    caveats: tuple[str, ...]
+
+
+def best_of_space(question: Question) -> PredictedBest:
+    """The best predicted layouts of a space.
+
+    Raises:
+        InvalidInput: It holds no legal layout, or too many; or the format cannot say a value that was named.
+    """
+    job, (space, rules) = question.job, question.searched
+    table = best_predicted(job, space, limit=question.limit, rules=rules)
+    if not table.num_legal:
+        raise empty_space(job, space, rules, "holds no legal layout")
+    best = (table.rows or (None,))[0]
+    current = _current(question, best, table.unchanged)
+    shown = [row.layout for row in table.rows]
+    return PredictedBest(
+        table=table,
+        advice=advice(job, space, table, rules),
+        current=current,
+        caveats=table.caveats if current is None else _said(job, shown, current),
+    )
+
+
+def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne | tuple[Reason, ...]:
+    """The prediction of one layout, or every reason why it cannot run."""
+    if broken := reasons(layout, question.job):
+        return broken
+    row = PredictedLayout(layout=layout, prediction=predict_one(layout, question.job))
+    current = _current(question, row, None)
+    return PredictedOne(row=row, current=current, caveats=_said(question.job, [layout], current))
+
+
+def _current(question: Question, best: PredictedLayout | None, unchanged: PredictedLayout | None) -> Current | None:
+    if question.current is None:
+        return None
+    return current_beside(question.current, question.job, best=best, unchanged=unchanged)
+
+
+def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, ...]:
+    today = [] if current is None or current.predicted is None else [current.layout]
+    return caveats(job, LayoutColumns.from_layouts([*shown, *today]))
+
+
+def warm() -> None:
+    """Have every table read that answers need, so that processes forked after this share them."""
+    workload = Workload(seq_len=2048, global_batch_size=8)
+    job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
+    best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
+    explain(best.table.rows[0].layout, job)

@@ -1,0 +1,103 @@
+"""A service whose predictions are computed beside it: the same answers, and none that takes too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.aside.asides import Asides
+from autotuner.aside.frames import Limits
+from autotuner.aside.pool import AsidePool
+from autotuner.search.answers import warm
+from autotuner.store.sql import memory_store
+from tests.api.service import app_on, serve
+from tests.api.test_predictions import JOB
+from tests.api.test_sweeps import BODY
+
+LAYOUT = {"tensor_parallel_degree": 8, "recompute": "full"}
+
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "the best of a space": ("/predictions", JOB | {"limit": 3}),
+    "what a format can say": ("/predictions", JOB | {"limit": 1, "format": "torchtitan", "current": LAYOUT}),
+    "a space where nothing fits": (
+        "/predictions",
+        JOB | {"model": "llama-3-70b", "space": {"tensor_parallel_degree": [8]}},
+    ),
+    "an empty space": ("/predictions", JOB | {"space": {"tensor_parallel_degree": [3]}}),
+    "one layout": ("/predictions", JOB | {"layout": LAYOUT, "measured": [{"layout": LAYOUT, "step_time_s": 2.0}]}),
+    "an illegal layout": ("/predictions", JOB | {"layout": {"tensor_parallel_degree": 3}}),
+    "an explanation": ("/explanations", JOB | {"layout": LAYOUT}),
+    "an export": ("/exports", JOB | {"layout": LAYOUT, "format": "megatron-lm"}),
+    "an import": ("/imports", {"text": "--tensor-model-parallel-size 8", "num_ranks": 8}),
+    "a broken import": ("/imports", {"text": "nothing that is known"}),
+    "a sweep that no trial can run": ("/sweeps", BODY | {"space": {"tensor_parallel_degree": [3]}}),
+}
+
+FROZE = {
+    "recompute": ["full"],
+    "recompute_every": list(range(1, 1001)),
+    "gradient_bucket_bytes": list(range(1, 301)),
+}
+"""What once took 7 GB and stopped the process for a minute, as far as one axis may be named."""
+
+
+@contextmanager
+def service(asides: Asides | None = None) -> Iterator[httpx.Client]:
+    app = app_on(memory_store())
+    app = app if asides is None else replace(app, asides=asides)
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+        yield client
+    app.close()
+
+
+def pool(seconds: float = 60.0, memory_bytes: int = 2_000_000_000) -> AsidePool:
+    limits = Limits(seconds=seconds, memory_bytes=memory_bytes)
+    return AsidePool(2, limits, warm=f"{warm.__module__}:{warm.__name__}")
+
+
+@pytest.fixture(scope="module")
+def beside() -> Iterator[httpx.Client]:
+    with service(pool()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def inside() -> Iterator[httpx.Client]:
+    with service() as client:
+        yield client
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_what_is_computed_beside_the_service_is_answered_as_in_it(
+    beside: httpx.Client, inside: httpx.Client, what: str
+) -> None:
+    path, body = ASKED[what]
+    theirs, ours = beside.post(path, json=body), inside.post(path, json=body)
+    assert (theirs.status_code, theirs.json()) == (ours.status_code, ours.json())
+
+
+@pytest.mark.parametrize("path", ["/predictions", "/sweeps"])
+def test_a_space_that_once_froze_the_service_is_refused_with_its_number(inside: httpx.Client, path: str) -> None:
+    answer = inside.post(path, json=(JOB if path == "/predictions" else BODY) | {"space": FROZE})
+    assert (answer.status_code, answer.json()["field"]) == (422, "space")
+    assert answer.json()["value"] > answer.json()["nearest"] > 0
+    assert "1000 of recompute_every, 300 of gradient_bucket_bytes" in answer.json()["rule"]
+
+
+def test_a_prediction_that_takes_longer_than_it_may_is_refused_with_the_time() -> None:
+    with service(pool(seconds=0.05)) as client:
+        answer = client.post("/predictions", json=JOB | {"cluster": "h100:1024", "model": "deepseek-v3"})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
+    assert answer.json()["detail"] == "this takes longer than 0.05 s; ask for less"
+
+
+def test_a_prediction_that_takes_more_memory_than_it_may_is_refused_with_the_bytes() -> None:
+    with service(pool(memory_bytes=10_000_000)) as client:
+        answer = client.post("/predictions", json=JOB | {"cluster": "h100:1024", "model": "deepseek-v3"})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
+    assert "of memory; ask for less" in answer.json()["detail"]
