@@ -44,7 +44,7 @@ def sweep_view(
     again = {} if sweep["findings"] or sweep["said"] else _run_again(sweep, trials)
     told = {**jobs_in_words(trials, time.time()), **again, **(said or {})}
     parts: list[RenderableType] = [_headline(sweep)]
-    if sweep["state"] in ("queued", "running", "paused"):
+    if sweep["state"] in ("queued", "running"):
         bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
