@@ -75,13 +75,14 @@ def exporting(telemetry: Literal["none", "otlp"]) -> Iterator[None]:
         return
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # an extra
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
         rule = f"needs the extra `telemetry` of this package, such as pip installs ({error})"
         raise InvalidInput("AUTOTUNER_TELEMETRY", telemetry, rule, "none") from error
-    provider = TracerProvider(resource=Resource.create({"service.name": "autotuner"}))
+    named = Resource.create({"service.name": "autotuner"}).merge(OTELResourceDetector().detect())  # theirs comes first
+    provider = TracerProvider(resource=named)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     with traced_by(provider):
         try:

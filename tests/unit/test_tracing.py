@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
 import pytest
@@ -15,7 +17,7 @@ from autotuner.launch.fake import FakeLauncher
 from autotuner.logs import configure_logs
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
-from autotuner.tracing import carried, traced_by, working_on
+from autotuner.tracing import carried, exporting, traced_by, working_on
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request
 
@@ -55,6 +57,38 @@ def test_a_request_is_a_span_by_its_route_with_the_id_that_its_caller_was_told(e
     assert span.name == "GET /api/v1/sweeps/{sweep_id}"
     assert told(span, "request_id") == answer.headers["X-Request-ID"]
     store.close()
+
+
+def test_spans_go_where_the_variables_of_opentelemetry_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append((self.path, gzip_or_plain(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name that it has
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "tuner-of-team-a")
+        with exporting("otlp"), working_on("sweep.run", sweep_id="sw-x"):
+            pass
+        server.shutdown()
+        thread.join()
+    ((path, body),) = posted
+    assert path == "/v1/traces"
+    assert b"sweep.run" in body
+    assert b"sw-x" in body
+    assert b"tuner-of-team-a" in body
+
+
+def gzip_or_plain(body: bytes) -> bytes:
+    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
 
 
 def test_without_a_provider_nothing_is_traced_and_lines_have_their_ids_all_the_same(
