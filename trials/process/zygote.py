@@ -19,6 +19,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import selectors
 import sys
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ class _Zygote:
                     return
 
     def _read(self) -> bool:
-        """Take what was written; False when nothing will follow."""
+        """Take what was written; False when nothing will follow, or whoever wrote it is gone: nobody awaits it then."""
+        if _is_hung_up():
+            return False
         text = os.read(_REQUESTS, 1 << 16)
         *lines, self._unfinished_line = (self._unfinished_line + text).split(b"\n")
         for line in lines:
@@ -101,6 +104,13 @@ class _Zygote:
 
     def _answer(self, event: dict[str, Any]) -> None:
         os.write(_ANSWERS, json.dumps(event).encode() + b"\n")
+
+
+def _is_hung_up() -> bool:
+    """Whether nobody can write to standard input any more; what was written before may still be unread."""
+    poll = select.poll()
+    poll.register(_REQUESTS, select.POLLHUP)
+    return bool(poll.poll(0))
 
 
 def main() -> None:

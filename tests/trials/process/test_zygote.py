@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -193,3 +195,15 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     wait(ranks.ended)
     assert "no torch on this machine" in ranks.log()
     zygote.close()
+
+
+def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(tmp_path: Path) -> None:
+    """Its ranks would write into a folder that was cleared up when the launcher was found dead."""
+    request = {"id": "a", "task": "tests.trials.rank_tasks:confess", "folder": str(tmp_path), "num_ranks": 1}
+    command = [sys.executable, "-m", "trials.process.zygote", ATTEMPT_ID]
+    line = json.dumps({**request, "environment": {ATTEMPT_ID: "a"}}).encode() + b"\n"
+    ended = subprocess.run(
+        command, input=line, capture_output=True, env={**os.environ, ATTEMPT_ID: " " * 20}, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"")
+    assert list(tmp_path.iterdir()) == []
