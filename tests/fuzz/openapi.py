@@ -103,7 +103,7 @@ def _ask_one(operation: Any, num_requests: int, seed: int, headers: dict[str, st
     @_settings(max_examples=num_requests)
     @given(case=operation.as_strategy())
     def ask(case: Any) -> None:
-        _end_streams(case)
+        _prepare(case, headers)
         case.call_and_validate(headers=headers, excluded_checks=_UNCHECKED)
 
     ask()
@@ -112,10 +112,7 @@ def _ask_one(operation: Any, num_requests: int, seed: int, headers: dict[str, st
 def _ask_in_a_row(schema: Any, num_runs: int, seed: int, headers: dict[str, str]) -> None:
     class Requests(schema.as_state_machine()):  # type: ignore[misc]
         def before_call(self, case: Any) -> None:
-            _end_streams(case)
-
-        def get_call_kwargs(self, case: Any) -> dict[str, Any]:  # noqa: ARG002
-            return {"headers": headers}
+            _prepare(case, headers)
 
         def validate_response(self, response: Any, case: Any, **more: Any) -> None:
             case.validate_response(response, excluded_checks=_UNCHECKED, **more)
@@ -124,8 +121,9 @@ def _ask_in_a_row(schema: Any, num_runs: int, seed: int, headers: dict[str, str]
     Requests.run(settings=_settings(max_examples=num_runs, stateful_step_count=_STEPS))
 
 
-def _end_streams(case: Any) -> None:
-    """Events of a sweep that nobody runs would be waited for without end."""
+def _prepare(case: Any, headers: dict[str, str]) -> None:
+    """Show the token; and events of a sweep that nobody runs would be waited for without end."""
+    case.headers = {**(case.headers or {}), **headers}
     if case.path.endswith("/events"):
         case.query = {**(case.query or {}), "wait": "false"}
 
