@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page
-from api.edge.caller import SESSION_COOKIE
+from api.edge.caller import SESSION_COOKIE, set_caller
 from api.edge.csrf import check_form
 from api.edge.entrance import Entrance
 from api.edge.needs import OPEN, needs
@@ -60,10 +61,12 @@ async def log_in(
     entrance = _entrance(request)
     if entrance is None:
         return _go_on(request, wanted)
-    address = entrance.shown_by(request.scope).address
+    shown = entrance.shown_by(request.scope)
     try:
         check_form(csrf, request.cookies.get(_FORM_COOKIE) or secrets.token_hex())
-        session, secret = await anyio.to_thread.run_sync(entrance.login.open_session, token.strip(), address)
+        session, secret = await anyio.to_thread.run_sync(entrance.login.open_session, token.strip(), shown.address)
+        let_in = replace(shown, authorization=None, session=secret, names=())
+        set_caller(request.scope, await anyio.to_thread.run_sync(entrance.login.caller, let_in))  # for the audit log
     except (NotLetIn, CrossSite, TooOften) as error:
         return _form(request, wanted, error)
     answer = _go_on(request, wanted)

@@ -25,12 +25,12 @@ class Refusals:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._began = clock()
-        self._seen: set[tuple[str, str, str, int]] = set()
+        self._seen: set[tuple[str, str, str, str, int]] = set()
         self._lock = threading.Lock()
 
     def is_news(self, entry: AuditEntry) -> bool:
         """Whether it is to be recorded; asking makes it known."""
-        kind = (entry.caller, entry.address, entry.action, entry.status)
+        kind = (entry.caller, entry.address, entry.action, entry.subject, entry.status)
         with self._lock:
             if self._clock() - self._began >= _MINUTE_S:
                 self._began = self._clock()

@@ -112,6 +112,13 @@ def test_a_link_from_another_site_leads_through_a_page_of_ours(browser: httpx.Cl
     assert 'content="0; url=/login?next=%2Fclusters"' in arriving.text
 
 
+def test_the_audit_log_says_who_logged_in(people: People, browser: httpx.Client) -> None:
+    logged_in(browser, people.token(name="grace"))
+    (entry,), _ = people.app.store.accounts.audit(caller="grace")
+    assert (entry.action, entry.status) == ("log_in", 303)
+    assert entry.token_id is not None
+
+
 @pytest.mark.parametrize(
     "wanted",
     ["//evil.example/", "https://evil.example/", "/\\evil.example", "/\t/evil.example", "javascript:x()", ""],

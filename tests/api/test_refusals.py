@@ -28,9 +28,9 @@ def test_a_refusal_is_news_once_a_minute() -> None:
     assert refusals.is_news(REFUSED)
 
 
-def test_another_caller_address_action_or_status_is_other_news() -> None:
+def test_another_caller_address_action_subject_or_status_is_other_news() -> None:
     refusals = Refusals(Clock())
-    others = ({"caller": "ada"}, {"address": "10.0.0.8"}, {"action": "list_sweeps"}, {"status": 429})
+    others = ({"caller": "ada"}, {"address": "10.0.0.8"}, {"action": "list_sweeps"}, {"subject": "/x"}, {"status": 429})
     assert all(refusals.is_news(replace(REFUSED, **other)) for other in others)
 
 
