@@ -43,6 +43,10 @@ class LeaseWatch:
         self._silent_s = {lease: self._silence_s(lease, passed_s) for lease in held}
         return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= self._length_s(lease)]
 
+    def refused(self) -> None:
+        """Count anew: a store that takes no writes, though it answers, has taken none from any holder either."""
+        self._silent_s = {}
+
     def _silence_s(self, lease: HeldLease, passed_s: float) -> float:
         if lease not in self._silent_s:
             return 0.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from threading import Event as Flag
 
 import structlog
 
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
@@ -55,7 +57,7 @@ class Worker:
     def run_once(self) -> bool:
         """Take one sweep and run it to its end; False if there is none to take."""
         lapsed = self._watch.lapsed(self._store.held_sweeps)
-        sweep = self._store.claim_sweep(owner=self._owner, now=self._clock.now(), lease_s=self._lease_s, lapsed=lapsed)
+        sweep = self._claimed(lapsed)
         if sweep is None:
             return False
         with working_on("sweep.run", sweep_id=sweep.id, worker=self._owner, caller=sweep.created_by):
@@ -82,6 +84,14 @@ class Worker:
             _log.exception("sweep.error")
             with contextlib.suppress(LeaseLost):
                 lease.finish_sweep(SweepState.FAILED, StopReason.ERROR, f"{type(error).__name__}: {error}")
+
+    def _claimed(self, lapsed: Sequence[HeldLease]) -> Sweep | None:
+        try:
+            now, lease_s = self._clock.now(), self._lease_s
+            return self._store.claim_sweep(owner=self._owner, now=now, lease_s=lease_s, lapsed=lapsed)
+        except StoreUnavailable:
+            self._watch.refused()
+            raise
 
     def _run(self, sweep: Sweep, lease: Lease) -> None:
         with lease.kept():

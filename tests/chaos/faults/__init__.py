@@ -57,7 +57,7 @@ FAULTS = (
     Fault(name="kill_zygote", strike=kill_zygote.strike, jobs=(RANKS,)),
     Fault(name="kill_rank", strike=kill_rank.strike, jobs=(RANKS,)),
     Fault(name="jump_clock", strike=jump_clock.strike),
-    Fault(name="fill_disk", strike=fill_disk.strike, spares_workers=True),
+    Fault(name="fill_disk", strike=fill_disk.strike),
     Fault(name="second_service", strike=second_service.strike),
     Fault(name="start_too_early", strike=start_too_early.strike),
     Fault(name="hold_lock", strike=hold_lock.strike, stores=("sqlite",), spares_workers=True),

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import (
@@ -328,3 +329,26 @@ def plan_first_trial(house: House, owner: str) -> None:
 
 def void(value: object) -> None:
     del value
+
+
+def test_a_sweep_is_not_taken_from_a_worker_that_could_not_say_that_it_lives_on_a_full_disk() -> None:
+    class Full(SqlStore):
+        is_full = False
+
+        def claim_sweep(
+            self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
+        ) -> Sweep | None:
+            if self.is_full and lapsed:
+                raise StoreUnavailable("disk full")
+            return super().claim_sweep(owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
+
+    store = Full(memory_engine())
+    house = House(store=store)
+    house.claim("two")
+    worker, store.is_full = house.worker(FakeLauncher()), True
+    with pytest.raises(StoreUnavailable):
+        house.takes_over(worker)
+    store.is_full = False
+    house.clock.sleep(1.0)
+    assert not worker.run_once()
+    assert house.store.get_sweep(house.sweep_id).owner == "two"
