@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -17,7 +18,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = ["detect_cluster", "gpu_names", "num_usable_cores", "visible_gpus"]
+__all__ = ["detect_cluster", "forget_cluster", "gpu_names", "num_usable_cores", "visible_gpus"]
 
 _LOCAL = "local"
 _DRIVER_TIMEOUT_S = 10.0
@@ -36,7 +37,10 @@ _BY_DRIVER_NAME = {
 """What nvidia-smi calls the accelerators of the catalog."""
 
 
-@cache
+_measuring = threading.Lock()
+"""Held while the cores are measured: who asks meanwhile waits for that answer, and does not measure beside it."""
+
+
 def detect_cluster() -> Cluster:
     """This machine's GPUs where ``nvidia-smi`` lists some, else its cores, one rank each.
 
@@ -45,6 +49,18 @@ def detect_cluster() -> Cluster:
     Raises:
         InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
     """
+    with _measuring:
+        return _detected()
+
+
+def forget_cluster() -> None:
+    """Ask again when it is next detected."""
+    with _measuring:
+        _detected.cache_clear()
+
+
+@cache
+def _detected() -> Cluster:
     num_gpus = len(visible_gpus())
     return _gpus(gpu_names(), num_gpus) if num_gpus else _cores()
 

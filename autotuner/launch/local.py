@@ -26,6 +26,7 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.following import GRACE_S, follow
 from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
+from autotuner.launch.room import most_core_ranks, no_room
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
@@ -65,14 +66,18 @@ class LocalLauncher:
         self._core_flop_per_s: float | None = None
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """A GPU cluster needs as many GPUs here as it has ranks; cores may be shared, at a price in step time.
+        """A GPU cluster needs as many GPUs here as it has ranks; cores may be shared by some, at a price in step time.
 
         A trainer has to be registered here as the sweep knows it.
         """
         if trainer is not None and (refusal := refuses_trainer(self._trainers, trainer)):
             return refusal
         if cluster.accelerator.kind == "cpu":
-            return None
+            most = most_core_ranks()
+            is_few = cluster.world_size <= most
+            return (
+                None if is_few else f"{cluster.name} has {cluster.world_size} ranks, these cores share {most} at most"
+            )
         num_gpus = self._devices.num_gpus
         if num_gpus >= cluster.world_size:
             return None
@@ -83,7 +88,9 @@ class LocalLauncher:
         return self._devices.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the ranks, pass the trial's reports on, and say how it ended."""
+        """Start the ranks, pass the trial's reports on, and say how it ended; without one that has no room here."""
+        if failure := no_room(spec):
+            return failure
         try:
             with self._devices.claim(spec, watcher) as devices:
                 return devices if isinstance(devices, Stopped) else self._run(spec, watcher, devices)

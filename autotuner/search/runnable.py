@@ -12,6 +12,7 @@ from autotuner.domain.rules.legality import Rule
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.errors import InvalidInput
 from autotuner.search.expressible import trial_rules
+from autotuner.search.modest import require_modest
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_chunks
 from autotuner.search.splits import SpaceTooLarge
@@ -29,9 +30,10 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
     """Return if the space holds a layout that a trial can run, or that a trial on the smaller cluster stands for.
 
     Raises:
-        InvalidInput: With why it holds none.
+        InvalidInput: With why it holds none, or what of the request is beyond use.
         SpaceTooLarge: It holds more than ``most``, or cannot be looked through at all.
     """
+    require_modest(request)
     rules = trial_rules(request.trainer)
     layouts = _few_layouts(request, rules, most)
     if not len(layouts):

@@ -2,22 +2,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from autotuner.catalog.load import load_accelerator
 from autotuner.errors import InvalidInput
-from autotuner.launch.detect import detect_cluster, visible_gpus
+from autotuner.launch.detect import detect_cluster, forget_cluster, visible_gpus
 from autotuner.launch.local import LocalLauncher
 from tests.builders import cpu_cluster, h100_cluster
 
 
 @pytest.fixture(autouse=True)
 def detected_anew() -> Iterator[None]:
-    detect_cluster.cache_clear()
+    forget_cluster()
     yield
-    detect_cluster.cache_clear()
+    forget_cluster()
 
 
 @pytest.fixture
@@ -96,3 +97,10 @@ def test_gpus_that_the_environment_hides_are_not_used(
     assert visible_gpus() == tuple(visible)
     if visible:
         assert detect_cluster().accelerators_per_node == len(visible)
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_who_asks_while_the_cores_are_measured_waits_for_that_measurement() -> None:
+    with ThreadPoolExecutor(6) as threads:
+        clusters = list(threads.map(lambda _: detect_cluster(), range(6)))
+    assert len({cluster.accelerator.fp32_flop_per_s for cluster in clusters}) == 1

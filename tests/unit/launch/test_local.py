@@ -15,8 +15,18 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import TrialFiles
-from tests.builders import step_report
+from tests.builders import cpu_cluster, cpu_layout, step_report, tiny_model
 from tests.trials.launching import SHORT, Watcher, spec
+
+
+class NoRanks:
+    """Starts none."""
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        raise AssertionError(f"{spec.trial_id} was started in {files.directory} with {environment}")
+
+    def close(self) -> None:
+        pass
 
 
 class StuckRanks:
@@ -85,3 +95,21 @@ def test_ranks_that_cannot_be_started_fail_the_trial_and_say_why(tmp_path: Path)
     assert isinstance(outcome, TrialFailure)
     assert "too many processes" in outcome.message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_ranks_than_the_cores_share_are_refused_and_never_started(tmp_path: Path) -> None:
+    launcher = LocalLauncher(tmp_path, NoRanks())
+    refusal = launcher.refuses(cpu_cluster(num_nodes=2**17, accelerators_per_node=8))
+    assert refusal is not None
+    assert "1048576 ranks, these cores share" in refusal
+    crowd = spec("crowd", layout=cpu_layout(data_parallel_replicate_degree=2**20))
+    outcome = launcher.run(crowd, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert (outcome.kind, "1048576 ranks are more than" in outcome.message) == (FailureKind.CRASH, True)
+
+
+def test_weights_that_the_machine_cannot_hold_are_out_of_memory_before_a_rank_starts(tmp_path: Path) -> None:
+    huge = replace(spec("huge"), model=tiny_model(num_layers=2**31 - 1, ffn_size=2**20))
+    outcome = LocalLauncher(tmp_path, NoRanks()).run(huge, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert (outcome.kind, "the weights alone need" in outcome.message) == (FailureKind.OOM, True)
