@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,23 +21,19 @@ READERS = {"eval", "exec"}
 """Functions that run a text as Python."""
 
 
-def calls(source: str) -> Iterator[tuple[str, ast.Call]]:
-    """Every call of a module, by what is called."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
-
-
 def dangers(source: str) -> list[str]:
     """Calls that give a text to a shell or to Python."""
-    found = []
-    for name, call in calls(source):
-        module, _, function = name.rpartition(".")
-        is_shell = function in SHELLS and module in ("os", "subprocess", "asyncio")
-        has_shell = any(word.arg == "shell" for word in call.keywords)
-        if is_shell or has_shell or name in READERS:
-            found.append(f"line {call.lineno}: {name}")
-    return found
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [f"line {call.lineno}: {ast.unparse(call.func)}" for call in calls if _is_danger(call)]
+
+
+def _is_danger(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="os" | "subprocess" | "asyncio"), attr=function) if function in SHELLS:
+            return True
+        case ast.Name(id=function) if function in READERS:
+            return True
+    return any(word.arg == "shell" for word in call.keywords)
 
 
 def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
