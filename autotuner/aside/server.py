@@ -47,6 +47,7 @@ def _warm(name: str) -> None:
 
 def _compute(connection: socket.socket, limits: Limits) -> Never:
     """Answer one question and end; where the time is over or the memory is gone, the process is."""
+    gc.disable()  # the process ends with its answer
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)  # SIGALRM ends what nobody handles it in, C code too
     try:
         function, args, kwargs = _received(connection)

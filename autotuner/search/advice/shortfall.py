@@ -18,8 +18,9 @@ __all__ = ["LargerCluster", "Remedy", "Shortfall", "shortfall"]
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many times the nodes are tried: sizes that divide batches and layers."""
 
-_MAX_TRIED = 2_000_000
-"""Layouts of a space beyond that of the table: a remedy is not worth more than seconds, and there are up to twenty."""
+_MAX_TRIED = 600_000
+"""Layouts of a space beyond that of the table, of which there are up to twenty: a default space of 256 experts on 512
+ranks has 530,000."""
 
 _SURE = 0.8
 """How likely a layout has to fit on a cluster that is worth renting for it."""
