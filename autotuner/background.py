@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.software import software_of_this_machine
 from autotuner.logs import silence_optuna
+from autotuner.machine import host_hash
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.presence import Presence
 from autotuner.settings import Settings
@@ -154,5 +154,5 @@ class Background:
 
 
 def _new_owner() -> str:
-    """A name that no other worker has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+    """A name that no other worker has; whoever reads it learns no machine's name."""
+    return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
