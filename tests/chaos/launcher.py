@@ -16,9 +16,12 @@ from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
-from tests.chaos.rank_task import RANK_TASK, measured
+from tests.chaos.outcome import measured
 
 __all__ = ["deterministic_launcher", "instant_launcher"]
+
+_RANK_TASK = "tests.chaos.rank_task:perform"
+"""By its name: it needs torch, as what forks it does, and nobody else here."""
 
 _SCENARIO = Scenario(run_noise=0.0, step_noise=0.0, start_s=0.0, queue_s=4.0, speed=400.0)
 """A trial of the jobs here takes a quarter of a second; which run of a sweep it is, changes nothing."""
@@ -27,7 +30,7 @@ _SCENARIO = Scenario(run_noise=0.0, step_noise=0.0, start_s=0.0, queue_s=4.0, sp
 def deterministic_launcher(work_dir: Path, lock_folder: Path) -> Launcher:
     """What a service runs its trials with, of the parts that any service has."""
     devices = DevicePool(lock_folder=lambda: lock_folder)
-    local = LocalLauncher(work_dir, Forks(RANK_TASK), devices)
+    local = LocalLauncher(work_dir, Forks(_RANK_TASK), devices)
     return RoutedLauncher(
         {
             LOCAL: ExclusiveLauncher(RepeatingLauncher(local), devices),

@@ -6,8 +6,6 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import threading
-import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -17,11 +15,6 @@ from typing import Literal
 
 import httpx
 
-from api.main import create_app
-from autotuner.bootstrap import build
-from autotuner.cli.server import run_server
-from autotuner.settings import Settings
-from tests.chaos.launcher import deterministic_launcher
 from tests.system.service import until
 
 __all__ = ["LEASE_S", "MARK", "Kind", "Member", "MemberSpec", "context"]
@@ -34,9 +27,13 @@ LEASE_S = 1.0
 MARK = "AUTOTUNER_CHAOS"
 """A variable in the environment of every process of a member, and of those that these start."""
 
-_POLL_S = 0.05
 _START_S = 60.0
-_PRELOADED = ["autotuner.search.sweeps.worker", "autotuner.search.upkeep.retunes.scheduler", "psycopg", __name__]
+_PRELOADED = [
+    "autotuner.search.sweeps.worker",
+    "autotuner.search.upkeep.retunes.scheduler",
+    "psycopg",
+    "tests.chaos.life",
+]
 """What a service imports once it works, so that each life begins at once."""
 
 
@@ -74,48 +71,10 @@ class MemberSpec:
         return self.folder / f"{self.name}.log"
 
 
-class _ShiftedClock:
-    """A clock that somebody else may put forward and back while it runs; only its wall time jumps."""
-
-    def __init__(self, shift_s: Synchronized[float]) -> None:
-        self._shift_s = shift_s
-
-    def now(self) -> float:
-        return time.time() + self._shift_s.value
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 def _live(spec: MemberSpec, shift_s: Synchronized[float], parent: Connection) -> None:
-    """What ``autotuner serve`` and ``autotuner worker`` do, with trials that are the same every time."""
-    log = os.open(spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.environ[MARK] = spec.mark
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    settings = Settings(
-        database_url=spec.url, work_dir=spec.work_dir, lease_s=LEASE_S, poll_s=_POLL_S, port=spec.port, host="127.0.0.1"
-    )
-    launcher = deterministic_launcher(spec.work_dir, spec.folder)
-    app = build(settings, launcher=launcher, clock=_ShiftedClock(shift_s))
-    if spec.kind == "service":
-        run_server(create_app(app), settings.host, settings.port)
-    else:
-        signal.signal(signal.SIGTERM, lambda *_: app.background.request_stop())
-        app.background.work()
-    app.close()
+    from tests.chaos.life import live  # noqa: PLC0415  # what a service imports, nobody else of this package needs
 
-
-def _end_with(parent: Connection) -> None:
-    """End this process with the one that started it, which says nothing until then."""
-    try:
-        parent.recv()
-    except EOFError:
-        os._exit(1)
+    live(spec, shift_s, parent)
 
 
 class Member:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 
 from autotuner.domain import wire
-from autotuner.domain.runs.trial import Measurement, StepReport, TrialSpec
-from autotuner.launch.fake import plain_measurement
+from autotuner.domain.runs.trial import StepReport, TrialSpec
+from tests.chaos.outcome import measured
 from trials.process.task import TaskContext
 from trials.runtime.report import Reporter
 
-__all__ = ["RANK_TASK", "measured", "perform"]
-
-RANK_TASK = "tests.chaos.rank_task:perform"
+__all__ = ["perform"]
 
 _TRIAL_S = 0.4
 """Long enough to be met by a fault."""
-
-
-def measured(spec: TrialSpec) -> Measurement:
-    """A step takes between one and two seconds, the same ones whoever asks."""
-    digest = hashlib.blake2b(wire.dumps(spec.layout).encode(), digest_size=4).digest()
-    return plain_measurement(spec, step_time_s=1.0 + int.from_bytes(digest, "big") / 2**32)
 
 
 def perform(context: TaskContext) -> int:
