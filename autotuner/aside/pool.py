@@ -150,6 +150,8 @@ class _Forks:
         """A connection to a new aside."""
         ours, theirs = socket.socketpair()
         with theirs, self._mutex:
+            if self._process is not None and self._process.poll() is not None:
+                self._end()  # an aside that it left may hold its socket open for a moment, and takes nothing from it
             try:
                 self._hand_over(theirs, limits)
             except OSError:  # the process is gone

@@ -348,6 +348,11 @@ def save_model(name: str, body: TransformerSpec | Mapping[str, object]) -> Call[
     return Call(method="PUT", path=f"/models/{name}", answer=TransformerSpec, body=body)
 
 
+def remove_model(name: str) -> Call[TransformerSpec]:
+    """Forget a stored model; sweeps keep what they were given."""
+    return _delete(f"/models/{name}", TransformerSpec)
+
+
 def list_clusters() -> Call[schemas.ClusterList]:
     """Stored clusters by name."""
     return _get("/clusters", schemas.ClusterList)
@@ -417,6 +422,11 @@ def create_token(body: TokenCreate) -> Call[schemas.TokenCreated]:
 def revoke_token(token_id: str) -> Call[Token]:
     """Take a token back, with the sessions that it opened."""
     return _post(f"/tokens/{token_id}/revoke", Token)
+
+
+def read_audit(*, caller: str | None = None, limit: int = 50, offset: int = 0) -> Call[schemas.AuditPage]:
+    """Who changed what and who was refused, newest first."""
+    return _get("/audit", schemas.AuditPage, caller=caller, limit=limit, offset=offset)
 
 
 # ---------------------------------------------------------------- what the service knows and is

@@ -19,6 +19,7 @@ LEGAL = {
     (TrialState.RUNNING, TrialState.FAILED),
     (TrialState.RUNNING, TrialState.CANCELLED),
     (TrialState.RUNNING, TrialState.QUEUED),  # interrupted, to be tried again
+    (TrialState.CANCELLED, TrialState.QUEUED),  # cut short by the end of a sweep that is opened again
 }
 
 
