@@ -1,6 +1,7 @@
 """What routes ask for: the application, a page, a filter, an id.
 
 A route that only reads asks the application's store; what takes more than one port, or decides, is a method of ``App``.
+What waits for nothing is a coroutine: functions take a thread each, which others wait for, a probe of the service too.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", exam
 _Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
 
 
-def _app(request: Request) -> App:
+async def _app(request: Request) -> App:
     return cast("App", request.app.state.autotuner)
 
 
 AppOf = Annotated[App, Depends(_app)]
 
 
-def _caller(request: Request) -> Caller:
+async def _caller(request: Request) -> Caller:
     caller = caller_in(request.scope)
     assert caller is not None  # who calls is asked before any route but those that are open
     return caller
@@ -44,14 +45,14 @@ CallerOf = Annotated[Caller, Depends(_caller)]
 """Who the request comes from; everybody is ``NOBODY_ASKED`` where the service has no login."""
 
 
-def _live_events(request: Request) -> LiveEvents:
+async def _live_events(request: Request) -> LiveEvents:
     return cast("LiveEvents", request.app.state.live_events)
 
 
 LiveEventsOf = Annotated[LiveEvents, Depends(_live_events)]
 
 
-def _page(
+async def _page(
     limit: Annotated[int, Query(ge=1, le=500, description="Rows on the page.")] = 50,
     offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
 ) -> Page:
@@ -61,7 +62,7 @@ def _page(
 PageOf = Annotated[Page, Depends(_page)]
 
 
-def _trial_filter(
+async def _trial_filter(
     state: Annotated[TrialState | None, Query(description="Only trials in this state.")] = None,
     tensor_parallel_degree: _Degree = None,
     pipeline_parallel_degree: _Degree = None,

@@ -19,6 +19,12 @@ __all__ = ["LiveEvents", "Told"]
 _POLL_S = 0.3
 """Slow enough to cost a database nothing, fast enough to look live."""
 
+_LAST = "sweep.finished"
+"""Kind of the last event of a sweep, as long as nobody opens it again."""
+
+_BEHIND_ALL = 2**31 - 1
+"""A sequence that no event has."""
+
 _KEPT = 2000
 """Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
 
@@ -61,6 +67,11 @@ class _Tail:
         """Sequence of the last event that is known."""
         return self.kept[-1].sequence if self.kept else self.behind
 
+    @property
+    def may_be_over(self) -> bool:
+        """Whether the newest event says that the sweep is finished; it may have been opened again since."""
+        return bool(self.kept) and self.kept[-1].message.event == _LAST
+
     def add(self, events: Sequence[Event]) -> None:
         """Keep more events, and forget the oldest that there is no room for."""
         for event in events:
@@ -85,6 +96,21 @@ class LiveEvents:
         self._open_store = open_store
         self._tails: dict[str, _Tail] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[str, asyncio.Task[Sequence[Event]]] = {}
+
+    async def require(self, sweep_id: str) -> None:
+        """Find the sweep, which the store is asked for once, however many readers come at a time.
+
+        Raises:
+            NotFound: There is none of that id.
+        """
+        if sweep_id in self._tails:
+            return
+        if sweep_id not in self._asked:
+            asked = asyncio.create_task(self._ask(sweep_id, _BEHIND_ALL))
+            asked.add_done_callback(lambda _: self._asked.pop(sweep_id))
+            self._asked[sweep_id] = asked
+        await asyncio.shield(self._asked[sweep_id])  # who leaves does not take the answer from the others
 
     async def read(self, sweep_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
         """Events behind ``after``: those there are and, if it is to wait, those to come until the sweep is finished."""
@@ -110,10 +136,13 @@ class LiveEvents:
                     await changed.wait()
 
     async def _stored(self, sweep_id: str, after: int) -> AsyncIterator[Told]:
-        while events := await asyncio.to_thread(self._open_store().events, sweep_id, after=after):
+        while events := await self._ask(sweep_id, after):
             for event in events:
                 yield Told.of(event)
                 after = event.sequence
+
+    async def _ask(self, sweep_id: str, after: int) -> Sequence[Event]:
+        return await asyncio.to_thread(lambda: self._open_store().events(sweep_id, after=after))
 
     @contextmanager
     def _followed(self, sweep_id: str) -> Iterator[_Tail]:
@@ -144,10 +173,11 @@ class LiveEvents:
 
     async def _look(self, sweep_id: str, tail: _Tail) -> bool:
         """Ask for new events; false if there were none."""
-        store = self._open_store()
         # Asked before the events are read: what a finished sweep had to say is then all among them.
-        is_over = (await asyncio.to_thread(store.get_sweep, sweep_id)).state.finished
-        events = await asyncio.to_thread(store.events, sweep_id, after=tail.newest)
+        is_over = tail.may_be_over and (
+            await asyncio.to_thread(lambda: self._open_store().get_sweep(sweep_id).state.finished)
+        )
+        events = await self._ask(sweep_id, tail.newest)
         tail.add(events)
         tail.is_over = is_over and not events
         if events or tail.is_over:

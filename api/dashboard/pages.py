@@ -28,7 +28,7 @@ from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, export
-from autotuner.ports import Page, TrialFilter
+from autotuner.ports import Page
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.sentences import EMULATED
 
@@ -76,8 +76,9 @@ def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: _Numbe
 def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None) -> Response:
     """One sweep: where it stands, its ranking, what runs and what failed."""
     window = Page(limit=_RANKS_SHOWN)
-    ranking = RankingPage.of_sweep(app.store, sweep.id, TrialFilter(), window)
     stored = list(all_trials(app.store, sweep.id))
+    ranking = RankingPage.of_all(app.store, sweep.id, stored, window)
+    views = {trial.id: TrialView.of(trial) for trial in stored}
     running = [TrialDetail.of(app.store.get_trial(t.id)) for t in stored if t.state is TrialState.RUNNING]
     return page(
         request,
@@ -88,10 +89,10 @@ def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None)
         running=running,
         noun=sweep.request.objective.noun,
         emulated=EMULATED,
-        queued=[TrialView.of(t) for t in stored if t.state is TrialState.QUEUED],
+        queued=[views[t.id] for t in stored if t.state is TrialState.QUEUED],
         ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked and not _told_apart(t)],
-        repeats=[TrialView.of(t) for t in stored if _told_apart(t)],
-        scatter=scatter([TrialView.of(t) for t in stored if not t.layout.is_emulated and t.repeats is None]),
+        repeats=[views[t.id] for t in stored if _told_apart(t)],
+        scatter=scatter([views[t.id] for t in stored if not t.layout.is_emulated and t.repeats is None]),
         rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
         source=source(sweep.request),
         engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),

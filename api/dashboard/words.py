@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal, TypeGuard
 
 from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
@@ -242,6 +243,7 @@ def num_rates(groups: Sequence[RunGroup]) -> int:
     return sum(len(group.rates) for group in groups)
 
 
+@lru_cache(maxsize=4096)  # a page says the same of the same layouts, every few seconds
 def in_words(layout: Layout) -> str:
     """The layout as a person would say it."""
     degrees = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]

@@ -39,7 +39,7 @@ def needed(route: object, method: str) -> Scope | None:
     return Scope(declared[0]["token"][0]) if declared else None
 
 
-def check_scope(request: Request) -> None:
+async def check_scope(request: Request) -> None:
     """Dependency of every router.
 
     Raises:

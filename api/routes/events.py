@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.dependencies import CallerOf, LiveEventsOf, SweepOf
+from api.dependencies import CallerOf, LiveEventsOf, SweepId
 from api.documents import MAX_INTEGER
 from api.openapi import problems
 
@@ -24,7 +24,10 @@ _LastEventId = Annotated[
 _Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
 
 
-async def _open_stream(request: Request, caller: CallerOf) -> AsyncIterator[None]:
+async def _open_stream(
+    request: Request, live: LiveEventsOf, sweep_id: SweepId, caller: CallerOf
+) -> AsyncIterator[None]:
+    await live.require(sweep_id)
     with request.app.state.streams.opened(caller):
         yield
 
@@ -37,7 +40,7 @@ _OpenStream = Annotated[None, Depends(_open_stream)]
     "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
 )
 async def stream_events(
-    live: LiveEventsOf, sweep: SweepOf, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
+    live: LiveEventsOf, sweep_id: SweepId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
 
@@ -46,5 +49,5 @@ async def stream_events(
     `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a `sweep.finished`. A
     comment every 15 s keeps idle connections open.
     """
-    async for told in live.read(sweep.id, after=last_event_id, wait=wait):
+    async for told in live.read(sweep_id, after=last_event_id, wait=wait):
         yield told.message

@@ -211,7 +211,7 @@ class GatePage:
     """MFU gates, newest first.
 
     Attributes:
-        total: How many match, on all pages.
+        total: How many match, on all pages; no more than 10,000 are counted behind this one.
     """
 
     items: tuple[GateView, ...]

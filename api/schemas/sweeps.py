@@ -222,7 +222,7 @@ class SweepPage:
     """Sweeps, newest first.
 
     Attributes:
-        total: How many match, on all pages.
+        total: How many match, on all pages; no more than 10,000 are counted behind this one.
     """
 
     items: tuple[SweepSummary, ...]

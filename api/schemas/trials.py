@@ -216,7 +216,7 @@ class TrialPage:
     """Trials by number.
 
     Attributes:
-        total: How many match, on all pages.
+        total: How many match, on all pages; no more than 10,000 are counted behind this one.
     """
 
     items: tuple[TrialView, ...]
@@ -251,7 +251,7 @@ class RankingPage:
     """Trials that have a rank, the best first.
 
     Attributes:
-        total: How many match, on all pages.
+        total: How many match, on all pages; no more than 10,000 are counted behind this one.
     """
 
     items: tuple[RankedTrial, ...]
@@ -273,6 +273,15 @@ class RankingPage:
         """One page of a sweep's ranking."""
         trials, total = store.ranking(sweep_id, where=where, page=page)
         return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)))
+
+    @classmethod
+    def of_all(cls, store: Store, sweep_id: str, trials: Sequence[Trial], page: Page) -> Self:
+        """The same page where every trial of the sweep is at hand, so that none is read again."""
+        times = store.ranked_times(sweep_id)
+        by_id = {trial.id: trial for trial in trials if trial.is_ranked}
+        ranked = [by_id[time.trial_id] for time in times if time.trial_id in by_id]
+        shown = ranked[page.offset : page.offset + page.limit]
+        return cls.of(shown, len(ranked), page, standings(times))
 
 
 def _ranked(trial: Trial, rank: int, standing: Standing | None) -> RankedTrial:

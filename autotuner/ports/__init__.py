@@ -10,7 +10,7 @@ from autotuner.ports.history import HistoryStore
 from autotuner.ports.launcher import Launcher, TrialWatcher
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
-from autotuner.ports.page import Page
+from autotuner.ports.page import COUNTED_BEHIND, Page
 from autotuner.ports.rankings import RankedTime, TrialFilter
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
@@ -18,6 +18,7 @@ from autotuner.ports.store import Store
 from autotuner.ports.workers import WorkerStore
 
 __all__ = [
+    "COUNTED_BEHIND",
     "AccessStore",
     "AccountStore",
     "AnnouncementStore",

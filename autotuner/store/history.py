@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Text, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or_, select, type_coerce
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import SIMULATED
@@ -58,10 +58,8 @@ class SqlHistory:
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
-        ended = select(trials.c.id).where(trials.c.sweep_id == sweeps.c.id, trials.c.finished_at.is_not(None)).exists()
-        names = select(sweeps.c.accelerator).where(sweeps.c.engine != SIMULATED, ended).distinct()
         with reading(self._engine) as connection:
-            return list(connection.scalars(names.order_by(sweeps.c.accelerator)))
+            return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
         with reading(self._engine) as connection:
@@ -73,6 +71,15 @@ class SqlHistory:
             requests = _requests(connection, {row.sweep_id for row in rows})
             pruned = _timed_steps(connection, [row.id for row in rows if row.state is TrialState.PRUNED])
         return [*_read(rows, requests, pruned)]
+
+
+def select_accelerators() -> Select[str]:
+    """Names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
+    names = select(sweeps.c.accelerator).distinct().subquery()
+    ran = (sweeps.c.accelerator == names.c.accelerator) & (sweeps.c.engine != SIMULATED)
+    ended = trials.c.finished_at.is_not(None)
+    found = select(trials.c.id).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id).where(ran, ended)
+    return select(names.c.accelerator).where(found.exists()).order_by(names.c.accelerator)
 
 
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:

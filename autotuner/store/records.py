@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Select, func, literal, select, update
 
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.sweep_state import SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.ports import Page, RankedTime
+from autotuner.ports import COUNTED_BEHIND, Page, RankedTime
 from autotuner.store import statements, transitions
 from autotuner.store.identity import trial_id as id_of
 from autotuner.store.statements import AnyRow, AnySelect
@@ -34,6 +34,7 @@ __all__ = [
     "objective_of",
     "ranked_times",
     "save_trial",
+    "select_total",
     "window",
     "with_sweeps",
     "write_event",
@@ -160,11 +161,27 @@ def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str
     connection.execute(statements.insert_event(sweep_id, kind, data, now))
 
 
-def window(connection: Connection, query: AnySelect, page: Page) -> tuple[Sequence[AnyRow], int]:
-    """The rows of that page, and how many the query has without it."""
-    count = query.with_only_columns(func.count()).order_by(None)
+def window(
+    connection: Connection, query: AnySelect, page: Page, *, counted: AnySelect | None = None
+) -> tuple[Sequence[AnyRow], int]:
+    """The rows of that page, and how many the query has without it.
+
+    Args:
+        connection: To the database.
+        query: In the order of the list.
+        page: The window on it.
+        counted: What has as many rows and is counted instead, since it reads less.
+    """
     rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
-    return rows, connection.scalars(count).one()
+    if len(rows) < page.limit and (rows or not page.offset):  # it is the last page
+        return rows, page.offset + len(rows)
+    return rows, connection.scalars(select_total(query if counted is None else counted, page)).one()
+
+
+def select_total(query: AnySelect, page: Page) -> Select[int]:
+    """How many rows the query has, of which no more are counted behind a page than a page's reader cares about."""
+    some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
+    return select(func.count()).select_from(some.subquery())
 
 
 def _one_sweep(connection: Connection, query: AnySelect, sweep_id: str) -> Sweep:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
@@ -307,10 +307,11 @@ class SqlStore:
     def list_trials(
         self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        query = statements.TRIALS.where(trials.c.sweep_id == sweep_id, *statements.passing(where))
+        mine = (trials.c.sweep_id == sweep_id, *statements.passing(where))
         with reading(self._engine) as connection:
             records.check_sweep(connection, sweep_id)
-            rows, total = records.window(connection, query.order_by(trials.c.number), page)
+            query = statements.TRIALS.where(*mine).order_by(trials.c.number)
+            rows, total = records.window(connection, query, page, counted=select(trials.c.id).where(*mine))
         return [statements.read_trial(row) for row in rows], total
 
     def ranking(
@@ -319,7 +320,8 @@ class SqlStore:
         with reading(self._engine) as connection:
             if sweep_id is not None:
                 records.check_sweep(connection, sweep_id)
-            rows, total = records.window(connection, statements.ranking(sweep_id, where), page)
+            ids = statements.ranked_ids(sweep_id, where)
+            rows, total = records.window(connection, statements.ranking(sweep_id, where), page, counted=ids)
         return [statements.read_trial(row) for row in rows], total
 
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:

@@ -150,6 +150,14 @@ def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
     return _best_first(query, sweep_id)
 
 
+def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
+    """The ids of the same, from an index alone where nothing is filtered."""
+    query = select(measurements.c.trial_id).select_from(measurements)
+    if filtered := passing(where):
+        query = query.join(trials, trials.c.id == measurements.c.trial_id).where(*filtered)
+    return _best_first(query, sweep_id)
+
+
 def ranked_times(sweep_id: str) -> AnySelect:
     """Rows as ``RankedTime`` takes them, the best first, without repeats."""
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)

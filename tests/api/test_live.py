@@ -24,26 +24,30 @@ class StoreOfEvents:
     sweep: Sweep = SWEEP
     is_away: bool = False
     num_asked: int = 0
+    num_sought: int = 0
+    num_read: int = 0
 
-    def happen(self, num_events: int = 1) -> None:
+    def happen(self, num_events: int = 1, kind: str = "trial.step") -> None:
         first = len(self.stored) + 1
         self.stored += [
-            Event(sweep_id=SWEEP.id, sequence=first + n, at=0.0, kind="trial.step", data={}) for n in range(num_events)
+            Event(sweep_id=SWEEP.id, sequence=first + n, at=0.0, kind=kind, data={}) for n in range(num_events)
         ]
 
     def finish(self) -> None:
-        self.happen()
+        self.happen(kind="sweep.finished")
         self.sweep = replace(SWEEP, state=SweepState.COMPLETE)
 
     def get_sweep(self, sweep_id: str) -> Sweep:
         assert sweep_id == SWEEP.id
-        if self.is_away:
-            raise StoreUnavailable("the database is away")
+        self.num_read += 1
         return self.sweep
 
     def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
         assert sweep_id == SWEEP.id
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
         self.num_asked += 1
+        self.num_sought += after > len(self.stored)
         return self.stored[after : after + limit]
 
 
@@ -133,3 +137,45 @@ def test_a_reader_that_does_not_wait_gets_what_there_is(after: int) -> None:
         return [told.sequence async for told in live(store).read(SWEEP.id, after=after, wait=False)]
 
     assert asyncio.run(read()) == [*range(after + 1, 3)]
+
+
+def test_many_readers_who_come_at_once_ask_once_whether_there_is_such_a_sweep() -> None:
+    async def ask() -> int:
+        store = StoreOfEvents()
+        events = live(store)
+        await asyncio.gather(*[events.require(SWEEP.id) for _ in range(100)])
+        return store.num_asked
+
+    assert asyncio.run(ask()) == 1
+
+
+def test_a_sweep_that_is_followed_already_is_not_asked_for() -> None:
+    async def ask() -> tuple[int, int]:
+        store = StoreOfEvents()
+        store.happen()
+        events = live(store)
+        reader = events.read(SWEEP.id, after=0, wait=True)
+        await anext(reader)
+        before = store.num_sought
+        await events.require(SWEEP.id)
+        await reader.aclose()  # type: ignore[attr-defined]  # an asynchronous generator
+        return before, store.num_sought
+
+    before, after = asyncio.run(ask())
+    assert before == after == 0
+
+
+def test_the_sweep_is_read_only_where_its_newest_event_says_that_it_may_be_over() -> None:
+    async def read() -> list[int]:
+        store = StoreOfEvents()
+        store.happen()
+        events = live(store)
+        reader = asyncio.create_task(sequences(events))
+        while store.num_asked < 3:
+            await asyncio.sleep(0.01)
+        seen = store.num_read
+        store.finish()
+        await reader
+        return [seen, store.num_read]
+
+    assert asyncio.run(read()) == [0, 1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, Select, text
+from sqlalchemy import Engine, Select, literal, select, text
 
 from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.ports import TrialFilter
-from autotuner.store import accounts, announcements, history, mfu_gates, overviews, retunes, statements, steps
+from autotuner.ports import Page, TrialFilter
+from autotuner.store import accounts, announcements, history, mfu_gates, overviews, records, retunes, statements, steps
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.tables import sweeps
 
@@ -59,6 +59,32 @@ def test_postgresql_can_rank_by_the_indexes_without_a_sort(postgresql: Engine) -
     assert "Index Scan using ix_measurements_sweep_ranking" in of_one
     assert "Index Scan using ix_measurements_ranking" in of_all
     assert "Sort" not in of_one + of_all
+
+
+def test_sqlite_counts_what_is_ranked_from_indexes_alone(sqlite: Engine) -> None:
+    of_one = plan(sqlite, records.select_total(statements.ranked_ids("sw-x", TrialFilter()), Page()))
+    of_all = plan(sqlite, records.select_total(statements.ranked_ids(None, TrialFilter()), Page()))
+    assert "COVERING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in of_one
+    assert "COVERING INDEX ix_measurements_ranking (is_ranked=?)" in of_all
+    assert "trials" not in of_one + of_all
+
+
+@pytest.mark.parametrize(("offset", "total"), [(0, 10_050), (9_960, 20_000)])
+def test_a_list_counts_no_further_behind_a_page_than_stated(sqlite: Engine, offset: int, total: int) -> None:
+    first = select(literal(1).label("n")).cte("numbers", recursive=True)
+    numbers = first.union_all(select(first.c.n + 1).where(first.c.n < 20_000))
+    with reading(sqlite) as connection:
+        assert (
+            connection.scalar(records.select_total(select(numbers.c.n).select_from(numbers), Page(offset=offset)))
+            == total
+        )
+
+
+def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) -> None:
+    steps = plan(sqlite, history.select_accelerators())
+    assert "COVERING INDEX ix_sweeps_accelerator_created_at_id" in steps
+    assert "SEARCH sweeps USING INDEX ix_sweeps_accelerator_created_at_id (accelerator=?)" in steps
+    assert "SCAN trials" not in steps
 
 
 def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
