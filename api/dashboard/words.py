@@ -17,6 +17,7 @@ from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.comparison import RunGroup
 from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
@@ -43,6 +44,7 @@ __all__ = [
     "gate",
     "has_own_peak",
     "hours",
+    "in_all",
     "in_words",
     "job",
     "latest",
@@ -221,6 +223,11 @@ def date(epoch_s: float) -> str:
 def plain(word: object) -> str:
     """A word of the wire format as people write it: ``no_improvement`` is ``no improvement``."""
     return str(word).replace("_", " ")
+
+
+def in_all(total: int) -> str:
+    """How many a list has, of which no more were counted than these."""
+    return f"more than {COUNTED_BEHIND}" if total > COUNTED_BEHIND else str(total)
 
 
 def gain(share: float) -> str:

@@ -137,3 +137,8 @@ def test_without_a_measurement_there_is_no_picture() -> None:
     failed = driver.ended(driver.sweep(), 0, failure())
     assert scatter([]) is None
     assert scatter([TrialView.of(failed)]) is None
+
+
+@pytest.mark.parametrize(("total", "said"), [(0, "0"), (10_000, "10000"), (10_050, "more than 10000")])
+def test_a_list_says_no_more_than_it_counted(total: int, said: str) -> None:
+    assert words.in_all(total) == said
