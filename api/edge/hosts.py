@@ -72,8 +72,16 @@ class Hosts:
 def _is_of_another_site(headers: Headers) -> bool:
     """Whether a browser says so; a program says nothing."""
     origins = headers.getlist("origin")
-    same = all(urlsplit(origin).netloc.lower() == headers["host"].lower() for origin in origins)
+    same = all(_place(origin) == headers["host"].lower() for origin in origins)
     return not same or headers.get("sec-fetch-site", "same-origin") in ("cross-site", "same-site")
+
+
+def _place(origin: str) -> str | None:
+    """Host and port of an origin; None for what is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str | None:

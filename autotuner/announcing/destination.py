@@ -99,9 +99,10 @@ def system_resolver(host: str, port: int) -> Sequence[str]:
 def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
+        host = parsed.host  # decoded here, which fails for what only looks like an international name
     except (httpx.InvalidURL, UnicodeError) as error:
         raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
-    if parsed.scheme not in ("https", "http") or not parsed.host or len(url) > _LONGEST:
+    if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:
         rule = f"must be a URL of https with a host, of at most {_LONGEST} characters"
         raise InvalidInput("url", url, rule, "https://hooks.example.com/autotuner")
     if parsed.userinfo:

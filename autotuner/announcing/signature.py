@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -60,5 +59,5 @@ def _key(secret: str) -> bytes:
     """The bytes of a key; none where it has not the form."""
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True) if secret.startswith(_PREFIX) else b""
-    except binascii.Error:
+    except ValueError:  # of base64, or of text beyond ASCII
         return b""

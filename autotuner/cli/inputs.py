@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def _read(kind: type[SearchSpace | TrialSettings], text: str | None, field: str)
 
 
 def _is_file(text: str) -> bool:
-    return text.endswith(".json") or Path(text).is_file()
+    return text.endswith(".json") or isfile(text)  # which a name of any length may be asked
 
 
 def _document(path: str, field: str) -> dict[str, Any]:
@@ -125,12 +126,14 @@ def _document(path: str, field: str) -> dict[str, Any]:
         return _parsed(Path(path).read_text(), field)
     except OSError as error:
         raise InvalidInput(field, path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(field, path, f"cannot be read: {error}") from error
 
 
 def _parsed(text: str, field: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(field, text[:60], f"must be JSON ({error})") from error
     if not isinstance(document, dict):
         raise InvalidInput(field, text[:60], "must be a JSON object")

@@ -31,7 +31,7 @@ def read_layout(text: str) -> dict[str, Any]:
 def _document(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput("layout", text[:60], f"must be words or JSON ({error})") from error
     from_dict(Layout, document, "layout")
     return document  # type: ignore[no-any-return]  # from_dict refuses what is no object
@@ -42,3 +42,5 @@ def _read(path: str) -> str:
         return Path(path).read_text()
     except OSError as error:
         raise InvalidInput("layout", path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput("layout", path, f"cannot be read: {error}") from error

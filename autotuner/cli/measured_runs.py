@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -44,7 +45,7 @@ def read_measured(path: str | None, workload: Mapping[str, int]) -> dict[str, An
 def _json(text: str, path: str) -> list[dict[str, Any]]:
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput("measured", path, f"must be JSON ({error})") from error
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise InvalidInput("measured", path, "must be a JSON list of objects")
@@ -60,9 +61,9 @@ def _run(row: Mapping[str, Any], path: str, workload: Mapping[str, int]) -> dict
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
         raise InvalidInput(path, ", ".join(given), f"must have a layout and one of {' and '.join(_SPEEDS)}")
     layout = given["layout"]
-    run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else read_layout(layout)}
+    run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else read_layout(_text(given, "layout", path))}
     run |= {name: _number(given, name, path) for name in _SPEEDS if name in given}
-    run |= {kind: for_service(given[kind], kind=kind) for kind in ("model", "cluster") if kind in given}
+    run |= {kind: _described(given, kind, path) for kind in ("model", "cluster") if kind in given}
     if own := {field: int(_number(given, name, path)) for name, field in _WORKLOAD.items() if name in given}:
         run["workload"] = {**workload, **own}
     return run
@@ -70,6 +71,20 @@ def _run(row: Mapping[str, Any], path: str, workload: Mapping[str, int]) -> dict
 
 def _number(row: Mapping[str, Any], name: str, path: str) -> float:
     try:
-        return float(row[name])
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{path}.{name}", row[name], "must be a number") from error
+        if math.isfinite(value := float(row[name])):
+            return value
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{path}.{name}", row[name], "must be a number")
+
+
+def _described(row: Mapping[str, Any], kind: str, path: str) -> Any:
+    """A name or a file for the service to resolve, or the object itself."""
+    given = row[kind]
+    return given if isinstance(given, dict) else for_service(_text(row, kind, path), kind=kind)
+
+
+def _text(row: Mapping[str, Any], name: str, path: str) -> str:
+    if not isinstance(row[name], str):
+        raise InvalidInput(f"{path}.{name}", row[name], "must be text or an object")
+    return str(row[name])

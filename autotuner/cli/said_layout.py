@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def said_layout(text: str, num_ranks: int | None) -> SaidLayout:
 
 def is_configuration(text: str) -> bool:
     """Whether it names a file that is not our own JSON, and so a trainer's configuration."""
-    return Path(text).is_file() and not text.endswith(".json")
+    return isfile(text) and not text.endswith(".json")
 
 
 def _configured(path: str, num_ranks: int | None) -> SaidLayout:

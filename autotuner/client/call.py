@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 import httpx
 
 from autotuner.domain.wire import from_known, to_dict
-from autotuner.errors import AutotunerError
+from autotuner.errors import AutotunerError, quoted
 
 __all__ = ["PREFIX", "Call", "ServiceError", "checked"]
 
@@ -66,14 +66,14 @@ class Call(Generic[T]):
         """The answer as a value; fields that a newer service has more are left out.
 
         Raises:
-            ServiceError: The service answered with a problem.
+            ServiceError: The service answered with a problem, or something else answered in its place.
+            InvalidInput: The answer is of another release, and what is known of it does not fit.
         """
         checked(response)
         if self.answer is str:
             return cast("T", response.text)
-        if self.answer is dict:
-            return cast("T", response.json())
-        return from_known(self.answer, response.json())
+        document = _document(response)
+        return cast("T", document) if self.answer is dict else from_known(self.answer, document)
 
 
 def checked(response: httpx.Response) -> httpx.Response:
@@ -85,4 +85,13 @@ def checked(response: httpx.Response) -> httpx.Response:
     if not response.is_error:
         return response
     is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
-    raise ServiceError(response.status_code, response.json() if is_problem else {})
+    problem = _document(response) if is_problem else {}
+    raise ServiceError(response.status_code, problem if isinstance(problem, dict) else {})
+
+
+def _document(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError) as error:
+        told = f"what answered is not the service: {quoted(response.text[:200])} is no JSON"
+        raise ServiceError(response.status_code, {"detail": told}) from error

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
+
+from autotuner.client.call import ServiceError
+from autotuner.errors import quoted
 
 __all__ = ["EventLines", "ServerEvent"]
 
@@ -37,10 +41,22 @@ class EventLines:
         self._fields: dict[str, str] = {}
 
     def add(self, line: str) -> Iterator[ServerEvent]:
-        """The event that this line ends, if it does; comments keep a connection open and say nothing."""
+        """The event that this line ends, if it does; comments keep a connection open and say nothing.
+
+        Raises:
+            ServiceError: It is none of ours: something else answers in the place of the service.
+        """
         name, separator, value = line.partition(": ")
         if name and separator:
             self._fields[name] = value
         elif not line and "data" in self._fields:
             said, self._fields = self._fields, {}
-            yield ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
+            yield _event(said)
+
+
+def _event(said: Mapping[str, str]) -> ServerEvent:
+    try:
+        return ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
+    except (KeyError, ValueError, RecursionError) as error:
+        told = f"what was streamed is no event of a sweep: {quoted(dict(said))}"
+        raise ServiceError(HTTPStatus.OK, {"detail": told}) from error

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from math import isqrt
+from math import gcd, isqrt
 
 from autotuner.errors import InvalidInput
 
 __all__ = ["divides", "divisors", "fraction", "nearest_divisor", "non_negative", "one_of", "positive"]
+
+_LARGEST_DIVIDED = 10**12
+"""Its divisors take a tenth of a second to find; no size of a model or a cluster comes near it."""
 
 
 def positive(owner: object, *fields: str) -> None:
@@ -49,7 +52,9 @@ def one_of(field: str, value: str, legal: Iterable[str]) -> None:
 
 
 def nearest_divisor(value: int, whole: int) -> int:
-    """The divisor of ``whole`` closest to ``value``; the smaller one on a tie."""
+    """The divisor of ``whole`` closest to ``value``, the smaller one on a tie; of a huge number one that both share."""
+    if whole > _LARGEST_DIVIDED:
+        return gcd(value, whole)
     return min(divisors(whole), key=lambda d: (abs(d - value), d))
 
 

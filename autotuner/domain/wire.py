@@ -41,7 +41,7 @@ def loads(cls: type[T], text: str) -> T:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(cls.__name__, text[:80], f"must be JSON ({error})") from error
     if not isinstance(document, dict):
         raise InvalidInput(cls.__name__, document, "must be a JSON object")
@@ -225,9 +225,16 @@ def _read_scalar(annotation: Any, value: Any, path: str) -> Any:
     if annotation in (object, Any):
         return value
     if annotation is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _as_float(value, path)
     if annotation is float and value is None:
         return math.nan  # what to_dict makes of a float that is no number
     if isinstance(value, annotation) and not (isinstance(value, bool) and annotation is not bool):
         return value
     raise InvalidInput(path, value, f"must be {_SCALARS[annotation]}")
+
+
+def _as_float(value: int, path: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InvalidInput(path, value, "is larger than any number that a computer reckons with") from error

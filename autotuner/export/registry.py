@@ -9,7 +9,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.errors import InvalidInput, sendable
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
@@ -94,7 +94,7 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         if target.read is None:
             readable = ", ".join(t.format for t in TARGETS.values() if t.read)
             raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
-        return with_collectives(target.read(text, num_ranks), text)
+        return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
         raise InvalidInput("config", text[:60], "is nested too deep") from error
 
@@ -110,3 +110,9 @@ def recognised(text: str) -> Target:
             return target
     readable = ", ".join(t.format for t in TARGETS.values() if t.read)
     raise InvalidInput("config", text[:60], f"looks like no configuration that is known; say its format: {readable}")
+
+
+def _sendable(found: Imported) -> Imported:
+    """With names that can be shown: JSON and Python can spell text that is no Unicode."""
+    notes = (replace(note, setting=sendable(note.setting), detail=sendable(note.detail)) for note in found.notes)
+    return replace(found, notes=tuple(notes), model_name=sendable(found.model_name))

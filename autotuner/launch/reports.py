@@ -112,25 +112,34 @@ class Reports:
     def new_steps(self) -> list[StepReport]:
         """Read what was added; the steps come back, everything else is kept."""
         steps = []
-        for document in self._new_lines():
-            match document.pop("type"):
-                case "step":
-                    steps.append(from_dict(StepReport, document))
-                case "measurement":
-                    self.measurement = from_dict(Measurement, document)
-                case "breakdown" if self.measurement is not None:
-                    self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
-                case "failure":
-                    self.failures.append(from_dict(RankFailure, document))
-                case "collective":
-                    self.collectives.append(from_dict(CollectivePoint, document))
-                case "profile":
-                    self.benchmarks = from_dict(Measurements, document)
-                case _:
-                    pass  # "started" only shows a reader of the file how far a trial came
+        for line in self._new_lines():
+            with contextlib.suppress(ValueError, RecursionError):  # torn by a full disk, or of another making
+                document = json.loads(line)
+                if isinstance(document, dict):
+                    steps += self._taken(document)
         return steps
 
-    def _new_lines(self) -> Iterator[dict[str, Any]]:
+    def _taken(self, document: dict[str, Any]) -> list[StepReport]:
+        """The step that a line tells, if it does; all else is kept."""
+        document.pop("schema_version", None)
+        match document.pop("type", None):
+            case "step":
+                return [from_dict(StepReport, document)]
+            case "measurement":
+                self.measurement = from_dict(Measurement, document)
+            case "breakdown" if self.measurement is not None:
+                self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
+            case "failure":
+                self.failures.append(from_dict(RankFailure, document))
+            case "collective":
+                self.collectives.append(from_dict(CollectivePoint, document))
+            case "profile":
+                self.benchmarks = from_dict(Measurements, document)
+            case _:
+                pass  # "started" only shows a reader of the file how far a trial came
+        return []
+
+    def _new_lines(self) -> Iterator[bytes]:
         """Complete lines only; a line still being written is left for the next call."""
         if not self._path.exists():
             return
@@ -140,7 +149,4 @@ class Reports:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                with contextlib.suppress(ValueError):  # torn by a full disk; what follows may still count
-                    document = json.loads(line)
-                    document.pop("schema_version", None)
-                    yield document
+                yield line

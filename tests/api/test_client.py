@@ -173,3 +173,17 @@ def test_a_clients_own_connections_are_used_and_its_token_is_shown() -> None:
     with Client("http://autotuner.example", token="at_a_b", http=http) as client:
         client.health()
     assert shown == ["Bearer at_a_b"]
+
+
+def _answering(content: bytes, **headers: str) -> Client:
+    """A client of whatever answers so in the place of the service."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=content))
+    return Client("http://elsewhere", http=httpx.Client(transport=transport))
+
+
+def test_what_answers_in_the_place_of_the_service_is_told() -> None:
+    with pytest.raises(ServiceError, match=r"is not the service: '<html>log in'"):
+        _answering(b"<html>log in").read_sweep("s")
+    for streamed in (b"data: {}\n\n", b"id: x\nevent: a\ndata: {}\n\n", b"id: 1\nevent: a\ndata: [\n\n"):
+        with pytest.raises(ServiceError, match="is no event of a sweep"):
+            list(_answering(streamed).events("s"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +22,8 @@ PREFIX = b"#autotuner "
 """How lines begin that a node's process tells (``trials.process.telling``); others are whatever the node prints."""
 
 T = TypeVar("T")
+
+_LONGEST_NAME = 100
 
 _KEPT_LINES = 200
 """Of what no reader understands: an error of the engine's own, the traceback of a node without torch."""
@@ -116,7 +119,7 @@ class JobOutput:
                 self._printed(_read(_Printed, document))
             case "told":
                 told = _read(_Told, document)
-                _append(self._files.trainer_reports / (Path(told.file).name or "unnamed"), told.line)
+                _append(self._files.trainer_reports / _file_name(told.file), told.line)
             case "log":
                 self._log(node_rank, _read(_Log, document))
             case "node":
@@ -130,6 +133,8 @@ class JobOutput:
             self._heard(printed.text, printed.at)
 
     def _log(self, node_rank: int, log: _Log) -> None:
+        if not 0 <= log.local_rank < self._ranks_per_node:
+            return
         folder = self._files.rank_logs / str(node_rank * self._ranks_per_node + log.local_rank)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "stderr.log").write_text(log.text, errors="replace")
@@ -193,6 +198,12 @@ def _node_end(end: _End) -> NodeEnd:
         timed_out=end.timed_out,
         oom_killed=end.oom_killed,
     )
+
+
+def _file_name(said: str) -> str:
+    """A name that any file system takes, in the folder that it is for."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(said).name)[-_LONGEST_NAME:]
+    return name if name.strip(".") else "unnamed"
 
 
 def _append(path: Path, line: str) -> None:

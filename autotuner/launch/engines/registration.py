@@ -79,7 +79,7 @@ def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, Eng
     """
     try:
         document = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         rule = f"must be a TOML file that can be read ({error})"
         raise InvalidInput("AUTOTUNER_ENGINES", str(path), rule) from error
     return {name: _registration(name, table, path, kinds) for name, table in document.items()}

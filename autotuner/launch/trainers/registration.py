@@ -97,7 +97,7 @@ def read_trainers(
     """
     try:
         document = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         rule = f"must be a TOML file that can be read ({error})"
         raise InvalidInput("AUTOTUNER_TRAINERS", str(path), rule) from error
     return {name: _registration(name, table, path, targets, readers) for name, table in document.items()}

@@ -55,6 +55,7 @@ def test_two_hosts_in_one_request_are_none(client: httpx.Client) -> None:
         {"Origin": "null"},
         {"Origin": "http://localhost:1"},
         {"Origin": "http://localhost.evil.net"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],

@@ -41,7 +41,17 @@ def test_every_secret_is_another_and_can_be_one() -> None:
         check_secret(secret)
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_short", "whsec_!!!!", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "whsec_",
+        "whsec_short",
+        "whsec_!!!!",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSé",
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    ],
+)
 def test_what_is_no_key_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(InvalidInput, match="must be whsec_ and 24 to 64 bytes") as raised:
         check_secret(secret)

@@ -18,7 +18,17 @@ def test_a_layout_is_given_as_words_as_json_or_as_a_file_of_json(tmp_path: Path)
         assert read_layout(text) == FIELDS
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "must be words or JSON"), ("none.json", "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "must be words or JSON"), ('{"a":' * 5_000, "must be words or JSON"), ("none.json", "cannot be read")],
+)
 def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         read_layout(text)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "layout.json"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_layout(str(file))

@@ -45,7 +45,13 @@ def test_a_run_may_name_its_own_model_and_cluster(tmp_path: Path) -> None:
         ("runs.csv", "layout,step_time_s\ntp8,fast\n", "must be a number"),
         ("runs.csv", "layout,step_time_s\ntq8,1\n", "no word of a layout"),
         ("runs.json", "{}", "JSON list"),
+        ("runs.csv", "layout,step_time_s\ntp8,inf\n", "must be a number"),
+        ("runs.csv", "layout,step_time_s,seq_len\ntp8,1,1e999\n", "must be a number"),
+        ("runs.csv", "layout,step_time_s,model\ntp8,1," + "x" * 300 + ".json\n", "cannot be read"),
+        ("runs.json", '[{"layout": [1], "step_time_s": 1}]', "must be text or an object"),
+        ("runs.json", '[{"layout": "tp8", "step_time_s": 1, "model": 5}]', "must be text or an object"),
         ("runs.json", "[", "must be JSON"),
+        ("runs.json", "[" * 5_000, "must be JSON"),
     ],
 )
 def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -57,3 +63,9 @@ def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: st
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_measured("/nowhere.csv", WORKLOAD)
+
+
+def test_a_name_that_is_longer_than_any_path_is_for_the_service_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("layout,step_time_s,model\ntp8,1," + "x" * 300 + "\n")
+    (run,) = read_measured(str(tmp_path / "runs.csv"), WORKLOAD)["measured"]
+    assert run["model"] == "x" * 300

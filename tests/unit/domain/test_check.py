@@ -58,3 +58,9 @@ def test_the_nearest_divisor_is_offered_and_a_tie_goes_down(value: int, nearest:
     with pytest.raises(InvalidInput) as caught:
         check.divides("num_kv_heads", value, 8, "num_heads")
     assert caught.value.nearest == nearest
+
+
+def test_of_a_huge_number_a_divisor_is_named_without_a_search() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check.divides("num_kv_heads", 6, 2**200, "num_heads")
+    assert caught.value.nearest == 2

@@ -98,3 +98,13 @@ def test_fields_at_their_defaults_can_be_left_out_at_any_depth() -> None:
     assert not {"name", "trainer", "challenge"} & short.keys()
     assert not {"norm", "experts"} & short["job"]["model"].keys()
     assert from_dict(SweepRequest, short) == request
+
+
+def test_a_number_that_no_computer_reckons_with_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"step_time_s.*is larger than any number"):
+        from_dict(Measurement, {**to_dict(measurement()), "step_time_s": 10**400})
+
+
+def test_brackets_in_brackets_are_refused_as_any_other_text() -> None:
+    with pytest.raises(InvalidInput, match="must be JSON"):
+        loads(Layout, "[" * 5_000)

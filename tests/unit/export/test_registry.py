@@ -42,3 +42,12 @@ def test_a_format_that_nobody_recognises_is_asked_for() -> None:
 
 def test_every_format_has_a_stack_of_the_catalog() -> None:
     assert {stack_of(one) for one in ExportFormat} <= set(stacks())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [("deepspeed", '{"\\ud800": 1, "zero_optimization": {"stage": 3}}'), ("megatron-bridge", "model.x='\\ud800'")],
+)
+def test_names_that_are_no_unicode_are_told_so_that_they_can_be_shown(wanted: str, text: str) -> None:
+    assert str(read(text, wanted).notes).encode()
+    assert all(f"{note.setting}{note.detail}".encode() for note in read(text, wanted).notes)

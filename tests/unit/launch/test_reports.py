@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
@@ -75,3 +77,16 @@ def test_what_a_rank_printed_is_found_however_deep_it_lies(tmp_path: Path) -> No
         folder.mkdir(parents=True)
         (folder / "stderr.log").write_text(f"rank {rank}")
     assert files.read_rank_logs() == {0: "rank 0", 1: "rank 1"}
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        *("[]", "null", "1", "{}", '{"type": []}', "[" * 5_000, '{"type": "step"}'),
+        *('{"type": "measurement", "mfu": 1}', '{"type": "failure", "rank": 0, "kind": "?"}'),
+    ],
+)
+def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "reports"
+    append(path, f"{torn}\n" + line("step", **to_dict(step_report(1))))
+    assert list(Reports(path).new_steps()) == [step_report(1)]

@@ -38,7 +38,7 @@ class JobLog:
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
             if found:
-                with suppress(ValueError, KeyError):  # cut off by a full disk, say
+                with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut off, say
                     self._understand(json.loads(rest))
         self._taken = max(self._taken, end)
 

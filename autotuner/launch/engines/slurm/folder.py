@@ -148,6 +148,6 @@ def _is_end(line: bytes) -> bool:
         return False
     try:
         document = json.loads(line.removeprefix(PREFIX))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and document.get("type") == "node"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ SQUEUE_FORMAT = "%A|%T|%r|%N|%j"
 """Number, state, reason, nodes and name; the name last, since it alone may hold a bar."""
 
 SACCT_FIELDS = "JobIDRaw,State,Reason,NodeList,JobName"
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+"""Of a job; Python counts superscripts among digits too."""
 
 _QUEUED = frozenset(
     ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "POWER_UP_NODE")
@@ -59,7 +63,7 @@ def read_squeue(printed: str) -> Iterator[JobRow]:
     """The jobs that squeue printed in ``SQUEUE_FORMAT``; a line that is none is passed over."""
     for line in printed.splitlines():
         fields = line.strip().split("|", 4)
-        if len(fields) == 5 and fields[0].isdigit():
+        if len(fields) == 5 and _NUMBER.fullmatch(fields[0]):
             number, state, reason, nodes, name = fields
             yield JobRow(
                 number=int(number), name=name, state=_word(state), reason=_or_empty(reason), nodes=_or_empty(nodes)

@@ -78,6 +78,19 @@ def test_a_report_cannot_leave_its_folder(nodes: Printing) -> None:
     assert [path.name for path in nodes.files.trainer_reports.iterdir()] == ["rank-4.jsonl"]
 
 
+@pytest.mark.parametrize("name", ["..", "a\0b", "\ud800", "x" * 5_000, "", "."])
+def test_a_report_has_a_name_that_any_file_system_takes(nodes: Printing, name: str) -> None:
+    nodes.tell(0, type="told", file=name, line="a line")
+    (path,) = nodes.files.trainer_reports.iterdir()
+    assert path.read_text() == "a line\n"
+
+
+@pytest.mark.parametrize("rank", [-1, 4, 10**100])
+def test_last_words_of_a_rank_that_is_none_are_passed_over(nodes: Printing, rank: int) -> None:
+    nodes.tell(0, type="log", local_rank=rank, text="Traceback")
+    assert not nodes.files.rank_logs.exists()
+
+
 def test_last_words_of_a_rank_are_found_by_its_rank_in_the_job(nodes: Printing) -> None:
     nodes.tell(1, type="log", local_rank=2, text="Traceback")
     assert nodes.files.read_rank_logs() == {6: "Traceback"}

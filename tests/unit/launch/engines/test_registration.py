@@ -31,6 +31,7 @@ def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_p
     ("text", "complaint"),
     [
         ("[a", "AUTOTUNER_ENGINES"),
+        ("a = " + "[" * 5_000, "AUTOTUNER_ENGINES"),
         ("[a]", "a.kind.*must be one of"),
         ('[a]\nkind = "slrum"', "slurm"),
         ("a = 1", "must be a table"),

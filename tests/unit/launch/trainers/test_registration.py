@@ -153,6 +153,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_trainers(tmp_path / "nowhere.toml", TARGETS_OF_TESTS)
 
 
+def test_brackets_in_brackets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="must be a TOML file"):
+        registered(tmp_path, "a = " + "[" * 5_000)
+
+
 @given(text=st.text())
 def test_any_text_is_trainers_or_wrong_input(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -47,5 +47,6 @@ def test_lines_of_an_older_job_of_that_name_and_of_ray_say_nothing() -> None:
 
 def test_a_line_that_was_cut_off_says_nothing_and_does_no_harm() -> None:
     log = JobLog("5f3c")
-    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + line(phase="ended", detail=""))
+    others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
+    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
     assert log.status == JobStatus(phase=JobPhase.ENDED)

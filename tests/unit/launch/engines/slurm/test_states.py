@@ -39,7 +39,14 @@ def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
 
 
 def test_words_that_are_no_job_are_passed_over() -> None:
-    assert list(read_squeue("squeue: warning: something\n\n|||\nx|y|z\n")) == []
+    assert (
+        list(
+            read_squeue(
+                "squeue: warning: something\n\n|||\nx|y|z\n²|RUNNING|None|n1|t\n" + "9" * 5000 + "|RUNNING|None|n1|t\n"
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""The JSON codec: what the database, trial files and other releases hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.node_task import NodeTask
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Measurement, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.upkeep.announcement import Webhook
+from autotuner.domain.upkeep.retune import RetuneRequest
+from autotuner.domain.wire import dumps, from_dict, from_known, loads, to_dict
+from autotuner.errors import InvalidInput
+from tests import builders
+from tests.fuzz.target import Target, json_of, text_of
+from tests.unit.launch.trainers.log_readers.specs import spec
+
+__all__ = ["TARGETS"]
+
+_REQUESTS = (
+    builders.sweep_request(),
+    spec(),
+    NodeTask(job_name="t", num_nodes=2, ranks_per_node=8, time_limit_s=60.0, spec=spec(), files={"a": "b"}),
+    RetuneRequest(name="nightly", template=builders.sweep_request(), cron="0 2 * * *"),
+    ProfileRequest(device="cpu", num_ranks=2),
+    builders.cpu_layout(),
+    Webhook(name="team", url="https://hooks.example.com/x", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+)
+_RESULTS = (
+    builders.measurement(),
+    builders.measurements(),
+    builders.profile(),
+    builders.small_trial(),
+    builders.estimate(),
+    builders.failure(),
+    builders.step_report(),
+    builders.prediction(),
+)
+_CLASSES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        *(SweepRequest, TrialSpec, NodeTask, RetuneRequest, ProfileRequest, Layout, Webhook),
+        *(Measurement, Measurements, DeviceProfile, ScaledTrial, TrialEstimate, TrialFailure, StepReport, Prediction),
+    )
+}
+
+
+def _read(data: bytes) -> None:
+    """A stored value, as this release reads it and as it reads what a newer one wrote; what was read is written."""
+    document = json_of(data)
+    if not isinstance(document, list) or len(document) != 2 or document[0] not in tuple(_CLASSES):
+        raise InvalidInput("document", None, "must be a class and what describes one")
+    cls = _CLASSES[document[0]]
+    try:
+        value = from_dict(cls, document[1])
+    except InvalidInput:
+        from_known(cls, document[1])
+        return
+    text = dumps(value)
+    assert dumps(from_known(cls, document[1])) == text
+    assert dumps(loads(cls, text)) == text
+
+
+def _loaded(data: bytes) -> None:
+    loads(TrialSpec, text_of(data))
+
+
+TARGETS = (
+    *(
+        Target(
+            name=name,
+            check=_read,
+            seeds=tuple(json.dumps([type(value).__name__, to_dict(value)]).encode() for value in values),
+            is_json=True,
+        )
+        for name, values in (("requests", _REQUESTS), ("results", _RESULTS))
+    ),
+    Target(name="text", check=_loaded, seeds=(dumps(spec()).encode(), b"[" * 2000, b'{"schema_version":1}')),
+)

@@ -1,0 +1,96 @@
+"""Descriptions of models and clusters: ``config.json``, our own JSON, names of the catalog."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from autotuner.catalog.descriptions import cluster_described, model_described
+from autotuner.catalog.huggingface import from_config
+from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, load_stack
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.wire import dumps, from_dict, loads, to_dict
+from autotuner.errors import InvalidInput, NotFound
+from tests import builders
+from tests.fuzz.target import Target, json_of, text_of
+from tests.unit.catalog.huggingface.published import published
+
+__all__ = ["TARGETS"]
+
+
+def _config(data: bytes) -> None:
+    document = json_of(data)
+    if not isinstance(document, dict):
+        raise InvalidInput("document", None, "must be an object")
+    _hold(from_config(document, "m"))
+
+
+def _model(data: bytes) -> None:
+    _hold(model_described(json_of(data)))
+
+
+def _hold(model: TransformerSpec) -> None:
+    """What was read can be stored, and counted."""
+    assert loads(TransformerSpec, dumps(model)) == model
+    assert model.num_parameters > 0
+    assert math.isfinite(model.model_flop_per_token(2048))
+
+
+def _cluster(data: bytes) -> None:
+    cluster = cluster_described(json_of(data))
+    assert from_dict(type(cluster), to_dict(cluster)) == cluster
+
+
+def _name(data: bytes) -> None:
+    text = text_of(data)
+    for load in (load_model, load_accelerator, load_cluster, load_stack, load_link):
+        try:
+            load(text)
+        except (InvalidInput, NotFound) as error:  # each is asked
+            str(error).encode()
+
+
+TARGETS = (
+    Target(
+        name="config",
+        check=_config,
+        seeds=tuple(json.dumps(one.config).encode() for one in published()),
+        is_json=True,
+    ),
+    Target(
+        name="described",
+        check=_model,
+        seeds=(
+            dumps(builders.tiny_model()).replace('"schema_version":1,', "").encode(),
+            dumps(load_model("mixtral-8x7b")).replace('"schema_version":1,', "").encode(),
+            dumps(load_model("deepseek-v3")).replace('"schema_version":1,', "").encode(),
+            b'{"base": "llama-3-8b", "num_layers": 4}',
+            b'{"model_type": "llama", "hidden_size": 64}',
+        ),
+        is_json=True,
+    ),
+    Target(
+        name="cluster",
+        check=_cluster,
+        seeds=(
+            dumps(builders.h100_cluster()).replace('"schema_version":1,', "").encode(),
+            dumps(builders.cpu_cluster()).replace('"schema_version":1,', "").encode(),
+            b'{"accelerator": "h100", "num_nodes": 4, "inter_node_link": {"base": "ndr400", "latency_s": 1e-6}}',
+            b'{"base": "h100:64", "name": "ours", "engine": "slurm", "queue": "gpu"}',
+        ),
+        is_json=True,
+    ),
+    Target(
+        name="names",
+        check=_name,
+        seeds=(
+            b"h100:64",
+            b"a100:4x8",
+            b"llama-3-8b",
+            b"Meta-Llama/Llama-3.1-70B",
+            b"megatron-core",
+            b"ndr400",
+            b"cpu:2",
+        ),
+    ),
+)

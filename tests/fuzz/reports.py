@@ -1,0 +1,138 @@
+"""What ranks and nodes write, and what a service streams to its readers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from autotuner.client.call import Call, ServiceError
+from autotuner.client.server_events import EventLines
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.wire import dumps, to_dict
+from autotuner.errors import InvalidInput
+from autotuner.launch.engines.output import PREFIX, JobOutput
+from autotuner.launch.reports import Reports, TrialFiles
+from tests.builders import breakdown, measurement, measurements, step_report, sweep_request
+from tests.fuzz.target import Target, text_of
+
+__all__ = ["TARGETS"]
+
+_JSON = "application/json"
+
+
+def _lines(*documents: dict[str, Any], prefix: bytes = b"") -> bytes:
+    return b"".join(prefix + json.dumps(document).encode() + b"\n" for document in documents)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(
+        prefix="autotuner-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None, ignore_cleanup_errors=True
+    )
+
+
+def _ranks(data: bytes) -> None:
+    """Whatever stands in the file, what was understood can be stored."""
+    with _folder() as folder:
+        path = Path(folder) / "reports.jsonl"
+        path.write_bytes(data)
+        _hold(Reports(path))
+
+
+def _hold(reports: Reports) -> None:
+    for step in reports.new_steps():
+        dumps(step)
+    for value in (*reports.failures, reports.measurement, reports.benchmarks):
+        if value is not None:
+            dumps(value)
+
+
+def _nodes(data: bytes) -> None:
+    """Two nodes print the same; nothing is written outside the folder, and a half line waits."""
+    with _folder() as folder:
+        inside = Path(folder) / "attempt"
+        inside.mkdir()
+        files = TrialFiles(inside)
+        output = JobOutput(
+            files,
+            num_nodes=2,
+            ranks_per_node=4,
+            read=lambda node_rank, offset: data[offset : offset + 1000],
+            heard=lambda line, at: None,
+        )
+        for _ in range(2 + len(data) // 1000):
+            output.pump()
+        assert len(output.silent) + len(output.ends) == 2
+        output.text.encode()
+        files.read_rank_logs()
+        _hold(Reports(files.reports))
+        assert [path.name for path in Path(folder).iterdir()] == ["attempt"]
+
+
+def _events(data: bytes) -> None:
+    lines = EventLines()
+    for line in text_of(data).splitlines():
+        for event in lines.add(line):
+            assert event.is_last in (True, False)
+
+
+def _answer(data: bytes) -> None:
+    """What answers begins its body with its kind."""
+    status, kind = {b"[": (404, "application/problem+json"), b"<": (502, "text/html")}.get(data[:1], (200, _JSON))
+    response = httpx.Response(status, headers={"content-type": kind}, content=data)
+    Call(method="GET", path="/", answer=SweepRequest).read(response)
+
+
+TARGETS = (
+    Target(
+        name="ranks",
+        check=_ranks,
+        seeds=(
+            _lines(
+                {"type": "started", "world_size": 2},
+                {"type": "step", **to_dict(step_report(0))},
+                {"type": "measurement", **to_dict(measurement())},
+                {"type": "breakdown", **to_dict(breakdown(forward_s=0.1))},
+                {"type": "failure", "rank": 1, "kind": "oom", "message": "no memory", "traceback": "..."},
+            ),
+            _lines({"type": "profile", **to_dict(measurements())}),
+        ),
+        words=('"type"', '"step"', "\n", "null", "NaN", "1e999", "[", "{}", '"collective"', '"schema_version": 1'),
+    ),
+    Target(
+        name="nodes",
+        check=_nodes,
+        seeds=(
+            _lines(
+                {"type": "node_started"},
+                {"type": "printed", "text": "hello", "at": 1.5},
+                {"type": "told", "file": "rank-0.jsonl", "line": "{}"},
+                {"type": "log", "local_rank": 1, "text": "Traceback"},
+                {"type": "step", **to_dict(step_report(0))},
+                {"type": "node", "exit_code": -9, "deaths": [[1, -9]], "timed_out": False, "oom_killed": True},
+                prefix=PREFIX,
+            ),
+            b"plain words\n" + PREFIX + b'{"type": "told", "file": "../../x", "line": "y"}\n',
+        ),
+        words=(PREFIX.decode(), '"type"', '"file"', "..", "/", "\\u0000", '"local_rank"', "\n", "1e999", '"node"'),
+    ),
+    Target(
+        name="events",
+        check=_events,
+        seeds=(
+            b'id: 1\nevent: trial.finished\ndata: {"at": 1.0}\n\n: alive\n\nid: 2\nevent: sweep.finished\ndata: {}\n\n',
+        ),
+        words=("id: ", "event: ", "data: ", "\n\n", "retry: "),
+        refusals=(ServiceError,),
+    ),
+    Target(
+        name="answers",
+        check=_answer,
+        seeds=(json.dumps(to_dict(sweep_request())).encode(), b'["title"]', b"<html>", b"[" * 3000, b"\xff"),
+        is_json=True,
+        refusals=(ServiceError, InvalidInput),
+    ),
+)

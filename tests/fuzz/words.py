@@ -1,0 +1,139 @@
+"""Short texts that people write: cron expressions, layouts, networks, URLs, tokens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+from autotuner.access.secret import read_token, token_text, without_tokens
+from autotuner.announcing.destination import Refused, check_url, destination, origin
+from autotuner.announcing.signature import check_secret
+from autotuner.cli.layout_text import read_layout
+from autotuner.domain.access.name import check_name
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.words import fields_said, layout_of
+from autotuner.domain.wire import from_dict
+from autotuner.errors import InvalidInput
+from autotuner.networks import household, is_within, read_networks
+from autotuner.search.upkeep.retunes.cron import Cron
+from tests.fuzz.target import Target, text_of
+
+__all__ = ["TARGETS"]
+
+_SPRING = 1_774_000_000.0
+"""A week before clocks are put forward in Europe."""
+
+
+def _cron(data: bytes) -> None:
+    """A due expression says so in words, and its times rise."""
+    expression, _, zone = text_of(data).partition("\n")
+    cron = Cron.read(expression, zone or "Europe/Berlin")
+    times = list(itertools.islice(cron.due_times(after=_SPRING), 5))
+    assert times == sorted(set(times))
+    assert all(time > _SPRING for time in times)
+    assert cron.in_words
+
+
+def _layout(data: bytes) -> None:
+    """What a layout is written as is read as that layout."""
+    text = text_of(data)
+    layout = from_dict(Layout, fields_said(text))
+    assert layout == layout_of(text)
+    assert layout_of(str(layout)) == layout
+
+
+def _layout_text(data: bytes) -> None:
+    text = text_of(data).replace(".json", "")  # files are for the tests of the command line
+    from_dict(Layout, read_layout(text))
+
+
+def _networks(data: bytes) -> None:
+    text = text_of(data)
+    networks = read_networks(text, "AUTOTUNER_WEBHOOK_ALLOW")
+    for address in (text, "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", *map(str.strip, text.split(","))):
+        is_within(address, networks)
+        assert household(household(address)).split("/")[0] == household(address).split("/")[0]
+
+
+def _url(data: bytes) -> None:
+    """A URL that is taken leads where it says, and its origin tells nothing of what follows it."""
+    url = text_of(data)
+    try:
+        check_url(url, ())
+    finally:
+        try:
+            found = destination(url, read_networks("10.0.0.0/8", "ALLOW"), lambda host, port: ("93.184.216.34",))
+            assert origin(url).startswith(("http://", "https://"))
+            assert found.addresses == ("93.184.216.34",)
+        except (Refused, InvalidInput):
+            pass
+
+
+def _token(data: bytes) -> None:
+    """A token that is read is written as it was; and no secret is left in what is shown."""
+    text = text_of(data)
+    if found := read_token(text):
+        assert token_text(*found) == text
+        assert found[1] not in without_tokens(f"GET /{text}/x {text}")
+    without_tokens(text)
+    for check in (check_name, check_secret):
+        try:
+            check(text)
+        except InvalidInput as error:
+            str(error).encode()
+
+
+TARGETS = (
+    Target(
+        name="cron",
+        check=_cron,
+        seeds=(b"0 2 * * *", b"*/15 1-5 1,15 * mon-fri", b"30 2 29 2 *\nUTC", b"0 0 L * 5#2\nAsia/Tokyo", b"@daily"),
+        words=("LW", "#", "/", "-", ",", "MON", "jan", "Europe/Berlin", "America/", "UTC", "*/", "59", "31 2 *"),
+    ),
+    Target(
+        name="layouts",
+        check=_layout,
+        seeds=(
+            b"fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16",
+            b"dp8 tp8 pp16 1f1b mb1 flash bf16",
+            b"zero16 ep8 pp4 interleaved v2 mb1 fp32-reduce cudnn fp8 delayed",
+            b"fsdp8 mb1 reshard fp32-reduce cudnn fp8 delayed",
+        ),
+        words=("fsdp", "zero", "shardgrad", "tp2", "cp2", "ep4", "pp2", "v2", "sp", "zbv", "recompute-full", "fp8"),
+    ),
+    Target(
+        name="layout_text",
+        check=_layout_text,
+        seeds=(b"fsdp8 tp4 mb1", json.dumps({"tensor_parallel_degree": 4, "precision": "bf16"}).encode(), b"{" * 3000),
+        is_json=True,
+    ),
+    Target(
+        name="networks",
+        check=_networks,
+        seeds=(b"10.1.0.0/16, 127.0.0.1", b"fd00::/8,::1", b"::ffff:10.0.0.0/104", b"0.0.0.0/0"),
+        words=("/", "::", "::ffff:", "%", "255", "fe80"),
+    ),
+    Target(
+        name="urls",
+        check=_url,
+        seeds=(
+            b"https://hooks.example.com/services/T0/B0/x",
+            b"http://10.0.0.1:8080/x?y#z",
+            b"https://user:pass@host/",
+            "https://bücher.example:443/ü".encode(),
+            b"https://[::1]:8443/",
+            b"https://0x7f.1/",
+        ),
+        words=("https://", "http://", "@", "[::ffff:127.0.0.1]", ":65536", "%00", "xn--", "\\", "。"),
+    ),
+    Target(
+        name="tokens",
+        check=_token,
+        seeds=(
+            b"at_abcdefghij_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+            b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            b"ann@example.com",
+        ),
+        words=("at_", "_", "whsec_", "=="),
+    ),
+)
