@@ -52,6 +52,12 @@ engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ra
 chaos: setup  ## Strike a service, a worker and both databases with 50 faults each, and account for every trial.
 	$(BIN)/python -m tests.chaos
 
+# What it finds need not be of the change under test, so .ci/run leaves it out; `make test` reads the real examples.
+# FUZZ_SECONDS bounds each parser (5), FUZZ_REQUESTS the requests in all (2000).
+fuzz: setup  ## Feed every parser and the REST API with anything, under coverage: about 4 minutes on two cores.
+	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.fuzz.openapi
+
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.
 properties: setup  ## Search the properties of layouts, legality and predictions with fresh random examples.

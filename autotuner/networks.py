@@ -12,6 +12,9 @@ __all__ = ["Address", "Network", "household", "is_within", "read_networks"]
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+_LONGEST = 100
+"""Characters that are told of what is wrong with one, which repeats it."""
+
 
 def read_networks(text: str, setting: str) -> tuple[Network, ...]:
     """The networks of a list with commas: ``10.1.0.0/16, 127.0.0.1``.
@@ -46,5 +49,5 @@ def _network(text: str, setting: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as error:
-        rule = f"must be networks such as 10.1.0.0/16, with commas between them ({error})"
+        rule = f"must be networks such as 10.1.0.0/16, with commas between them ({str(error)[-_LONGEST:]})"
         raise InvalidInput(setting, text, rule) from error

@@ -20,6 +20,10 @@ from autotuner.errors import InvalidInput
 __all__ = ["Sheet", "Table", "read_table"]
 
 
+_LONGEST = 500
+"""Characters that are told of the columns of a file that is no table of runs."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sheet:
     """Runs of one source, model, cluster, sequence length and batch.
@@ -139,6 +143,8 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
         raise InvalidInput("table", str(path), f"is no CSV at line {reader.line_num} ({error})") from error
     missing = [name for name in REQUIRED_COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
-        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ('none',))}"
+        rule = (
+            f"lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ('none',))[:_LONGEST]}"
+        )
         raise InvalidInput("table", str(path), rule)
     return rows

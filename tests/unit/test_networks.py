@@ -14,6 +14,12 @@ def test_networks_are_named_with_commas_and_spaces() -> None:
     assert read_networks("", "AUTOTUNER_PROXY_NETWORKS") == ()
 
 
+def test_what_is_no_network_is_told_with_a_line_of_it() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_networks("[" * 5_000, "AUTOTUNER_PROXY_NETWORKS")
+    assert len(str(caught.value)) < 500
+
+
 def test_what_is_no_network_is_refused_under_the_name_of_its_setting() -> None:
     with pytest.raises(InvalidInput, match="AUTOTUNER_PROXY_NETWORKS"):
         read_networks("10.0.0.0/8, proxy", "AUTOTUNER_PROXY_NETWORKS")

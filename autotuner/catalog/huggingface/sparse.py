@@ -224,7 +224,8 @@ def _llama4_interval(config: Config) -> int:
     if not stated:
         return interval
     interval = stated[0] + 1
-    if interval < 1 or list(stated) != list(range(interval - 1, num_layers, interval)):
+    every = range(interval - 1, num_layers, interval) if interval > 0 else range(0)
+    if len(stated) != len(every) or any(one != other for one, other in zip(stated, every, strict=True)):
         raise InvalidInput("moe_layers", list(stated), "must be every n-th layer of the model")
     return interval
 

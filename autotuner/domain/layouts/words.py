@@ -72,7 +72,7 @@ def _fields(word: str) -> Mapping[str, Any]:
 
 def _nearest(word: str) -> str:
     """The closest word there is, however far; with the number that was given, if one was."""
-    number = "".join(re.findall("[1-9][0-9]*$", word))
+    number = "".join(re.findall("[1-9][0-9]{0,11}$", word))
     numbered = [f"{name}{number or 1}" for name in _NUMBERS]
     near = get_close_matches(word, (*_WORDS, *numbered), 1) or get_close_matches(
         word, numbered if number else (*_WORDS,), 1, 0.0

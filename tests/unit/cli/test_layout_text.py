@@ -27,6 +27,12 @@ def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, said: str) -> N
         read_layout(text)
 
 
+def test_a_number_without_end_is_told_with_a_line_of_it() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_layout("tp" + "9" * 5_000)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "layout.json"
     file.write_bytes(b"\xff\xfe")

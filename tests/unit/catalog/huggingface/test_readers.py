@@ -124,6 +124,12 @@ def test_a_document_that_only_names_its_type_is_refused(model_type: str, documen
 
 
 # ---------------------------------------------------------------- what is read
+def test_layers_of_experts_are_held_to_their_number_without_counting_them_out() -> None:
+    huge = {"num_hidden_layers": 2**40, "moe_layers": [0, 1], "interleave_moe_layer_step": 1}
+    with pytest.raises(InvalidInput, match="moe_layers"):
+        from_config({"model_type": "llama4", "text_config": huge}, "x")
+
+
 def test_null_means_missing() -> None:
     assert read("llama-3-8b", head_dim=None).head_dim == 128
     assert read("gpt2", n_inner=None).ffn_size == 3072
