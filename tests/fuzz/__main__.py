@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.fuzz.registry import names
 
-__all__ = ["main"]
+__all__ = ["Fed", "fed", "main"]
 
 _KEPT = Path("var/fuzz")
 """Where inputs that failed are kept, in the folder that it was started in."""
@@ -33,7 +33,7 @@ _TOLD_LINES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class Fed:
     """What became of a target.
 
     Attributes:
@@ -66,7 +66,7 @@ def main() -> int:
         return 1
     with ThreadPoolExecutor(given.cores) as threads:
         runs = []
-        for run in threads.map(lambda name: _run(name, given.seconds, seed), wanted):
+        for run in threads.map(lambda name: fed(name, given.seconds, seed), wanted):
             _say(str(run) + (f"\n{run.failure}" if run.failure else ""))
             runs.append(run)
     failed = [run.name for run in runs if run.failure]
@@ -84,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(name: str, seconds: int, seed: int) -> _Run:
+def fed(name: str, seconds: int, seed: int, kept: Path = _KEPT) -> Fed:
+    """Feed one target in a process of its own; an input that fails is copied to ``kept``."""
     with tempfile.TemporaryDirectory(prefix="autotuner-fuzz-") as folder:
         command = (sys.executable, "-m", "tests.fuzz.process", name, folder, str(seconds), str(seed))
         try:
@@ -94,10 +95,10 @@ def _run(name: str, seconds: int, seed: int) -> _Run:
             told, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired as error:
             told, code = f"it did not end in time\n{error.stderr!r}", 1
-        failure = f"{_told(Path(folder), told)}\n{_kept(name, Path(folder))}" if code else ""
+        failure = f"{_told(Path(folder), told)}\n{_keep(name, Path(folder), kept)}" if code else ""
     last = re.findall(r"cov: (\d+).*?corp: (\d+)", told)
     edges, corpus = map(int, last[-1]) if last else (0, 0)
-    return _Run(
+    return Fed(
         name=name,
         executions=_stat(told, "number_of_executed_units"),
         per_s=_stat(told, "average_exec_per_sec"),
@@ -119,14 +120,13 @@ def _told(folder: Path, printed: str) -> str:
     return "\n".join(f"    {line[:300]}" for line in lines[-_TOLD_LINES:])
 
 
-def _kept(name: str, folder: Path) -> str:
+def _keep(name: str, folder: Path, kept: Path) -> str:
     """Where the input that failed is now."""
     lines = []
     for path in (*folder.glob("crash-*"), *folder.glob("timeout-*"), *folder.glob("oom-*")):
-        _KEPT.mkdir(parents=True, exist_ok=True)
-        kept = _KEPT / f"{name}-{path.name}"
-        shutil.copy(path, kept)
-        lines.append(f"    {kept}: {path.read_bytes()[:200]!r}")
+        kept.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copy(path, kept / f"{name}-{path.name}")
+        lines.append(f"    {copy}: {path.read_bytes()[:200]!r}")
     return "\n".join(lines)
 
 

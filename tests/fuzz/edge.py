@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import json
 import re
@@ -56,7 +57,9 @@ _PRINTABLE = string.punctuation.replace("?", "").replace("#", "")
 @functools.cache
 def _service() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
     api = create_app(app_on(memory_store(), asides=0, requests_per_minute=10**9, log_level="error"))
-    return api, asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return api, loop
 
 
 def _ask(method: str, path: str, body: bytes, *headers: tuple[bytes, bytes], query: bytes = b"") -> tuple[int, bytes]:
@@ -103,9 +106,14 @@ def _hold(status: int, told: bytes) -> None:
 
 
 def _body(data: bytes) -> None:
-    """Each route gets each body: the route is the first byte."""
-    method, path = _ROUTES[data[0] % len(_ROUTES)] if data else _ROUTES[0]
-    _hold(*_ask(method, f"/api/v1{path}", data[1:], (b"content-type", b"application/json")))
+    """Each route gets each body, as it comes, or as what stands behind the number of the route in a list."""
+    try:
+        number, document = json.loads(data)
+        method, path = _ROUTES[int(number) % len(_ROUTES)]
+        body = json.dumps(document).encode()
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        (method, path), body = _ROUTES[len(data) % len(_ROUTES)], data
+    _hold(*_ask(method, f"/api/v1{path}", body, (b"content-type", b"application/json")))
 
 
 def _headers(data: bytes) -> None:
@@ -139,7 +147,8 @@ TARGETS = (
     Target(
         name="bodies",
         check=_body,
-        seeds=tuple(bytes((48 + number,)) + json.dumps(body).encode() for number, body in enumerate(_BODIES)),
+        seeds=tuple(json.dumps([number, body]).encode() for number, body in enumerate(_BODIES)),
+        is_json=True,
         words=(
             "\\ud800",
             "\\u0000",

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import fed
+
+
+@pytest.mark.oracle
+def test_an_input_that_fails_is_told_with_its_traceback_and_kept(tmp_path: Path) -> None:
+    found = fed("broken.at_brackets", 30, 1, tmp_path)
+    (kept,) = tmp_path.iterdir()
+    assert b"(" in kept.read_bytes()
+    assert "brackets are not understood" in found.failure
+    assert str(kept) in found.failure
+    assert str(found).endswith("FAILED")
+
+
+@pytest.mark.oracle
+def test_what_does_not_fail_is_told_with_how_often_it_was_fed(tmp_path: Path) -> None:
+    found = fed("words.tokens", 1, 1, tmp_path)
+    assert not found.failure
+    assert found.executions > 0
+    assert found.edges > 0
+    assert list(tmp_path.iterdir()) == []
