@@ -1,11 +1,12 @@
 """How a service answers a team: lists, rankings, trials, pages, predictions and event streams, in one run.
 
-``python -m bench.service_load`` fills an SQLite file and a PostgreSQL database with 10 and then 1,000 sweeps of 200
-trials each, serves each from a process of its own on loopback, and prints what callers of other processes wait: p50 and
-p99, and what growing costs. Pages that show 50 sweeps are compared with 50 stored. At the end 200 readers follow four
-sweeps that four workers run, on trials that nobody runs. ``/health`` is asked by another process meanwhile, and the
-event loop's lag is what the service itself says of it (the bound of the bucket, so at most). Its answer holds for the
-machine and the hour, so ``make bench`` does not run it. It ends by itself after eight minutes, with what it has then.
+``python -m bench.service_load`` fills SQLite files and PostgreSQL databases with 10 and with 1,000 sweeps of 200 trials
+each, serves each from a process of its own on loopback, asks them in turn, and prints what callers of other processes
+wait: p50 and p99, and what growing costs. Pages that show 50 sweeps are compared with 50 stored. At the end 200 readers
+follow four sweeps that four workers run, on trials that nobody runs. ``/health`` is asked by another process meanwhile,
+and the event loop's lag is what the service itself says of it (the bound of the bucket, so at most). Its answer holds
+for the machine and the hour, so ``make bench`` does not run it. It ends by itself after eight minutes, with what it has
+by then.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ _NUM_CALLERS = 8
 _NUM_READERS = 200
 _NUM_SWEEPS_RUN = 4
 
-_KIND_S = 3.0
+_KIND_S = 2.0
 """Requests of one kind are asked for no longer than this."""
 
-_STREAMS_S = 12.0
+_STREAMS_S = 8.0
 _LIMIT_S = 480
 _NUM_STEPS = 4
 _START_S = 60.0
@@ -103,8 +104,8 @@ def _database(name: str, given: argparse.Namespace) -> None:
     loads: list[_Load] = []
     sizes = sorted(set(given.sweeps or (10, 1000)))
     try:
-        with database(postgresql=name == "postgresql") as url:
-            _measure(url, sizes, given, loads)
+        with ExitStack() as stack:
+            _measure(stack, name == "postgresql", sizes, given, loads)
     finally:
         _print(name, given.trials, loads)
 
@@ -114,54 +115,57 @@ class _Load:
     """What one filled store showed.
 
     Attributes:
+        address: Where it is served.
         waits_s: Of every request, by what it asked for.
     """
 
     num_sweeps: int
+    url: str
+    address: str
     waits_s: dict[str, list[float]] = field(default_factory=dict)
 
 
-def _measure(url: str, sizes: Sequence[int], given: argparse.Namespace, loads: list[_Load]) -> None:
-    """Measure at each size; one that fills a page is between the first and the last."""
-    store = FilledStore(url, num_trials=given.trials, num_steps=_NUM_STEPS)
+def _measure(
+    stack: ExitStack, postgresql: bool, sizes: Sequence[int], given: argparse.Namespace, loads: list[_Load]
+) -> None:
+    """Fill and serve a store of each size, and one that fills a page, and ask them in turn: what else runs hits all."""
     between = {_FULL} if sizes[0] < _FULL < sizes[-1] else set()
     for size in sorted({*sizes, *between}):
         started = time.monotonic()
-        store.hold(size)
-        _say(f"holds {size} sweeps after {time.monotonic() - started:.0f} s more")
-        loads.append(load := _Load(num_sweeps=size))
-        with _service(url) as address:
-            if size >= _FULL:
-                _reads(load, address, _FULL_READS, given.requests)
-            if size in sizes:
-                _all(load, address, url, given.requests)
-
-
-def _all(load: _Load, address: str, url: str, num_requests: int) -> None:
-    with _lagging(load, address, "of these"):
-        _reads(load, address, _READS, num_requests)
+        url = stack.enter_context(database(postgresql=postgresql))
+        FilledStore(url, num_trials=given.trials, num_steps=_NUM_STEPS).hold(size)
+        loads.append(_Load(num_sweeps=size, url=url, address=stack.enter_context(_service(url))))
+        _say(f"holds {size} sweeps after {time.monotonic() - started:.0f} s")
+    _reads([load for load in loads if load.num_sweeps >= _FULL], _FULL_READS, given.requests)
+    compared = [load for load in loads if load.num_sweeps in sizes]
+    with ExitStack() as watched:
+        for load in compared:
+            watched.enter_context(_lagging(load, "of these"))
+        _reads(compared, _READS, given.requests)
     for name, body in _PREDICTIONS.items():
-        _predictions(load, address, name, body, num_requests)
-    _streams(load, address, url)
+        _predictions(compared, name, body, given.requests)
+    for load in compared:
+        _streams(load)
 
 
-def _reads(load: _Load, address: str, reads: Mapping[str, str], num_requests: int) -> None:
+def _reads(loads: Sequence[_Load], reads: Mapping[str, str], num_requests: int) -> None:
     for name, path in reads.items():
-        load.waits_s[name] = _waits(address, _reading(path), num_requests)
+        _waits(loads, name, _reading(path), num_requests)
     _say(f"  {len(reads)} kinds of reads")
 
 
-def _predictions(load: _Load, address: str, name: str, body: Any, num_requests: int) -> None:
+def _predictions(loads: Sequence[_Load], name: str, body: Any, num_requests: int) -> None:
     """One caller, then eight at once, while another asks again and again whether the service is alive."""
 
     def predict(http: httpx.Client) -> httpx.Response:
         return http.post("/api/v1/predictions", json=body)
 
-    load.waits_s[f"{name}, 1 caller"] = _waits(address, predict, num_requests // 5)
+    _waits(loads, f"{name}, 1 caller", predict, num_requests // 5)
     size = name.removeprefix("prediction, ")
-    with _lagging(load, address, f"of 8 callers, {size}"), probed(address) as waits:
-        load.waits_s[f"{name}, {_NUM_CALLERS} callers"] = _crowd(address, predict, num_requests // 10)
-    load.waits_s[f"  /health beside 8 callers, {size}"] = waits
+    for load in loads:
+        with _lagging(load, f"of 8 callers, {size}"), probed(load.address) as waits:
+            _crowd(load, f"{name}, {_NUM_CALLERS} callers", predict, num_requests // 10)
+        load.waits_s[f"  /health beside 8 callers, {size}"] = waits
     _say(f"  {name}")
 
 
@@ -173,16 +177,18 @@ def _reading(path: str) -> _Ask:
     return lambda http: http.get(path)
 
 
-def _waits(address: str, ask: _Ask, num_requests: int) -> list[float]:
+def _waits(loads: Sequence[_Load], name: str, ask: _Ask, num_requests: int) -> None:
     """Seconds of each request, one after the other; the first two are not counted, for they build what others use."""
-    found: list[float] = []
-    with httpx.Client(base_url=address, timeout=120) as http:
-        for _ in range(2):
+    with ExitStack() as stack:
+        callers = [(stack.enter_context(httpx.Client(base_url=load.address, timeout=120)), load) for load in loads]
+        for http, _ in callers * 2:
             _seconds(http, ask)
-        until = time.monotonic() + _KIND_S
-        while not found or (len(found) < num_requests and time.monotonic() < until):
-            found.append(_seconds(http, ask))
-    return found
+        until = time.monotonic() + _KIND_S * len(loads)
+        for number in range(num_requests):
+            if number and time.monotonic() > until:
+                break
+            for http, load in callers:
+                load.waits_s.setdefault(name, []).append(_seconds(http, ask))
 
 
 def _seconds(http: httpx.Client, ask: _Ask) -> float:
@@ -194,19 +200,20 @@ def _seconds(http: httpx.Client, ask: _Ask) -> float:
     return took_s
 
 
-def _crowd(address: str, ask: _Ask, num_requests: int) -> list[float]:
+def _crowd(load: _Load, name: str, ask: _Ask, num_requests: int) -> None:
+    """The same of several callers at once."""
     with ThreadPoolExecutor(_NUM_CALLERS) as callers:
-        found = [callers.submit(_waits, address, ask, num_requests) for _ in range(_NUM_CALLERS)]
-        return [seconds for each in found for seconds in each.result()]
+        for each in [callers.submit(_waits, [load], name, ask, num_requests) for _ in range(_NUM_CALLERS)]:
+            each.result()
 
 
 # ---------------------------------------------------------------------- what the service says of its event loop
 @contextmanager
-def _lagging(load: _Load, address: str, when: str) -> Iterator[None]:
+def _lagging(load: _Load, when: str) -> Iterator[None]:
     """How late the event loop was within the block: the bound of the bucket of each time that it was looked at."""
-    before = _lags(address)
+    before = _lags(load.address)
     yield
-    since = _lags(address) - before
+    since = _lags(load.address) - before
     load.waits_s[f"  event loop's lag, {when}, at most"] = sorted(since.elements())
 
 
@@ -222,18 +229,18 @@ def _lags(address: str) -> Counter[float]:
 
 
 # ---------------------------------------------------------------------- readers of events
-def _streams(load: _Load, address: str, url: str) -> None:
+def _streams(load: _Load) -> None:
     """What 200 readers wait for their first event, and for each that happens, while four sweeps run."""
     with ExitStack() as stack:
-        http = stack.enter_context(httpx.Client(base_url=address, timeout=60))
+        http = stack.enter_context(httpx.Client(base_url=load.address, timeout=60))
         answers = [http.post("/api/v1/sweeps", json=_SWEEP | {"seed": seed}) for seed in range(_NUM_SWEEPS_RUN)]
         ids = [answer.raise_for_status().json()["id"] for answer in answers]
         for _ in range(_NUM_SWEEPS_RUN):
-            stack.enter_context(_process("worker", url))
+            stack.enter_context(_process("worker", load.url))
         _wait_until_run(http, ids)
-        stack.enter_context(_lagging(load, address, f"of {_NUM_READERS} readers"))
-        with probed(address) as waits:
-            found = asyncio.run(read_events(address, ids, num_readers=_NUM_READERS, seconds=_STREAMS_S))
+        stack.enter_context(_lagging(load, f"of {_NUM_READERS} readers"))
+        with probed(load.address) as waits:
+            found = asyncio.run(read_events(load.address, ids, num_readers=_NUM_READERS, seconds=_STREAMS_S))
         for sweep_id in ids:
             http.post(f"/api/v1/sweeps/{sweep_id}/cancel").raise_for_status()
     load.waits_s[f"first event of {_NUM_READERS} readers"] = found.first_s
