@@ -99,7 +99,7 @@ def system_resolver(host: str, port: int) -> Sequence[str]:
 def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
-        host = parsed.host  # decoded here, which fails for what only looks like an international name
+        host = parsed.host if parsed.netloc else ""  # both fail for what only looks like a host's name or address
     except (httpx.InvalidURL, UnicodeError) as error:
         raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
     if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:

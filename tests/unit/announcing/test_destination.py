@@ -34,6 +34,7 @@ def test_a_url_of_the_public_internet_is_taken(url: str) -> None:
         ("https://169.254.169.254/latest/meta-data", "link-local"),
         ("https://hooks.example.com:port/", "must be a URL"),
         ("https://xn--0.1/", "must be a URL"),
+        ("https://[::ffff%00\xff:127.0.0.1]/", "must be a URL"),
         ("https://hooks.example.com/" + "x" * 2000, "at most 2000 characters"),
     ],
 )
