@@ -8,7 +8,9 @@ import functools
 import json
 import re
 import string
-from typing import Any
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes, unquote
 
 from fastapi import FastAPI
@@ -24,6 +26,8 @@ from tests.api.service import app_on
 from tests.fuzz.target import Target, text_of
 
 __all__ = ["TARGETS"]
+
+Answer = TypeVar("Answer")
 
 _ROUTES = (
     ("PUT", "/models/fuzzed"),
@@ -79,7 +83,17 @@ def _ask(method: str, path: str, body: bytes, *headers: tuple[bytes, bytes], que
         "client": ("127.0.0.1", 5),
         "server": ("testserver", 80),
     }
-    return loop.run_until_complete(asyncio.wait_for(_answered(api, scope, body), 10))
+    return _completed(loop, asyncio.wait_for(_answered(api, scope, body), 10))
+
+
+def _completed(loop: asyncio.AbstractEventLoop, answer: Coroutine[Any, Any, Answer]) -> Answer:
+    """What the coroutine comes to; where a test before left a loop running in this thread, on another."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop.run_until_complete(answer)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(loop.run_until_complete, answer).result()
 
 
 async def _answered(api: FastAPI, scope: dict[str, Any], body: bytes) -> tuple[int, bytes]:
