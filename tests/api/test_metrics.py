@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,8 +13,15 @@ from autotuner.domain.runs.known_worker import KnownWorker
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
-from tests.api.service import NOW, StoreDriver, serve
+from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
+
+
+@pytest.fixture
+def address(store: Store) -> Iterator[str]:
+    """Of a service that nobody has asked anything yet."""
+    with serve(app_on(store)) as address:
+        yield address
 
 
 def told(address: str) -> dict[str, dict[frozenset[tuple[str, str]], float]]:

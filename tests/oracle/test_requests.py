@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import settings
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from api.main import create_app
 from autotuner.launch.detect import detect_cluster
@@ -28,4 +28,7 @@ def measured_machine() -> None:
 @settings(max_examples=6)
 def test_whatever_is_sent_is_answered_as_documented(case: Any) -> None:
     # Much that is well formed is refused for good reasons: heads that do not divide, layouts that cannot run.
-    case.call_and_validate(excluded_checks=[positive_data_acceptance])
+    response = case.call()
+    # Schemathesis does not count 413 among the refusals of a body that is wrong besides.
+    judged_by_size = [negative_data_rejection] if response.status_code == 413 else []
+    case.validate_response(response, excluded_checks=[positive_data_acceptance, *judged_by_size])

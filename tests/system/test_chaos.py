@@ -32,9 +32,9 @@ def printed(store: StoreName, folder: Path, *arguments: str) -> str:
 
 
 def test_a_sweep_survives_kills_stops_and_locks_on_one_file(folder: Path) -> None:
-    kinds = ("kill_service", "kill_worker", "kill_all", "stop_member", "hold_lock")
-    said = printed("sqlite", folder, "--brief", "--faults", "5", *(f"--kind={kind}" for kind in kinds))
-    assert "survived 5 of 5" in said
+    kinds = ("kill_service", "kill_worker", "stop_member", "hold_lock")
+    said = printed("sqlite", folder, "--brief", "--faults", "4", *(f"--kind={kind}" for kind in kinds))
+    assert "survived 4 of 4" in said
 
 
 @pytest.mark.oracle  # a minute

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -45,6 +46,13 @@ def pool() -> Iterator[AsidePool]:
 
 def processes_left(parent: int) -> list[psutil.Process]:
     return psutil.Process(parent).children(recursive=True)
+
+
+def kill_asides_of(server: int) -> None:
+    for aside in processes_left(server):
+        with suppress(psutil.NoSuchProcess):  # it ended between the two lines
+            aside.kill()
+    time.sleep(0.01)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -113,9 +121,7 @@ def test_searches_leave_room_for_what_takes_a_moment() -> None:
             eventually(lambda: pool.standing.num_running == 1 and pool.standing.num_waiting == 2)
             assert pool.ask(waits, 0.0) == 0.0
             while not all(search.done() for search in searches):
-                for aside in processes_left(server):
-                    aside.kill()
-                time.sleep(0.01)
+                kill_asides_of(server)
     finally:
         pool.close()
 
@@ -131,9 +137,7 @@ def test_more_than_may_wait_are_told_to_come_back() -> None:
                 pool.ask(waits, 0.0)
             assert busy.value.retry_after_s > 0
             while not all(one.done() for one in asked):
-                for aside in processes_left(server):
-                    aside.kill()
-                time.sleep(0.01)
+                kill_asides_of(server)
     finally:
         pool.close()
 
