@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api.dashboard.pages import add_dashboard
+from api.dashboard.mount import add_dashboard
 from api.edge.login import check_start, entrance_of
 from api.edge.needs import CHECKS
 from api.edge.stack import add_edge

@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
+from api.dashboard.styles import style_version
 from api.edge.caller import caller_in, csrf_in
 from autotuner.domain.access.scope import Scope
 
@@ -36,11 +37,19 @@ def _around(request: Request) -> dict[str, Any]:
     """What every page shows: where the service is, who looks, and what their forms carry."""
     caller = caller_in(request.scope)
     return {
+        "place": _place(request),
+        "style_version": style_version(),
         "root": request.scope.get("root_path", ""),
         "caller_name": "" if caller is None else caller.name,
         "is_admin": caller is not None and caller.scope.covers(Scope.ADMIN),
         "csrf": csrf_in(request.scope),
     }
+
+
+def _place(request: Request) -> str:
+    """Path of the place, among those that every page links, that a page belongs to."""
+    first = request.url.path.removeprefix(request.scope.get("root_path", "")).strip("/").partition("/")[0]
+    return "/" if first in ("sweeps", "trials") else f"/{first}"
 
 
 def wants_page(request: Request) -> bool:

@@ -163,7 +163,7 @@ def test_the_pages_say_that_a_sweep_pauses_and_is_paused(driver: StoreDriver, st
     assert "pause requested" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
     assert "pause requested" in httpx.get(f"{address}/", timeout=60).text
     store.release_sweep(sweep.id, owner=driver.owner, now=NOW)
-    assert "state-paused" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
+    assert "state paused" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
 
 
 def test_the_page_of_a_sweep_that_runs_a_trial_again_says_how_its_search_ended(

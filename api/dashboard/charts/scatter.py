@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.dashboard.axis import round_step
+from api.dashboard.charts.axis import round_step
 from api.schemas import TrialView
 
 __all__ = ["Mark", "Point", "Scatter", "scatter"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from api.dashboard import words
-from api.dashboard.scatter import scatter
+from api.dashboard.charts.scatter import scatter
 from api.schemas import Predicted, TrialView
 from autotuner.domain.layouts.choice import (
     ContextExchange,

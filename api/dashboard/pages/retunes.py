@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.dashboard.charts.trend import trend_chart
 from api.dashboard.render import page
-from api.dashboard.trend_chart import trend_chart
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
 from api.schemas import RetuneDetail, RetuneList

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.axis import decimals, round_step
-from api.dashboard.trend_chart import trend_chart
+from api.dashboard.charts.axis import decimals, round_step
+from api.dashboard.charts.trend import trend_chart
 from autotuner.domain.upkeep.retune import Verdict
 from autotuner.search.upkeep.retunes.trend import TrendPoint
 from tests.api.service import NOW

@@ -1,0 +1,49 @@
+"""The dashboard as a part of the service: every page, and the files that pages load."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.staticfiles import StaticFiles
+
+from api.dashboard.pages import (
+    audit,
+    calibrations,
+    clusters,
+    gates,
+    home,
+    login,
+    retunes,
+    sweep,
+    trial,
+    webhooks,
+)
+from api.dashboard.render import STATIC
+from api.dashboard.styles import style_sheet
+from api.edge.needs import CHECKS
+
+__all__ = ["add_dashboard"]
+
+_PAGES = (
+    *(home, sweep, trial),
+    *(retunes, gates, webhooks, clusters, calibrations),
+    *(audit, login),
+)
+
+
+_styles = APIRouter(include_in_schema=False)
+
+_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+@_styles.get("/static/style.css")
+async def styles() -> Response:
+    """The style sheet; its address changes with it."""
+    return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
+
+
+def add_dashboard(api: FastAPI) -> None:
+    """Serve the pages at ``/`` and what they load at ``/static``."""
+    for module in _PAGES:
+        api.include_router(module.router, dependencies=CHECKS)
+    api.include_router(_styles)
+    api.mount("/static", StaticFiles(directory=STATIC), name="static")

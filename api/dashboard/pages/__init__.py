@@ -1,0 +1,1 @@
+"""The pages, a module per place: what each shows, and the templates that show it."""
