@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
 from api.dashboard.styles import style_version
+from api.dashboard.views import layouts
 from api.edge.caller import caller_in, csrf_in
 from autotuner.domain.access.scope import Scope
 
@@ -24,6 +25,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(words, name) for name in words.__all__}
+    environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips}
     return environment
 
 

@@ -55,6 +55,7 @@ __all__ = [
     "part_name",
     "percent",
     "phases",
+    "phrase",
     "plain",
     "predicted_mfu",
     "predicted_seconds",
@@ -254,17 +255,17 @@ def num_rates(groups: Sequence[RunGroup]) -> int:
 def in_words(layout: Layout) -> str:
     """The layout as a person would say it."""
     degrees = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]
-    choices = [_phrase(name, layout) for name in _PHRASED if layout.says(name)]
+    choices = [phrase(name, layout) for name in _PHRASED if layout.says(name)]
     prefix = "one rank · " if layout.world_size == 1 else ""
     return prefix + " · ".join([*degrees, *choices])
 
 
-def _phrase(name: str, layout: Layout) -> str:
+def phrase(name: str, layout: Layout) -> str:
     """A field's value and what other fields say more of it: ``recompute full every 2 layers``."""
     one, value = OPTIONS[name], getattr(layout, name)
     text = one.phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
     more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.says(other))
-    return " ".join([text, *(_phrase(other, layout) for other in more)])
+    return " ".join([text, *(phrase(other, layout) for other in more)])
 
 
 def _degrees(layout: Layout) -> tuple[tuple[str, int], ...]:

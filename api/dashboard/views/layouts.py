@@ -1,0 +1,96 @@
+"""A layout as engineers read it: degrees as columns, every other choice as a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from api.dashboard import words
+from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Topic
+
+__all__ = ["Degree", "chips", "degrees", "shared_chips"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degree:
+    """A degree of a layout, or its micro-batch size.
+
+    Attributes:
+        letters: As a column is headed: ``tp``.
+        name: In words, for who does not know the letters.
+    """
+
+    letters: str
+    name: str
+    value: int
+
+
+def degrees(layout: Layout) -> tuple[Degree, ...]:
+    """Every degree in the order of the columns; the data degree counts replicas, sharded or not."""
+    return (
+        Degree(letters="tp", name="tensor", value=layout.tensor_parallel_degree),
+        Degree(letters="pp", name="pipeline", value=layout.pipeline_parallel_degree),
+        Degree(letters="dp", name="data", value=layout.data_parallel_degree),
+        Degree(letters="cp", name="context", value=layout.context_parallel_degree),
+        Degree(letters="ep", name="expert", value=layout.expert_parallel_degree),
+        Degree(letters="mb", name="micro-batch", value=layout.micro_batch_size),
+    )
+
+
+_SHARDING = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
+
+_SCHEDULES = {
+    PipelineSchedule.GPIPE: "GPipe",
+    PipelineSchedule.ONE_F_ONE_B: "1F1B",
+    PipelineSchedule.INTERLEAVED_1F1B: "interleaved",
+}
+
+_SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level")
+
+_PHRASED = tuple(
+    name
+    for name, one in OPTIONS.items()
+    if one.phrase and not one.qualifies and one.topic is not Topic.DEGREES and name not in _SAID_APART
+)
+
+
+def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
+    """Every choice beside the degrees that the layout says, but for what is shared: sharding and schedule first."""
+    all_said = (*_sharding(layout), *_schedule(layout), *_others(layout))
+    left_out = frozenset(shared)
+    return tuple(chip for chip in all_said if chip not in left_out)
+
+
+def shared_chips(layouts: Iterable[Layout]) -> tuple[str, ...]:
+    """What all of them say, to be said once above a table; nothing of no layouts, or of one alone."""
+    said = [chips(layout) for layout in layouts]
+    if len(said) < 2:
+        return ()
+    return tuple(chip for chip in said[0] if all(chip in other for other in said[1:]))
+
+
+def _sharding(layout: Layout) -> tuple[str, ...]:
+    if layout.shard_level is ShardLevel.NONE:
+        return ()
+    word, shards, replicas = (
+        _SHARDING[layout.shard_level],
+        layout.data_parallel_shard_degree,
+        layout.data_parallel_replicate_degree,
+    )
+    if replicas == 1:
+        return (word,)
+    return (f"HSDP {replicas}×{shards}" if word == "FSDP" else f"{word} {replicas}×{shards}",)
+
+
+def _schedule(layout: Layout) -> tuple[str, ...]:
+    if layout.pipeline_parallel_degree == 1:
+        return ()
+    word = _SCHEDULES.get(layout.pipeline_schedule, words.plain(layout.pipeline_schedule))
+    stages = layout.virtual_stages_per_rank
+    return (f"{word} ×{stages}" if stages > 1 else word,)
+
+
+def _others(layout: Layout) -> tuple[str, ...]:
+    return tuple(words.phrase(name, layout) for name in _PHRASED if layout.says(name))
