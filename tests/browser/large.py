@@ -1,0 +1,153 @@
+"""Sweeps as large jobs have them, for pages to show: predictions of Llama 3 70B, and measurements made up of these.
+
+Nothing of it was measured: each step time is the prediction's, off by what trials of such sweeps are off, from a seed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.domain.jobs.defaults import default_trial_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest
+from autotuner.domain.runs.trial import (
+    Breakdown,
+    FailureKind,
+    Measurement,
+    Outcome,
+    PhaseTimes,
+    Trial,
+    TrialFailure,
+    TrialSpec,
+)
+from autotuner.launch.fake import plain_measurement
+from autotuner.search.ranking import PredictedLayout, best_predicted
+from tests.api.service import StoreDriver
+from tests.builders import step_report
+
+__all__ = ["LARGE_JOB", "large_sweep"]
+
+LARGE_JOB = Job(
+    model=load_model("llama-3-70b"),
+    cluster=load_cluster("h100:64"),
+    workload=Workload(seq_len=8192, global_batch_size=1024),
+)
+
+_OUT_OF_MEMORY = 0.97
+"""Share of the memory above which a trial here does not fit."""
+
+
+def large_sweep(
+    driver: StoreDriver, num_trials: int, *, name: str = "", num_running: int = 0, finished: bool = True
+) -> Sweep:
+    """A sweep of Llama 3 70B on 64 H100 with so many trials that ended, of which some failed, and some under way."""
+    space, budget = default_trial_space(LARGE_JOB), Budget(num_trials=max(1, num_trials + num_running))
+    sweep = driver.sweep(SweepRequest(job=LARGE_JOB, space=space, budget=budget, name=name))
+    chance = random.Random(7)
+    rows = _predicted(num_trials + num_running)
+    for number, row in enumerate(rows):
+        trial = _started(driver, sweep, number, row)
+        if number < num_trials:
+            driver.end(trial, _outcome(trial, chance))
+    return driver.finish(sweep) if finished else sweep
+
+
+@cache
+def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
+    """So many of the best layouts, those of one sheet of degrees apart from each other, in an order of a search."""
+    if not num_rows:
+        return ()
+    rows = best_predicted(LARGE_JOB, default_trial_space(LARGE_JOB), limit=8 * num_rows).rows
+    spread = list(rows[:: max(1, len(rows) // num_rows)][:num_rows])
+    ahead, *behind = spread
+    random.Random(7).shuffle(behind)
+    return (behind[0], ahead, *behind[1:]) if behind else (ahead,)
+
+
+def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
+    queued = driver.store.add_trial(
+        sweep.id, owner=driver.owner, number=number, layout=row.layout, prediction=row.prediction
+    )
+    trial = driver.store.start_trial(queued.id, owner=driver.owner, now=1_760_000_000.0 + 60 * number)
+    for step in range(3):
+        driver.store.add_step(
+            trial.id,
+            step_report(step, step_time_s=row.prediction.step_time.total_s, mfu=row.prediction.mfu),
+            owner=driver.owner,
+            now=1_760_000_000.0 + 60 * number + step,
+        )
+    return trial
+
+
+def _outcome(trial: Trial, chance: random.Random) -> Outcome:
+    predicted = trial.prediction
+    peak_bytes = int(predicted.memory.total_bytes * chance.gauss(1.01, 0.02))
+    limit_bytes = LARGE_JOB.cluster.accelerator.memory_bytes
+    if peak_bytes > _OUT_OF_MEMORY * limit_bytes:
+        message = f"rank 3 asked for 2.5 GB with {limit_bytes / 1e9:.1f} GB in use"
+        log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.33 GiB"
+        return TrialFailure(kind=FailureKind.OOM, message=message, rank=3, log_tail=log)
+    if chance.random() < 0.02:
+        message = "no step within 300 s: rank 43 waits in an NCCL connect"
+        return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=43, log_tail="NCCL WARN connect timed out")
+    return _measured(trial, predicted.step_time.total_s * chance.gauss(0.99, 0.02), peak_bytes, chance)
+
+
+def _measured(trial: Trial, step_time_s: float, peak_bytes: int, chance: random.Random) -> Measurement:
+    spec = TrialSpec(
+        trial_id=trial.id,
+        model=LARGE_JOB.model,
+        workload=LARGE_JOB.workload,
+        layout=trial.layout,
+        device="cuda",
+        reference_flop_per_s=LARGE_JOB.cluster.accelerator.reference_flop_per_s,
+    )
+    breakdown = _breakdown(trial, step_time_s, chance)
+    return replace(
+        plain_measurement(spec, step_time_s=step_time_s),
+        num_steps=12,
+        step_time_spread_s=0.006 * step_time_s,
+        step_time_interval_s=(0.004 + 0.004 * chance.random()) * step_time_s,
+        peak_source="data sheet",
+        peak_bytes=tuple(int(peak_bytes * (1 - 0.3 * rank / 64)) for rank in range(trial.layout.world_size)),
+        losses=tuple(11.8 - 0.05 * step for step in range(14)),
+        breakdown=breakdown,
+        phases=PhaseTimes(
+            forward_backward_s=0.97 * step_time_s, gradient_sync_s=0.02 * step_time_s, optimizer_s=0.01 * step_time_s
+        ),
+        environment={"torch": "2.13.0", "nccl": "2.29.3", "driver": "585.12", "device": "NVIDIA H100 80GB HBM3"},
+    )
+
+
+def _breakdown(trial: Trial, step_time_s: float, chance: random.Random) -> Breakdown:
+    """Parts of the measured step in about the proportion in which they were predicted."""
+    parts = trial.prediction.step_time
+    compute_s = parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s + parts.recompute_s
+    factor = step_time_s / parts.total_s
+    forward_s = factor * compute_s / 3 * chance.gauss(1, 0.02)
+    tensor_s = factor * parts.tensor_communication_s
+    data_s = factor * parts.data_communication_s
+    known_s = (
+        forward_s
+        + tensor_s
+        + data_s
+        + factor * (parts.pipeline_communication_s + parts.bubble_s + parts.optimizer_s + parts.context_communication_s)
+    )
+    other_s = 0.003 * step_time_s
+    return Breakdown(
+        rank=21,
+        forward_s=forward_s,
+        backward_s=step_time_s - known_s - other_s,
+        all_reduce_s=0.0,
+        all_gather_s=tensor_s / 2 + data_s / 2,
+        reduce_scatter_s=tensor_s / 2 + data_s / 2,
+        all_to_all_s=0.0,
+        send_receive_s=factor * (parts.pipeline_communication_s + parts.context_communication_s),
+        pipeline_idle_s=factor * parts.bubble_s,
+        optimizer_s=factor * parts.optimizer_s,
+        other_s=other_s,
+    )
