@@ -6,6 +6,7 @@ Nothing of it was measured: each step time is the prediction's, off by what tria
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -13,6 +14,8 @@ from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.layouts.layout import RANK_DEGREES
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest
 from autotuner.domain.runs.trial import (
     Breakdown,
@@ -45,7 +48,7 @@ def large_sweep(
     driver: StoreDriver, num_trials: int, *, name: str = "", num_running: int = 0, finished: bool = True
 ) -> Sweep:
     """A sweep of Llama 3 70B on 64 H100 with so many trials that ended, of which some failed, and some under way."""
-    space, budget = default_trial_space(LARGE_JOB), Budget(num_trials=max(1, num_trials + num_running))
+    space, budget = _SPACE, Budget(num_trials=max(1, num_trials + num_running))
     sweep = driver.sweep(SweepRequest(job=LARGE_JOB, space=space, budget=budget, name=name))
     chance = random.Random(7)
     rows = _predicted(num_trials + num_running)
@@ -56,16 +59,28 @@ def large_sweep(
     return driver.finish(sweep) if finished else sweep
 
 
+_SPACE = default_trial_space(LARGE_JOB).with_axes(
+    precision=(Precision.BF16,),
+    compiled=(False,),
+    attention_kernel=(AttentionKernel.FLASH,),
+    context_parallel_degree=(1, 2, 4),
+)
+
+
 @cache
 def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
-    """So many of the best layouts, those of one sheet of degrees apart from each other, in an order of a search."""
-    if not num_rows:
-        return ()
-    rows = best_predicted(LARGE_JOB, default_trial_space(LARGE_JOB), limit=8 * num_rows).rows
-    spread = list(rows[:: max(1, len(rows) // num_rows)][:num_rows])
-    ahead, *behind = spread
-    random.Random(7).shuffle(behind)
-    return (behind[0], ahead, *behind[1:]) if behind else (ahead,)
+    """So many good layouts, no more than a few of the same degrees, in an order that a search may take."""
+    rows = best_predicted(LARGE_JOB, _SPACE, limit=max(1, 20 * num_rows)).rows if num_rows else ()
+    most = max(2, num_rows // 12)
+    alike: Counter[tuple[int, ...]] = Counter()
+    kept = []
+    for row in rows:
+        degrees = tuple(getattr(row.layout, name) for name in RANK_DEGREES)
+        alike[degrees] += 1
+        if alike[degrees] <= most:
+            kept.append(row)
+    random.Random(7).shuffle(chosen := kept[:num_rows])
+    return tuple(chosen)
 
 
 def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
