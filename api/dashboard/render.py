@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
+from api.dashboard.charts.key import key
 from api.dashboard.styles import style_version
 from api.dashboard.views import layouts
 from api.edge.caller import caller_in, csrf_in
@@ -25,6 +26,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(words, name) for name in words.__all__}
+    environment.globals |= {"key": key}
     environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips}
     return environment
 

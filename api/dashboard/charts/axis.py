@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
-__all__ = ["decimals", "round_step"]
+__all__ = ["decimals", "in_percent", "round_step"]
 
 
 def round_step(least: float) -> float:
@@ -18,3 +20,10 @@ def round_step(least: float) -> float:
 def decimals(step: float) -> int:
     """Digits behind the point with which multiples of that step differ: 2 for 0.25."""
     return next(digits for digits in range(16) if math.isclose(round(step, digits), step, rel_tol=1e-6))
+
+
+def in_percent(shares: Sequence[float]) -> tuple[str, ...]:
+    """Marks of an axis as percents without the sign, with as many digits as their step needs: ``40``, ``40.5``."""
+    steps = [100 * (after - before) for before, after in pairwise(shares)]
+    digits = decimals(round(min(steps), 9)) if steps else 1
+    return tuple(f"{100 * share:.{digits}f}" for share in shares)
