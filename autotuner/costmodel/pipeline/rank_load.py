@@ -8,11 +8,25 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.pipeline.stage_layers import LayerCounts, held_layers, is_folded, layers_not_recomputed
+from autotuner.costmodel.pipeline.stage_layers import (
+    LayerCounts,
+    first_layer,
+    held_layers,
+    is_folded,
+    layers_not_recomputed,
+)
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import PipelineSchedule
 
-__all__ = ["LookedAt", "RankLoad", "critical_ranks", "fullest_ranks", "num_micro_batches", "ranks_looked_at"]
+__all__ = [
+    "LookedAt",
+    "RankLoad",
+    "critical_ranks",
+    "fullest_ranks",
+    "load_of_rank",
+    "num_micro_batches",
+    "ranks_looked_at",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +95,19 @@ def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
     ranks = [np.zeros_like(last), last]
     num_leading = job.model.num_layers - job.model.num_sparse_layers
     if 0 < num_leading < job.model.num_layers:
-        ranks.append(np.minimum(-(-num_leading // np.maximum(1, job.model.num_layers // x.num_stages)), last))
-    loads, second = tuple(_load(x, job, rank) for rank in ranks), _load(x, job, np.minimum(1, last))
+        ranks.append(np.minimum(_first_behind(x, job, num_leading), last))
+    loads, second = tuple(load_of_rank(x, job, rank) for rank in ranks), load_of_rank(x, job, np.minimum(1, last))
     has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
     if not has_smaller_ends.any():
         return LookedAt(critical=loads, fullest=(*loads, second))
     return LookedAt(critical=(*loads, second.where(has_smaller_ends, loads[0])), fullest=(*loads, second))
+
+
+def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
+    """The first stage without any of the model's leading layers, of which stages hold ``per_stage`` or one more."""
+    per_stage = np.maximum(1, job.model.num_layers // x.num_stages)
+    soonest, latest = -(-num_leading // (per_stage + 1)), -(-num_leading // per_stage)
+    return np.where(first_layer(x, job, soonest) >= num_leading, soonest, latest)
 
 
 def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
@@ -99,7 +120,8 @@ def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     return ranks_looked_at(x, job).fullest
 
 
-def _load(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
+def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
+    """What one pipeline rank of each layout holds, whichever it is."""
     held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
     not_recomputed = (
         layers_not_recomputed(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
