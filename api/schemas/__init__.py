@@ -48,6 +48,8 @@ from api.schemas.requests import (
     PredictionRequest,
     SweepCreate,
     as_described,
+    named_cluster,
+    named_model,
 )
 from api.schemas.retunes import (
     Adoption,
@@ -149,4 +151,6 @@ __all__ = [
     "WorkerList",
     "WorkerView",
     "as_described",
+    "named_cluster",
+    "named_model",
 ]

@@ -1,0 +1,174 @@
+"""A layout of a job as an address: what links to ``/explore``, what ``/new`` and ``/compare`` can be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from api.documents import MAX_INTEGER
+from api.schemas import named_cluster, named_model
+from autotuner.bootstrap import App
+from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.errors import AutotunerError, InvalidInput
+
+__all__ = ["DEFAULT", "Permalink", "whole_number"]
+
+_OF_SWEEP = "sweep:"
+"""Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permalink:
+    """A job by the names of its parts, and a layout of it.
+
+    As an address: ``/explore?model=llama-3-70b&cluster=h100:64&seq_len=8192&global_batch_size=1024&layout=fsdp64 mb1``.
+
+    Attributes:
+        model: Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep.
+        cluster: Name of a stored cluster, an accelerator and a count, ``local``, or ``sweep:ID``.
+        layout: None: the best that is predicted, where one is needed.
+        stack: Software that would run it.
+        optimizer_state_precision: Of AdamW's moments.
+    """
+
+    model: str
+    cluster: str
+    seq_len: int
+    global_batch_size: int
+    layout: Layout | None = None
+    stack: str = "torch"
+    optimizer_state_precision: str = "fp32"
+
+    @classmethod
+    def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
+        """The job of a sweep; parts that are no longer what their names say are asked of the sweep itself."""
+        job = sweep.request.job
+        return cls(
+            model=job.model.name if _is_catalog_model(job.model) else f"{_OF_SWEEP}{sweep.id}",
+            cluster=job.cluster.name if _is_catalog_cluster(job.cluster) else f"{_OF_SWEEP}{sweep.id}",
+            seq_len=job.workload.seq_len,
+            global_batch_size=job.workload.global_batch_size,
+            layout=layout,
+            stack=job.stack.name,
+            optimizer_state_precision=job.workload.optimizer_state_precision,
+        )
+
+    @classmethod
+    def read(cls, address: str) -> Self:
+        """What an address, or its query alone, asks about; what it leaves out is as in ``DEFAULT``.
+
+        Raises:
+            InvalidInput: A number is none, or a word of the layout is unknown.
+        """
+        query = urlsplit(address).query or address.lstrip("?")
+        return cls.of_query(dict(parse_qsl(query)))
+
+    @classmethod
+    def of_query(cls, query: Mapping[str, str]) -> Self:
+        """The same of a query's values by name."""
+        words = query.get("layout", "").strip()
+        return cls(
+            model=query.get("model", "").strip() or DEFAULT.model,
+            cluster=query.get("cluster", "").strip() or DEFAULT.cluster,
+            seq_len=whole_number("seq_len", query.get("seq_len") or DEFAULT.seq_len),
+            global_batch_size=whole_number(
+                "global_batch_size", query.get("global_batch_size") or DEFAULT.global_batch_size
+            ),
+            layout=layout_of(words) if words else None,
+            stack=query.get("stack") or DEFAULT.stack,
+            optimizer_state_precision=query.get("optimizer_state_precision") or DEFAULT.optimizer_state_precision,
+        )
+
+    @property
+    def query(self) -> str:
+        """As a query, without what every job has where nothing is said."""
+        said = {
+            "model": self.model,
+            "cluster": self.cluster,
+            "seq_len": self.seq_len,
+            "global_batch_size": self.global_batch_size,
+        }
+        for name in ("stack", "optimizer_state_precision"):
+            if getattr(self, name) != getattr(DEFAULT, name):
+                said[name] = getattr(self, name)
+        if self.layout is not None:
+            said["layout"] = str(self.layout)
+        return urlencode(said, safe=":")
+
+    def to(self, path: str) -> str:
+        """The address of a page that is asked about it."""
+        return f"{path}?{self.query}"
+
+    @property
+    def compared(self) -> str:
+        """The address of the page that compares it."""
+        return f"/compare?{urlencode({'of': self.to('/explore')})}"
+
+    def with_layout(self, layout: Layout | None) -> Self:
+        """Another layout of the same job."""
+        return replace(self, layout=layout)
+
+    def job(self, app: App) -> Job:
+        """The job, with what the stored trials say of its cluster's speed.
+
+        Raises:
+            InvalidInput: A number is out of bounds; its field is named as here.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        workload = Workload(
+            seq_len=self.seq_len,
+            global_batch_size=self.global_batch_size,
+            optimizer_state_precision=self.optimizer_state_precision,  # type: ignore[arg-type]  # it is checked there
+        )
+        model, cluster = self._model(app), self._cluster(app)
+        job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(self.stack))
+        return app.calibrated(job)
+
+    def _model(self, app: App) -> TransformerSpec:
+        if self.model.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.model.removeprefix(_OF_SWEEP)).request.job.model
+        return named_model(self.model, app)
+
+    def _cluster(self, app: App) -> Cluster:
+        if self.cluster.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.cluster.removeprefix(_OF_SWEEP)).request.job.cluster
+        return named_cluster(self.cluster, app)
+
+
+DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global_batch_size=1024)
+"""What is shown to who asks about nothing: a job that everybody knows."""
+
+
+def whole_number(field: str, given: str | int) -> int:
+    """A number as people type it, with or without separators of thousands.
+
+    Raises:
+        InvalidInput: It is none, or beyond what is counted.
+    """
+    text = str(given).strip().replace(",", "").replace("_", "").replace(" ", "")
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
+        raise InvalidInput(field, str(given)[:40], "must be a whole number")
+    return int(text)
+
+
+def _is_catalog_model(model: TransformerSpec) -> bool:
+    try:
+        return load_model(model.name) == model
+    except AutotunerError:
+        return False
+
+
+def _is_catalog_cluster(cluster: Cluster) -> bool:
+    try:
+        return load_cluster(cluster.name) == cluster
+    except AutotunerError:
+        return False
