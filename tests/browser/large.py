@@ -73,13 +73,12 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
     rows = best_predicted(LARGE_JOB, _SPACE, limit=max(1, 20 * num_rows)).rows if num_rows else ()
     most = max(2, num_rows // 12)
     alike: Counter[tuple[int, ...]] = Counter()
-    kept = []
+    kept, others = [], []
     for row in rows:
         degrees = tuple(getattr(row.layout, name) for name in RANK_DEGREES)
         alike[degrees] += 1
-        if alike[degrees] <= most:
-            kept.append(row)
-    random.Random(7).shuffle(chosen := kept[:num_rows])
+        (kept if alike[degrees] <= most else others).append(row)
+    random.Random(7).shuffle(chosen := [*kept, *others][:num_rows])
     return tuple(chosen)
 
 
