@@ -297,6 +297,10 @@ def _process(command: str, url: str, *arguments: str) -> Iterator[subprocess.Pop
         )
         try:
             yield process
+        except SystemExit:
+            said.seek(0)
+            _say(f"{command} said: {said.read()[-2000:]}")
+            raise
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):

@@ -73,7 +73,8 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
     rows = best_predicted(LARGE_JOB, _SPACE, limit=max(1, 20 * num_rows)).rows if num_rows else ()
     most = max(2, num_rows // 12)
     alike: Counter[tuple[int, ...]] = Counter()
-    kept, others = [], []
+    kept: list[PredictedLayout] = []
+    others: list[PredictedLayout] = []
     for row in rows:
         degrees = tuple(getattr(row.layout, name) for name in RANK_DEGREES)
         alike[degrees] += 1
