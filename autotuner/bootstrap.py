@@ -49,6 +49,7 @@ from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.runnable import require_layouts
+from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.search.upkeep.gates.asking import ask_gate
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
@@ -88,6 +89,7 @@ class App:
     _backgrounds: list[Background] = field(default_factory=list, init=False)
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
+    _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def open(self) -> Store:
@@ -203,6 +205,15 @@ class App:
         except NotFound:
             return cluster
         return profiled(cluster, profile) if is_this_host(profile.host) else cluster
+
+    @property
+    def kept_trials(self) -> KeptTrials:
+        """The trials of sweeps that somebody looks at."""
+        store = self.store
+        with self._opening:
+            if not self._kept_trials:
+                self._kept_trials.append(KeptTrials(store))
+            return self._kept_trials[0]
 
     # ------------------------------------------------------------------ predictions
     @property

@@ -11,7 +11,7 @@ from autotuner.ports.launcher import Launcher, TrialWatcher
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.page import COUNTED_BEHIND, Page
-from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
@@ -36,5 +36,6 @@ __all__ = [
     "Store",
     "TrialFilter",
     "TrialWatcher",
+    "TrialsVersion",
     "WorkerStore",
 ]

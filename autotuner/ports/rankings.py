@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.runs.trial import TrialState
 
-__all__ = ["RankedTime", "TrialFilter"]
+__all__ = ["RankedTime", "TrialFilter", "TrialsVersion"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +35,16 @@ class RankedTime:
     step_time_interval_s: float | None
     noise_floor: float | None
     repeated_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsVersion:
+    """Changes with whatever the trials of a sweep tell but for their steps.
+
+    Attributes:
+        last_event: Sequence of the last event that tells of more than a step; 0 without one.
+        num_trials: How many there are.
+    """
+
+    last_event: int
+    num_trials: int

@@ -28,7 +28,7 @@ from autotuner.ports.history import HistoryStore
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.page import Page
-from autotuner.ports.rankings import RankedTime, TrialFilter
+from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.workers import WorkerStore
@@ -295,6 +295,10 @@ class Store(Names, Protocol):
 
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
         """What the order of every ranked trial of a sweep rests on, in that order, from columns alone."""
+        ...
+
+    def trials_version(self, sweep_id: str) -> TrialsVersion:
+        """What changes whenever ``list_trials`` of the sweep would, so that who keeps its answer may ask for this."""
         ...
 
     # ------------------------------------------------------------------ events

@@ -25,7 +25,7 @@ from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
-from autotuner.ports import Page, RankedTime, TrialFilter
+from autotuner.ports import Page, RankedTime, TrialFilter, TrialsVersion
 from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
 from autotuner.store.access import SqlAccess
 from autotuner.store.accounts import SqlAccounts
@@ -328,6 +328,13 @@ class SqlStore:
         with reading(self._engine) as connection:
             records.check_sweep(connection, sweep_id)
             return records.ranked_times(connection, sweep_id)
+
+    def trials_version(self, sweep_id: str) -> TrialsVersion:
+        with reading(self._engine) as connection:
+            records.check_sweep(connection, sweep_id)
+            last_event = connection.scalar(steps.last_other_event(sweep_id)) or 0
+            num_trials = connection.scalar(statements.count_trials(sweep_id)) or 0
+            return TrialsVersion(last_event=last_event, num_trials=num_trials)
 
     # ------------------------------------------------------------------ events
     def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:

@@ -174,6 +174,11 @@ def repeated_times(sweep_id: str) -> Select[int | None, float]:
     )
 
 
+def count_trials(sweep_id: str) -> Select[int]:
+    """How many trials a sweep has, from an index alone."""
+    return select(func.count()).select_from(trials).where(trials.c.sweep_id == sweep_id)
+
+
 def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
     """Of what is ranked: a sweep by its objective's value, all sweeps by MFU; equal ones by id."""
     ranked = query.where(measurements.c.is_ranked)

@@ -14,7 +14,7 @@ from autotuner.domain.runs.trial import StepReport, Trial
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import events, steps
 
-__all__ = ["STEP", "forget_steps", "insert_step", "read_events", "select_events", "select_reports"]
+__all__ = ["STEP", "forget_steps", "insert_step", "last_other_event", "read_events", "select_events", "select_reports"]
 
 STEP = "trial.step"
 """Kind of the event that a step writes."""
@@ -52,6 +52,12 @@ def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
     columns = (events.c[field.name] for field in fields(Event))
     mine = (events.c.sweep_id == sweep_id) & (events.c.sequence > after)
     return select(*columns).where(mine).order_by(events.c.sequence).limit(limit)
+
+
+def last_other_event(sweep_id: str) -> Select[int]:
+    """Sequence of the sweep's last event that tells of more than a step."""
+    mine = (events.c.sweep_id == sweep_id) & (events.c.kind != STEP)
+    return select(events.c.sequence).where(mine).order_by(events.c.sequence.desc()).limit(1)
 
 
 def _whole(event: Event, reports: Mapping[tuple[object, object], StepReport]) -> Event:

@@ -89,6 +89,7 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "list_trials": lambda store, key: store.list_trials(key),
     "ranking": lambda store, key: store.ranking(key),
     "ranked_times": lambda store, key: store.ranked_times(key),
+    "trials_version": lambda store, key: store.trials_version(key),
     "overview": lambda store, key: store.overview(key, now=1.0),
     "events": lambda store, key: store.events(key),
     "get_model": lambda store, key: store.get_model(key),

@@ -93,6 +93,14 @@ def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine
     assert "TEMP B-TREE" not in steps
 
 
+def test_sqlite_finds_the_version_of_a_sweep_s_trials_by_keys_alone(sqlite: Engine) -> None:
+    last = plan(sqlite, steps.last_other_event("sw-x"))
+    count = plan(sqlite, statements.count_trials("sw-x"))
+    assert "SEARCH events USING" in last
+    assert "SEARCH trials USING COVERING INDEX" in count
+    assert "TEMP B-TREE" not in last + count
+
+
 def test_sqlite_lists_overviews_in_the_order_of_an_index_and_looks_up_each_best(sqlite: Engine) -> None:
     steps = plan(sqlite, statements.newest_first(overviews.OVERVIEWS, None))
     assert "SCAN sweeps USING INDEX ix_sweeps_created_at_id" in steps

@@ -1,0 +1,134 @@
+"""KeptTrials: the trials of sweeps that somebody looks at, read once and again only where they changed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from autotuner.domain.runs.sweep import Event
+from autotuner.domain.runs.trial import Trial
+from autotuner.ports import Page, Store, TrialsVersion
+from autotuner.search.sweeps.history import all_trials
+
+__all__ = ["KeptTrials", "SweepTrials"]
+
+T = TypeVar("T")
+
+_MOST_TRIALS = 20_000
+"""Of all sweeps together; each takes some ten kilobytes. The last sweep that was asked for stays, however large."""
+
+_MOST_READ_ALONE = 40
+"""Trials that are read one by one; where more changed, reading all takes no longer."""
+
+_OF_ONE_TRIAL = frozenset(
+    {"trial.started", "trial.finished", "trial.interrupted", "trial.job", "trial.gated", "trial.note"}
+)
+"""Kinds of events behind which no trial differs but the one that they name."""
+
+_STEP = "trial.step"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SweepTrials:
+    """Every trial of a sweep by number, without steps, as of one version, with what was worked out from them."""
+
+    version: TrialsVersion
+    trials: tuple[Trial, ...]
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What ``work_out`` makes of these trials, or made of them before.
+
+        Args:
+            key: Says what it is, and what it depends on besides.
+            work_out: Makes it, and changes nothing.
+        """
+        if key not in self._known:
+            self._known[key] = work_out()
+        return cast("T", self._known[key])
+
+
+@dataclass(slots=True, eq=False)
+class _Shelf:
+    """The place of one sweep, which one thread fills while others wait."""
+
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    kept: SweepTrials | None = None
+
+
+class KeptTrials:
+    """Reads trials of sweeps, and keeps them while no event says that they changed; for any thread.
+
+    Args:
+        store: Where they are stored.
+        most: Trials that are kept of all sweeps together.
+    """
+
+    def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:
+        self._store = store
+        self._most = most
+        self._mutex = threading.Lock()
+        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+
+    def of(self, sweep_id: str) -> SweepTrials:
+        """The trials of a sweep as they are stored now.
+
+        Raises:
+            NotFound: There is no such sweep.
+        """
+        version = self._store.trials_version(sweep_id)  # what changes after this is seen by who asks next
+        shelf = self._shelf(sweep_id)
+        with shelf.mutex:
+            if shelf.kept is None or shelf.kept.version != version:
+                shelf.kept = SweepTrials(version=version, trials=self._read(sweep_id, shelf.kept, version))
+            kept = shelf.kept
+        self._make_room()
+        return kept
+
+    def _shelf(self, sweep_id: str) -> _Shelf:
+        with self._mutex:
+            shelf = self._shelves.setdefault(sweep_id, _Shelf())
+            self._shelves.move_to_end(sweep_id)
+            return shelf
+
+    def _make_room(self) -> None:
+        with self._mutex:
+            while len(self._shelves) > 1 and self._num_kept() > self._most:
+                self._shelves.popitem(last=False)
+
+    def _num_kept(self) -> int:
+        return sum(1 + len(shelf.kept.trials) for shelf in self._shelves.values() if shelf.kept)
+
+    def _read(self, sweep_id: str, before: SweepTrials | None, version: TrialsVersion) -> tuple[Trial, ...]:
+        changed = None if before is None else self._changed(sweep_id, before, version)
+        if before is None or changed is None:
+            return tuple(all_trials(self._store, sweep_id))
+        again = {trial_id: replace(self._store.get_trial(trial_id), steps=()) for trial_id in changed}
+        known = [again.pop(trial.id, trial) for trial in before.trials]
+        known += self._behind(sweep_id, len(before.trials))
+        is_whole = all(a.number < b.number for a, b in itertools.pairwise(known))
+        return tuple(known if is_whole else all_trials(self._store, sweep_id))  # one came late, before others
+
+    def _behind(self, sweep_id: str, num_known: int) -> Sequence[Trial]:
+        return self._store.list_trials(sweep_id, page=Page(limit=_MOST_READ_ALONE, offset=num_known))[0]
+
+    def _changed(self, sweep_id: str, before: SweepTrials, version: TrialsVersion) -> frozenset[str] | None:
+        """Which of the known trials have changed; None where all are to be read."""
+        if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
+            return None
+        told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != _STEP]
+        if not told or told[-1].sequence < version.last_event:
+            return None if version.last_event > before.version.last_event else frozenset()
+        named = _named(told)
+        return None if named is None or len(named) > _MOST_READ_ALONE else named & {t.id for t in before.trials}
+
+
+def _named(told: Sequence[Event]) -> frozenset[str] | None:
+    """Trials that the events tell of; None where one of them may tell of any."""
+    if any(event.kind not in _OF_ONE_TRIAL for event in told):
+        return None
+    return frozenset(str(event.data["trial_id"]) for event in told)

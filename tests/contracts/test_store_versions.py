@@ -1,0 +1,60 @@
+"""Store contract: the version of a sweep's trials changes with what they tell, and not with their steps."""
+
+from __future__ import annotations
+
+from autotuner.domain.runs.trial import Stopped
+from autotuner.ports import Store, TrialsVersion
+from tests.builders import cpu_layout, engine_job, estimate, measurement, prediction, small_trial, step_report
+from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start
+
+
+def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
+    sweep = held_sweep(store)
+    seen = [store.trials_version(sweep.id)]
+
+    def look() -> None:
+        seen.append(store.trials_version(sweep.id))
+
+    first = start(store, sweep, 0)
+    look()
+    store.set_job(first.id, engine_job(), owner=OWNER, now=11.0)
+    look()
+    end(store, first, measurement())
+    look()
+    store.add_gate(first.id, gate_result(), owner=OWNER, now=13.0)
+    look()
+    end(store, start(store, sweep, 1), Stopped(reason="pruned"))
+    look()
+    store.add_trial(sweep.id, owner=OWNER, number=2, layout=cpu_layout(), prediction=prediction())
+    look()
+    assert len(set(seen)) == len(seen)
+
+
+def test_estimates_are_another_version(store: Store) -> None:
+    sweep = held_sweep(store)
+    queued = store.add_trial(
+        sweep.id, owner=OWNER, number=0, layout=cpu_layout(), prediction=prediction(), scaled=small_trial()
+    )
+    end(store, store.start_trial(queued.id, owner=OWNER, now=11.0), measurement())
+    before = store.trials_version(sweep.id)
+    store.set_estimates(sweep.id, {queued.id: estimate()}, owner=OWNER, now=14.0)
+    assert store.trials_version(sweep.id) != before
+
+
+def test_steps_are_no_other_version(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = start(store, sweep, 0)
+    before = store.trials_version(sweep.id)
+    for step in range(3):
+        store.add_step(trial.id, step_report(step), owner=OWNER, now=12.0)
+    assert store.trials_version(sweep.id) == before
+
+
+def test_each_sweep_has_a_version_of_its_own(store: Store) -> None:
+    first = held_sweep(store)
+    create(store)
+    second = claim(store)
+    before = store.trials_version(first.id)
+    measure(store, second, 0, mfu=0.3)
+    assert store.trials_version(first.id) == before
+    assert before == TrialsVersion(last_event=before.last_event, num_trials=0)
