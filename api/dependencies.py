@@ -13,13 +13,25 @@ from fastapi import Depends, Path, Query, Request
 from api.documents import MAX_INTEGER
 from api.edge.caller import caller_in
 from api.live import LiveEvents
+from api.previews import Previews
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import TrialState
 from autotuner.ports import Page, TrialFilter
 
-__all__ = ["AppOf", "CallerOf", "LiveEventsOf", "Name", "PageOf", "SweepId", "SweepOf", "TrialFilterOf", "TrialId"]
+__all__ = [
+    "AppOf",
+    "CallerOf",
+    "LiveEventsOf",
+    "Name",
+    "PageOf",
+    "PreviewsOf",
+    "SweepId",
+    "SweepOf",
+    "TrialFilterOf",
+    "TrialId",
+]
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
@@ -50,6 +62,13 @@ async def _live_events(request: Request) -> LiveEvents:
 
 
 LiveEventsOf = Annotated[LiveEvents, Depends(_live_events)]
+
+
+async def _previews(request: Request) -> Previews:
+    return cast("Previews", request.app.state.previews)
+
+
+PreviewsOf = Annotated[Previews, Depends(_previews)]
 
 
 async def _page(

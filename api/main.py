@@ -17,6 +17,7 @@ from api.live import LiveEvents
 from api.metrics.metrics import Metrics
 from api.metrics.requests import RequestMetrics
 from api.openapi import install_openapi, operation_id
+from api.previews import Previews
 from api.routes import (
     audit,
     calibrations,
@@ -96,6 +97,7 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.autotuner = autotuner
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
+    api.state.previews = Previews()
     api.state.entrance = entrance_of(autotuner)
     for module in _ROUTES:
         api.include_router(module.router, prefix=_PREFIX, dependencies=CHECKS)

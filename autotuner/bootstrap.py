@@ -256,8 +256,15 @@ class App:
             InvalidInput: As for ``create_sweep``.
         """
         self.asides.search(require_layouts, request)
-        if self.settings.num_workers and (refusal := self.launcher.refuses(request.runs_on, request.trainer)):
-            raise _refused(request, refusal)
+        if (refusal := self.refusal(request)) is not None:
+            raise refusal
+
+    def refusal(self, request: SweepRequest) -> InvalidInput | None:
+        """Why this service's own worker cannot run the sweep's trials; None where it can, or there is none."""
+        if not self.settings.num_workers:
+            return None
+        said = self.launcher.refuses(request.runs_on, request.trainer)
+        return _refused(request, said) if said else None
 
     # ------------------------------------------------------------------ once a layout is in use
     def create_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:

@@ -19,7 +19,7 @@ from api.dashboard.pages import (
 )
 from api.dashboard.render import STATIC
 from api.dashboard.styles import style_sheet
-from api.edge.needs import CHECKS
+from api.edge.needs import CHECKS, OPEN
 
 __all__ = ["add_dashboard"]
 
@@ -35,7 +35,7 @@ _styles = APIRouter(include_in_schema=False)
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-@_styles.get("/static/style.css")
+@_styles.get("/static/style.css", openapi_extra=OPEN)
 async def styles() -> Response:
     """The style sheet; its address changes with it."""
     return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
@@ -45,5 +45,5 @@ def add_dashboard(api: FastAPI) -> None:
     """Serve the pages at ``/`` and what they load at ``/static``."""
     for module in _PAGES:
         api.include_router(module.router, dependencies=CHECKS)
-    api.include_router(_styles)
+    api.include_router(_styles, dependencies=CHECKS)
     api.mount("/static", StaticFiles(directory=STATIC), name="static")

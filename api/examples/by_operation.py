@@ -29,6 +29,7 @@ __all__ = ["ANSWERS", "BODIES"]
 
 BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "create_sweep": sweeps.sweep_bodies,
+    "preview_sweep": sweeps.sweep_bodies,
     "change_budget": sweeps.budget_bodies,
     "clone_sweep": sweeps.clone_bodies,
     "predict": predictions.prediction_bodies,
@@ -48,6 +49,7 @@ BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
 
 ANSWERS: Mapping[str, Callable[[], object]] = {
     "create_sweep": sweeps.sweep_detail,
+    "preview_sweep": predictions.sweep_preview,
     "list_sweeps": sweeps.sweep_page,
     "read_sweep": sweeps.sweep_detail,
     "cancel_sweep": sweeps.sweep_detail,

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from api.examples.catalog import cluster, model
-from api.schemas import Gain, PredictedLayout, PredictionTable
+from api.schemas import Gain, PredictedLayout, PredictionTable, SweepPreview
+from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
@@ -14,8 +15,9 @@ from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.wire import to_dict
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
+from autotuner.search.sieve import Fall
 
-__all__ = ["job_body", "layout", "prediction", "prediction_bodies", "prediction_table"]
+__all__ = ["job_body", "layout", "prediction", "prediction_bodies", "prediction_table", "sweep_preview"]
 
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 
@@ -41,6 +43,25 @@ def prediction_table() -> PredictionTable:
     job = Job(model=model(), cluster=cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
     caveats = ("dense models on nemo with h100-sxm were compared with 63 measured runs",)
     return replace(PredictionTable.of(job, (row,), _current(), caveats), num_legal=1234, num_fitting=321)
+
+
+def sweep_preview() -> SweepPreview:
+    """What a sweep would search."""
+    job = Job(model=model(), cluster=cluster(), workload=_WORKLOAD)
+    fall = Fall(
+        rule="kv-heads-per-tensor-rank",
+        field="tensor_parallel_degree",
+        num_layouts=766,
+        message="8 kv heads do not split over 16 tensor ranks",
+    )
+    return SweepPreview(
+        space=default_trial_space(job),
+        num_candidates=2000,
+        falls=(fall,),
+        predicted=replace(prediction_table(), current=None),
+        small_trials=None,
+        refusal=None,
+    )
 
 
 def prediction() -> Prediction:

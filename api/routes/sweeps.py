@@ -6,11 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.dependencies import AppOf, CallerOf, PageOf, SweepOf, TrialFilterOf
+from api.dependencies import AppOf, CallerOf, PageOf, PreviewsOf, SweepOf, TrialFilterOf
 from api.documents import Document
+from api.edge.needs import needs
 from api.openapi import problems
 from api.owned import OwnSweepOf
-from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, TrialPage
+from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.runs.sweep import SweepState
 
 __all__ = ["CREATED_BEFORE", "IdempotencyKey", "router"]
@@ -50,6 +52,17 @@ def create_sweep(
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
     return SweepDetail.of_sweep(app, sweep)
+
+
+@router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
+def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
+    """Say what a sweep would search, without starting it.
+
+    How many layouts its space makes, what each rule takes out of these, how many a trial can run and how many are
+    predicted to fit, the three best by prediction, and what would help where none fits. `refusal` says why this service
+    would not start it as it is; quotas are asked once it is started.
+    """
+    return previews.preview(app, body.resolved(app))
 
 
 @router.get("", responses=problems(422))

@@ -42,6 +42,7 @@ from api.schemas.predictions import (
     Remedy,
     Shortfall,
 )
+from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.requests import (
     AS_CLUSTERS_ARE_WRITTEN,
     ExplanationRequest,
@@ -108,6 +109,7 @@ __all__ = [
     "ModelList",
     "ModelSize",
     "NotSearched",
+    "NotStoodFor",
     "Predicted",
     "PredictedLayout",
     "PredictionRequest",
@@ -126,12 +128,14 @@ __all__ = [
     "RetuneView",
     "Shortfall",
     "SmallTrialView",
+    "SmallTrials",
     "StackList",
     "StackProfileList",
     "SweepClone",
     "SweepCreate",
     "SweepDetail",
     "SweepPage",
+    "SweepPreview",
     "SweepRules",
     "SweepSummary",
     "TokenCreate",

@@ -57,6 +57,7 @@ class _Operations:
     """Every operation of the OpenAPI document, under its name there."""
 
     create_sweep = _Operation(operations.create_sweep)
+    preview_sweep = _Operation(operations.preview_sweep)
     list_sweeps = _Operation(operations.list_sweeps)
     read_sweep = _Operation(operations.read_sweep)
     cancel_sweep = _Operation(operations.cancel_sweep)

@@ -63,6 +63,11 @@ def create_sweep(body: SweepCreate, *, idempotency_key: str | None = None) -> Ca
     return Call(method="POST", path="/sweeps", answer=schemas.SweepDetail, body=body, headers=key)
 
 
+def preview_sweep(body: SweepCreate) -> Call[schemas.SweepPreview]:
+    """What a sweep would search, without starting it."""
+    return _post("/sweeps/preview", schemas.SweepPreview, body)
+
+
 def list_sweeps(*, state: SweepState | None = None, limit: int = 50, offset: int = 0) -> Call[schemas.SweepPage]:
     """Sweeps, newest first."""
     return _get("/sweeps", schemas.SweepPage, state=state, limit=limit, offset=offset)

@@ -26,7 +26,15 @@ from autotuner.domain.rules.legality import RULES, Reason, Rule
 from autotuner.domain.rules.rule import fields_read
 from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 
-__all__ = ["MAX_CANDIDATES", "explain_empty", "legal_chunks", "legal_layouts"]
+__all__ = [
+    "MAX_CANDIDATES",
+    "broken_alone",
+    "combinations_of",
+    "crossed",
+    "explain_empty",
+    "legal_chunks",
+    "legal_layouts",
+]
 
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
 _DEFAULT = Layout()
@@ -92,11 +100,11 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
     degrees = splits_of(job, space)
     degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in SPLIT_FIELDS]))
     choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
-    choices = _possible(_choices(job, space), job, choice_rules)
+    choices = _possible(combinations_of(job, space), job, choice_rules)
     if not _named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
         choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
     _require_few(len(degrees), _length(choices), space, most)
-    for layouts in _blocks(degrees, choices, job, space):
+    for layouts in crossed(degrees, choices, job, space):
         yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
 
 
@@ -114,7 +122,7 @@ def _longest(space: SearchSpace) -> str:
     return ", ".join(f"{count} of {name}" for count, name in counted[:3] if count > 1)
 
 
-def _blocks(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
+def crossed(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
     """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
     num_choices = _length(choices)
     step = max(1, _BLOCK // max(1, num_choices))
@@ -136,7 +144,7 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     space = space or SearchSpace()
     num_seen, removed = 0, [0] * len(rules)
     examples: dict[int, Layout] = {}
-    for layouts in _blocks(splits_of(job, space), _choices(job, space), job, space):
+    for layouts in crossed(splits_of(job, space), combinations_of(job, space), job, space):
         for index, rule in enumerate(rules):
             broken = broken_rows(layouts, job, [rule])
             removed[index] += int(broken.sum())
@@ -158,7 +166,7 @@ _Choices: TypeAlias = dict[str, npt.NDArray[Any]]
 """Columns of the choice fields, one row for each combination."""
 
 
-def _choices(job: Job, space: SearchSpace) -> _Choices:
+def combinations_of(job: Job, space: SearchSpace) -> _Choices:
     """Every combination that the space names; what means nothing beside the other choices has its default.
 
     Raises:
@@ -175,7 +183,7 @@ def _choices(job: Job, space: SearchSpace) -> _Choices:
         column = np.repeat(as_column(name, values), repeats)
         choices[name] = np.tile(column, total // len(column))
     for rule in _named_without_default(space):
-        idle = _broken_alone(rule, choices, job)
+        idle = broken_alone(rule, choices, job)
         if idle is not None:
             choices[rule.field] = _defaulted(choices[rule.field], idle, rule.field, space)
     return choices
@@ -185,13 +193,13 @@ def _possible(choices: _Choices, job: Job, rules: Sequence[Rule]) -> _Choices:
     """The combinations that some degrees may make a legal layout: those that break no rule of choices alone."""
     possible = np.ones(_length(choices), dtype=np.bool_)
     for rule in rules:
-        broken = _broken_alone(rule, choices, job)
+        broken = broken_alone(rule, choices, job)
         if broken is not None:
             possible &= ~broken
     return {name: column[possible] for name, column in choices.items()}
 
 
-def _broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
+def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
     """Which combinations break the rule; None where it reads a degree, which they do not have."""
     if not fields_read(rule, job) <= choices.keys():
         return None

@@ -1,0 +1,68 @@
+"""Previews of sweeps, the last of them kept: who fills a form in asks for nearly the same again and again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+
+from api.schemas.previews import SweepPreview
+from api.violations import violation
+from autotuner.bootstrap import App
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.wire import to_dict
+from autotuner.search.modest import require_modest
+from autotuner.search.outlook import Outlook, outlook
+
+__all__ = ["Previews"]
+
+_KEPT = 64
+"""Outlooks, a few kilobytes each."""
+
+
+class Previews:
+    """What sweeps would search; that of equal jobs and spaces is computed once."""
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._outlooks: OrderedDict[str, Outlook] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def preview(self, app: App, request: SweepRequest) -> SweepPreview:
+        """What the sweep would search.
+
+        Raises:
+            InvalidInput: It holds no layout that a trial can run, or a number is beyond use.
+        """
+        require_modest(request)
+        known = self._informed(app, request)
+        refused = app.refusal(request)
+        refusal = None if refused is None else violation(refused.field, refused.value, refused.rule, refused.nearest)
+        return SweepPreview.of(known, self._outlook(app, known), refusal)
+
+    def _informed(self, app: App, request: SweepRequest) -> SweepRequest:
+        """With what the stored trials say of the job's speed, where they may."""
+        if not request.uses_history:
+            return request
+        trainer = None if request.trainer is None else request.trainer.name
+        return replace(request, job=app.calibrated(request.job, trainer))
+
+    def _outlook(self, app: App, request: SweepRequest) -> Outlook:
+        key = _key(request)
+        with self._lock:
+            if key in self._outlooks:
+                self._outlooks.move_to_end(key)
+                return self._outlooks[key]
+        found = app.asides.search(outlook, request)
+        with self._lock:
+            self._outlooks[key] = found
+            while len(self._outlooks) > self._kept:
+                self._outlooks.popitem(last=False)
+        return found
+
+
+def _key(request: SweepRequest) -> str:
+    """Equal for sweeps that search the same, whatever they are called, may cost and measure."""
+    searched = (request.trial_job, request.space, request.trainer, request.small_cluster)
+    return json.dumps(to_dict(searched), sort_keys=True)

@@ -1,0 +1,71 @@
+"""What a sweep would search, before it is asked for: how many layouts, which of them fit, what the best promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotuner.costmodel.columns import joined
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.search.advice.advice import advice
+from autotuner.search.answers import PredictedBest
+from autotuner.search.expressible import trial_rules
+from autotuner.search.ranking import best_predicted
+from autotuner.search.runnable import empty_space
+from autotuner.search.scaling.table import small_trials
+from autotuner.search.sieve import Sieved, sieved
+from autotuner.search.space import legal_chunks
+
+__all__ = ["Outlook", "StandIns", "outlook"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIns:
+    """How far trials on a smaller cluster reach.
+
+    Attributes:
+        num_layouts: Of the job, for which a trial stands.
+        refused: Why none stands for others, and for how many of them; the most frequent first.
+    """
+
+    num_layouts: int
+    refused: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a sweep would search; nothing of it was measured.
+
+    Attributes:
+        sieved: Why other layouts are illegal; None of a space too large to say it.
+        best: The best predicted layouts, and what would help where none fits.
+        stand_ins: Where trials run on a smaller cluster.
+    """
+
+    sieved: Sieved | None
+    best: PredictedBest
+    stand_ins: StandIns | None
+
+
+def outlook(request: SweepRequest, *, limit: int = 3) -> Outlook:
+    """What the sweep would search.
+
+    Raises:
+        InvalidInput: It holds no layout that a trial can run, with why.
+        SpaceTooLarge: It cannot be looked through.
+    """
+    job, space, rules = request.trial_job, request.space, trial_rules(request.trainer)
+    table = best_predicted(job, space, limit=limit, rules=rules)
+    if not table.num_legal:
+        raise empty_space(job, space, rules, "holds no layout that a trial can run")
+    best = PredictedBest(table=table, advice=advice(job, space, table, rules), current=None, caveats=table.caveats)
+    return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=_stand_ins(request))
+
+
+def _stand_ins(request: SweepRequest) -> StandIns | None:
+    if request.small_cluster is None:
+        return None
+    rules = trial_rules(request.trainer)
+    layouts = joined(list(legal_chunks(request.job, request.space, rules)))
+    is_whole = request.trainer is not None
+    trials = small_trials(request.trial_job, layouts, request.small_cluster, rules, whole_model=is_whole)
+    return StandIns(num_layouts=len(trials), refused=tuple(trials.refused))

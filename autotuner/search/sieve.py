@@ -1,0 +1,141 @@
+"""Why the other layouts of a space are illegal: each is counted once, under the first rule that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, LayoutColumns, broken_rows
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.rules.choice_rules import IDLE_RULES
+from autotuner.domain.rules.legality import RULES, Rule
+from autotuner.domain.rules.rule import fields_read
+from autotuner.search.space import broken_alone, combinations_of, crossed
+from autotuner.search.splits import SPLIT_FIELDS, splits_of
+
+__all__ = ["Fall", "Sieved", "sieved"]
+
+MAX_SIEVED = 1 << 21
+"""Rows of a crossing that are judged rule by rule: two seconds of a processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fall:
+    """Layouts that a rule takes out of a space.
+
+    Attributes:
+        rule: Name of the rule.
+        field: What to change: a field of the layout, or the path of one of the job.
+        num_layouts: That break it, and none of the rules before it.
+        message: Why the first of them cannot run, a sentence with its numbers.
+    """
+
+    rule: str
+    field: str
+    num_layouts: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sieved:
+    """How the candidates of a space become its legal layouts.
+
+    Attributes:
+        num_candidates: Different layouts that the values of the space make; those that differ only in a choice that
+            means nothing are one.
+        num_legal: Those that keep every rule: the candidates less what falls out.
+        falls: The rule that takes out most first.
+    """
+
+    num_candidates: int
+    num_legal: int
+    falls: tuple[Fall, ...]
+
+
+def sieved(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
+    """What each rule takes out of a space; None of a space too large to be judged rule by rule.
+
+    Rules of degrees alone come first, then those of choices alone, then those of both.
+
+    Raises:
+        SpaceTooLarge: The space cannot be looked through at all.
+    """
+    sieve = _Sieve(job, space)
+    ordered = sorted(rules, key=lambda rule: rule not in IDLE_RULES)
+    mixed = [rule for rule in ordered if not sieve.judges_alone(rule)]
+    if not sieve.judge_crossing(mixed):
+        return None
+    falls = tuple(sorted(sieve.falls.values(), key=lambda fall: -fall.num_layouts))
+    num_fallen = sum(fall.num_layouts for fall in falls)
+    return Sieved(num_candidates=sieve.num_legal + num_fallen, num_legal=sieve.num_legal, falls=falls)
+
+
+class _Sieve:
+    """Degrees and choices that are left, and what fell out."""
+
+    def __init__(self, job: Job, space: SearchSpace) -> None:
+        self._job, self._space = job, space
+        self._degrees = splits_of(job, space)
+        self._choices = combinations_of(job, space)
+        self.falls: dict[str, Fall] = {}
+        self.num_legal = 0
+
+    def judges_alone(self, rule: Rule) -> bool:
+        """Take out what breaks the rule, where it reads degrees alone or choices alone."""
+        read = fields_read(rule, self._job)
+        if read <= set(SPLIT_FIELDS):
+            broken = broken_rows(self._degrees, self._job, [rule])
+            self._count(rule, int(broken.sum()) * _length(self._choices), self._degrees, broken)
+            self._degrees = self._degrees.take(~broken)
+            return True
+        if any(one.field in read for one in self._unsettled()):
+            return False  # beside some degrees, the choice that it reads is another
+        alone = broken_alone(rule, self._choices, self._job)
+        if alone is None:
+            return False
+        self._count(rule, int(alone.sum()) * len(self._degrees), self._choices, alone)
+        self._choices = {name: column[~alone] for name, column in self._choices.items()}
+        return True
+
+    def judge_crossing(self, rules: Sequence[Rule]) -> bool:
+        """Take out what breaks the other rules; False where there is too much to look at."""
+        if len(self._degrees) * _length(self._choices) > MAX_SIEVED:
+            return False
+        for layouts in crossed(self._degrees, self._choices, self._job, self._space):
+            left = np.ones(len(layouts), dtype=np.bool_)
+            for rule in rules:
+                broken = left & broken_rows(layouts, self._job, [rule])
+                self._count(rule, int(broken.sum()), layouts, broken)
+                left &= ~broken
+            self.num_legal += int(left.sum())
+        return True
+
+    def _unsettled(self) -> Iterator[Rule]:
+        return (
+            rule for rule in IDLE_RULES if OPTIONS[rule.field].default not in (self._space.values(rule.field) or ())
+        )
+
+    def _count(self, rule: Rule, count: int, table: LayoutColumns | Mapping[str, Any], broken: Booleans) -> None:
+        if not count or rule.is_idle:
+            return
+        known = self.falls.get(rule.name)
+        if known is None:
+            message = rule.message(_row(table, int(broken.argmax())), self._job)
+            known = Fall(rule=rule.name, field=rule.field, num_layouts=0, message=message)
+        self.falls[rule.name] = replace(known, num_layouts=known.num_layouts + count)
+
+
+def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
+    if isinstance(table, LayoutColumns):
+        return table.row(row)
+    values = {name: OPTIONS[name].value_of(int(column[row])) for name, column in table.items()}
+    return replace(Layout(), **cast("dict[str, Any]", values))
+
+
+def _length(choices: Mapping[str, Any]) -> int:
+    return len(next(iter(choices.values())))
