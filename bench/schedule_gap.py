@@ -8,7 +8,6 @@ largest per schedule, for sends that overlap with compute and for sends that blo
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,22 +18,13 @@ from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
-from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
+from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
 
-__all__ = ["BUILDERS", "Case", "draw", "predicted_s", "simulated_s"]
+__all__ = ["Case", "draw", "predicted_s", "simulated_s"]
 
 NUM_CASES = 250
-
-BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
-    PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
-    PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
-    PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
-    PipelineSchedule.ZERO_BUBBLE: zb_interleaved,
-    PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
-    PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +40,7 @@ class Case:
     @property
     def schedule(self) -> Schedule:
         """What its ranks run."""
-        return BUILDERS[self.pipeline_schedule](self.num_ranks, self.stages_per_rank, self.num_micro_batches)
+        return named_schedule(self.pipeline_schedule, self.num_ranks, self.stages_per_rank, self.num_micro_batches)
 
 
 def draw(schedule: PipelineSchedule, source: random.Random) -> Case:

@@ -14,6 +14,7 @@ from autotuner.costmodel.pipeline.stage_layers import (
     held_layers,
     is_folded,
     layers_not_recomputed,
+    stage_counts,
 )
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import PipelineSchedule
@@ -26,6 +27,7 @@ __all__ = [
     "load_of_rank",
     "num_micro_batches",
     "ranks_looked_at",
+    "stage_load",
 ]
 
 
@@ -118,6 +120,21 @@ def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     """The pipeline ranks among which the fullest is found."""
     return ranks_looked_at(x, job).fullest
+
+
+def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
+    """What one stage of each layout holds, as if its rank held no other."""
+    held, not_recomputed = stage_counts(x, job, stage)
+    return RankLoad(
+        rank=rank,
+        num_dense_layers=held.dense,
+        num_sparse_layers=held.sparse,
+        num_dense_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.dense, 0),
+        num_sparse_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.sparse, 0),
+        has_input=stage == 0,
+        has_output=stage == x.num_stages - 1,
+        micro_batches_in_flight=_in_flight(x, job, rank) / x.virtual_stages_per_rank,
+    )
 
 
 def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:

@@ -18,6 +18,7 @@ __all__ = [
     "is_folded",
     "layers_not_recomputed",
     "model_layers_not_recomputed",
+    "stage_counts",
 ]
 
 
@@ -73,6 +74,11 @@ def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> LayerCo
 def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> LayerCounts:
     """Layers of the whole model that do not recompute although the layout does."""
     return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
+
+
+def stage_counts(x: LayoutColumns, job: Job, stage: Integers) -> tuple[LayerCounts, LayerCounts]:
+    """Layers of one stage of each layout, and those of them that do not recompute although the layout does."""
+    return _stage(x, job, stage), _not_recomputed(x, job, stage)
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:

@@ -17,7 +17,7 @@ from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.domain.jobs.job import Job
 
-__all__ = ["RankTime", "slowest_rank"]
+__all__ = ["RankTime", "send_between_stages_s", "slowest_rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RankTime:
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
     """The rank that a step waits for, found among some of each layout."""
-    m, stage_send_s = num_micro_batches(x, job), _stage_send_s(x, job)
+    m, stage_send_s = num_micro_batches(x, job), send_between_stages_s(x, job)
     whole = passes.whole()
     first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads)
     for other in others:
@@ -75,7 +75,7 @@ def _on(
     return RankTime(load=load, bubble_s=bubble_s, sends_s=sends_s, total_s=m * own.total_s + bubble_s + sends_s)
 
 
-def _stage_send_s(x: LayoutColumns, job: Job) -> Floats:
+def send_between_stages_s(x: LayoutColumns, job: Job) -> Floats:
     """Hidden states of one micro-batch from one stage to the next."""
     wait_s = job.stack.send_wait_s * (x.pipeline_parallel_degree > 1)
     return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s

@@ -1,0 +1,148 @@
+"""A step as a picture of time: when each pass of each micro-batch began and ended on each rank.
+
+The schedule simulator makes one of a prediction, ranks make one of a step that they recorded; both have this form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import NamedTuple, Self
+
+from autotuner.errors import InvalidInput
+
+__all__ = ["Block", "BlockKind", "Fold", "RankSeconds", "RankTimeline", "StepTimeline"]
+
+
+class BlockKind(StrEnum):
+    """What a rank does meanwhile; passes have the letters of torch.distributed.pipelining."""
+
+    FORWARD = "F"
+    BACKWARD = "B"  # gradients of inputs and of weights in one go
+    INPUT = "I"  # gradients of inputs only
+    WEIGHT = "W"  # gradients of weights only
+    SEND = "send"  # waiting for what travels between stages
+    SYNC = "sync"  # collectives of the data-parallel group that nothing hides
+    OPTIMIZER = "optimizer"
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether it belongs to a micro-batch."""
+        return len(self.value) == 1
+
+
+class Block(NamedTuple):
+    """From one moment to another a rank does one thing; seconds from the begin of the step."""
+
+    start_s: float
+    end_s: float
+    kind: BlockKind
+    stage: int | None = None
+    micro_batch: int | None = None
+
+    @property
+    def word(self) -> str:
+        """As torch writes an action: stage, kind, micro-batch (``0F3``); the kind alone where there is no pass."""
+        return f"{self.stage}{self.kind}{self.micro_batch}" if self.kind.is_pass else self.kind.value
+
+    @classmethod
+    def parse(cls, word: str, start_s: float, end_s: float) -> Self:
+        """The block of that word.
+
+        Raises:
+            InvalidInput: It is none.
+        """
+        match = re.fullmatch(r"(\d+)([FBIW])(\d+)", word)
+        if match:
+            return cls(start_s, end_s, BlockKind(match[2]), int(match[1]), int(match[3]))
+        if word not in set(BlockKind) or BlockKind(word).is_pass:
+            raise InvalidInput("action", word, "must be a pass such as 0F3, or one of send, sync, optimizer")
+        return cls(start_s, end_s, BlockKind(word))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeconds:
+    """What a rank does in a step, folded parts included: the parts sum to the step.
+
+    Attributes:
+        forward_s: Forward passes.
+        backward_s: Gradients; without those of weights where a schedule defers these.
+        weight_s: Deferred gradients of weights.
+        send_s: Waiting for what travels between stages, or sending where that stands in the way.
+        sync_s: Gradient and parameter collectives of the data-parallel group that nothing hides.
+        optimizer_s: The update.
+        idle_s: Waiting for other ranks, and what is none of these.
+    """
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    weight_s: float = 0.0
+    send_s: float = 0.0
+    sync_s: float = 0.0
+    optimizer_s: float = 0.0
+    idle_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """The step."""
+        return float(sum(getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """One rank's blocks, in order of time, without those inside folds; what lies between them is idle.
+
+    Attributes:
+        rank: Of the job; of a prediction the first of the pipeline rank, as all of these do the same.
+        pipeline_rank: Where it lies in the pipeline.
+        actions: What it does (``Block.word``).
+        start_s: When each begins, from the begin of the step.
+        end_s: When each ends.
+        seconds: The whole step by part.
+    """
+
+    rank: int
+    pipeline_rank: int
+    actions: tuple[str, ...]
+    start_s: tuple[float, ...]
+    end_s: tuple[float, ...]
+    seconds: RankSeconds
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """What it does, one after the other."""
+        return map(Block.parse, self.actions, self.start_s, self.end_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """A stretch of the step that is left out, because what happens in it happens again and again.
+
+    Attributes:
+        num_micro_batches: How many go through it that are shown nowhere.
+    """
+
+    start_s: float
+    end_s: float
+    num_micro_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """One step of a layout, rank by rank.
+
+    Attributes:
+        step_s: How long it takes.
+        num_micro_batches: Of each replica.
+        num_ranks: How many ranks the layout has; ``ranks`` may be fewer.
+        ranks: In the order of the pipeline.
+        folds: In order of time.
+    """
+
+    step_s: float
+    num_micro_batches: int
+    num_ranks: int
+    ranks: tuple[RankTimeline, ...]
+    folds: tuple[Fold, ...] = ()

@@ -1,0 +1,29 @@
+"""The schedule of a layout's name, as lists of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
+from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
+
+__all__ = ["named_schedule"]
+
+_BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
+    PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
+    PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
+    PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
+    PipelineSchedule.ZERO_BUBBLE: zb_interleaved,
+    PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
+    PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
+}
+
+
+def named_schedule(name: PipelineSchedule, num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
+    """What the ranks of a layout with that schedule run.
+
+    Raises:
+        InvalidInput: The schedule does not run with so many micro-batches.
+    """
+    return _BUILDERS[name](num_ranks, stages_per_rank, num_micro_batches)

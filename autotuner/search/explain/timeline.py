@@ -1,0 +1,268 @@
+"""A predicted step as a picture of time: the passes of the cost model, run by the schedule simulator.
+
+A prediction gets its idle time from closed forms, which are exact where the ranks of a pipeline are equal; here every
+action starts as soon as it can. How far the two lie apart, ``PredictedTimeline.apart`` says. A step of many
+micro-batches is not simulated whole: once its ranks keep step, each further micro-batch takes as long as the one
+before, so that the steps between are folded and their time is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.step.stage_times import StageTimes, stage_times
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.folding import found_folds, outside
+from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
+from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
+from autotuner.pipeline_schedules.named import named_schedule
+from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+
+__all__ = ["PredictedTimeline", "predicted_timeline"]
+
+_WHOLE = 2_500
+"""A step of no more actions is simulated whole: that takes about 10 ms."""
+
+_MANY_RANKS = 8
+"""More ranks than this keep step after fewer rounds, and are simulated for fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedTimeline:
+    """A predicted step, and the closed form beside it.
+
+    Attributes:
+        timeline: A row per pipeline rank, as all ranks of it do the same.
+        predicted_s: The step time that the layout is ranked by.
+        apart: The timeline's step over it, less 1.
+    """
+
+    timeline: StepTimeline
+    predicted_s: float
+    apart: float
+
+
+def predicted_timeline(layout: Layout, job: Job, *, most_actions: int = _WHOLE) -> PredictedTimeline:
+    """The timeline of a legal layout.
+
+    Args:
+        layout: The layout.
+        job: What it trains where.
+        most_actions: A step of no more passes is simulated whole; of a longer one only beginning and end, where its
+            ranks keep step between them.
+    """
+    predicted_s = predict_one(layout, job).step_time.total_s
+    timeline = _timeline(layout, job, stage_times(layout, job), most_actions)
+    return PredictedTimeline(timeline=timeline, predicted_s=predicted_s, apart=timeline.step_s / predicted_s - 1)
+
+
+def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int) -> StepTimeline:
+    num_micro_batches = job.workload.num_micro_batches(layout)
+    each_s = _synced_each_s(layout, num_micro_batches, times)
+    ran = _Ran.of(layout, num_micro_batches, times, each_s, most_actions)
+    ends = [_with_end(blocks, rank, times, once=not each_s) for rank, blocks in enumerate(ran.ranks)]
+    step_s = max(blocks[-1].end_s for blocks in ends)
+    per_pipeline_rank = layout.world_size // layout.pipeline_parallel_degree
+    return StepTimeline(
+        step_s=step_s,
+        num_micro_batches=num_micro_batches,
+        num_ranks=layout.world_size,
+        ranks=tuple(
+            _row(outside(blocks, ran.folds), rank, per_pipeline_rank, _seconds(blocks, ran.folded[rank], step_s))
+            for rank, blocks in enumerate(ends)
+        ),
+        folds=ran.folds,
+    )
+
+
+def _row(blocks: Sequence[Block], rank: int, per_pipeline_rank: int, seconds: RankSeconds) -> RankTimeline:
+    return RankTimeline(
+        rank=rank * per_pipeline_rank,
+        pipeline_rank=rank,
+        actions=tuple(b.word for b in blocks),
+        start_s=tuple(b.start_s for b in blocks),
+        end_s=tuple(b.end_s for b in blocks),
+        seconds=seconds,
+    )
+
+
+def _synced_each_s(layout: Layout, num_micro_batches: int, times: StageTimes) -> float:
+    """What exchanging weights and gradients adds to every micro-batch; 0 where that is done once a step.
+
+    A pipeline exchanges its gradients once; the little that its ranks gather again is shown with them at the end.
+    """
+    each = layout.shard_level >= ShardLevel.GRADIENTS and layout.pipeline_parallel_degree == 1
+    return times.sync_s[0] / num_micro_batches if each else 0.0
+
+
+def _with_end(blocks: Sequence[Block], rank: int, times: StageTimes, *, once: bool) -> tuple[Block, ...]:
+    passed_s = blocks[-1].end_s
+    synced_s = passed_s + times.sync_s[rank] * once
+    sync = Block(passed_s, synced_s, BlockKind.SYNC)
+    update = Block(synced_s, synced_s + times.optimizer_s[rank], BlockKind.OPTIMIZER)
+    return (*blocks, *(one for one in (sync, update) if one.end_s > one.start_s))
+
+
+def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s: float) -> RankSeconds:
+    """Of all blocks, and what the folded micro-batches add to each kind."""
+    spent = {kind: folded.get(kind, 0.0) for kind in BlockKind}
+    for block in blocks:
+        spent[block.kind] += block.end_s - block.start_s
+    return RankSeconds(
+        forward_s=spent[BlockKind.FORWARD],
+        backward_s=spent[BlockKind.BACKWARD] + spent[BlockKind.INPUT],
+        weight_s=spent[BlockKind.WEIGHT],
+        send_s=spent[BlockKind.SEND],
+        sync_s=spent[BlockKind.SYNC],
+        optimizer_s=spent[BlockKind.OPTIMIZER],
+        idle_s=max(0.0, step_s - sum(spent.values())),
+    )
+
+
+# ---------------------------------------------------------------- the schedule, whole or in its beginning and end
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step.
+
+    Attributes:
+        folds: Stretches that may be left out; what was not simulated lies inside.
+        folded: Seconds by kind, of each rank, of the micro-batches that were not simulated.
+    """
+
+    ranks: tuple[tuple[Block, ...], ...]
+    folds: tuple[Fold, ...]
+    folded: tuple[Mapping[BlockKind, float], ...]
+
+    @classmethod
+    def of(cls, layout: Layout, num_micro_batches: int, times: StageTimes, each_s: float, most_actions: int) -> _Ran:
+        p, v = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
+        for simulated in _numbers_simulated(p, v, num_micro_batches, most_actions):
+            schedule = _schedule(layout.pipeline_schedule, p, v, simulated)
+            ranks = _simulated(schedule, times, each_s)
+            folds = found_folds(ranks, simulated)
+            if folds or simulated == num_micro_batches:
+                break
+        missing = num_micro_batches - simulated
+        ran = cls(ranks=ranks, folds=folds, folded=tuple({} for _ in ranks))
+        return ran._longer_by(missing, p) if missing else ran
+
+    def _longer_by(self, missing: int, num_ranks: int) -> _Ran:
+        """The same with more micro-batches in its folds, which each take as long as those in there."""
+        added_s = [missing * _period_s(self.ranks, fold, num_ranks) for fold in self.folds]
+        before_s = [sum(added_s[:index]) for index in range(len(added_s))]
+        return _Ran(
+            ranks=tuple(tuple(self._later(b, added_s, missing) for b in blocks) for blocks in self.ranks),
+            folds=tuple(
+                Fold(
+                    start_s=fold.start_s + earlier_s,
+                    end_s=fold.end_s + earlier_s + own_s,
+                    num_micro_batches=fold.num_micro_batches + missing,
+                )
+                for fold, earlier_s, own_s in zip(self.folds, before_s, added_s, strict=True)
+            ),
+            folded=tuple(_more(blocks, self.folds, num_ranks, missing) for blocks in self.ranks),
+        )
+
+    def _later(self, block: Block, added_s: Sequence[float], missing: int) -> Block:
+        """A block behind a fold happens later; those of its kind that the fold hides are numbered before it."""
+        later_s = sum(own_s for fold, own_s in zip(self.folds, added_s, strict=True) if block.end_s > fold.end_s)
+        own = self.folds[0 if block.kind is BlockKind.FORWARD else -1]
+        number = block.micro_batch
+        if number is not None and block.end_s > own.end_s:
+            number += missing
+        return Block(block.start_s + later_s, block.end_s + later_s, block.kind, block.stage, number)
+
+
+def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int) -> Iterator[int]:
+    """As few micro-batches as show beginning, steady state and end, in whole rounds of the ranks; at last all."""
+    few = p * max(3 if p > _MANY_RANKS else 4, -(-12 // p))
+    if few < num_micro_batches and 3 * p * v * num_micro_batches > most_actions:
+        yield few
+    if v > 1 and num_micro_batches % p:  # interleaving here takes whole rounds
+        num_micro_batches -= num_micro_batches % p
+    yield num_micro_batches
+
+
+@lru_cache(maxsize=64)
+def _schedule(name: PipelineSchedule, p: int, v: int, num_micro_batches: int) -> Schedule:
+    return named_schedule(name, p, v, num_micro_batches)
+
+
+def _period_s(ranks: Sequence[Sequence[Block]], fold: Fold, num_ranks: int) -> float:
+    """What a micro-batch adds to a fold: of the slowest rank, over one round of the ranks or the whole fold."""
+    return max((_own_period_s(blocks, fold, num_ranks) for blocks in ranks), default=0.0)
+
+
+def _own_period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
+    starts: dict[tuple[BlockKind, int | None], list[float]] = {}
+    for b in blocks:
+        if b.kind.is_pass and fold.start_s <= b.start_s < fold.end_s:
+            starts.setdefault((b.kind, b.stage), []).append(b.start_s)
+    longest = max(starts.values(), key=len, default=[])
+    round_size = min(num_ranks, len(longest) - 1)
+    return (longest[-1] - longest[-1 - round_size]) / round_size if round_size > 0 else 0.0
+
+
+def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missing: int) -> dict[BlockKind, float]:
+    """Seconds by kind of so many more micro-batches: each has the passes of those in the folds, and waits like them."""
+    spent: dict[BlockKind, float] = {}
+    for fold in folds:
+        start_s = fold.end_s - num_ranks * _own_period_s(blocks, fold, num_ranks)
+        latest = [b for b in blocks if max(start_s, fold.start_s) <= b.start_s < fold.end_s]
+        for kind, stage in {(b.kind, b.stage) for b in latest}:
+            own = [b.end_s - b.start_s for b in latest if (b.kind, b.stage) == (kind, stage)]
+            each_s = own[0] if kind.is_pass else sum(own) / num_ranks
+            spent[kind] = spent.get(kind, 0.0) + missing * each_s
+    return spent
+
+
+def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tuple[Block, ...], ...]:
+    passes = PassTimes(
+        forward_s=times.forward_s,
+        input_s=times.input_s,
+        weight_s=tuple(seconds + each_s for seconds in times.weight_s),
+        send_s=(times.send_s,) * (len(times.forward_s) - 1),
+    )
+    ran = simulate(schedule, passes, blocking_sends=times.blocks_sends)
+    return tuple(
+        tuple(_blocks(actions, starts, ends, schedule, passes, each_s))
+        for actions, starts, ends in zip(schedule.ranks, ran.start_s, ran.end_s, strict=True)
+    )
+
+
+def _blocks(
+    actions: Sequence[Action],
+    starts: Sequence[float],
+    ends: Sequence[float],
+    schedule: Schedule,
+    passes: PassTimes,
+    each_s: float,
+) -> Iterator[Block]:
+    """One rank's passes, what it sends where that blocks it, and its waiting for what is under way to it."""
+    free_s = 0.0
+    for action, start_s, end_s in zip(actions, starts, ends, strict=True):
+        under_way_s = min(start_s - free_s, _received_s(action, schedule, passes))
+        if under_way_s > 0:
+            yield Block(start_s - under_way_s, start_s, BlockKind.SEND)
+        passed_s = start_s + passes.action_s(action)
+        synced_s = each_s * (action.kind in (Kind.BACKWARD, Kind.WEIGHT))
+        yield Block(start_s, passed_s - synced_s, BlockKind(action.kind.value), action.stage, action.micro_batch)
+        if synced_s:
+            yield Block(passed_s - synced_s, passed_s, BlockKind.SYNC)
+        if end_s > passed_s:
+            yield Block(passed_s, end_s, BlockKind.SEND)
+        free_s = end_s
+
+
+def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
+    """How long what an action needs of another rank is under way."""
+    other = action.stage + {Kind.FORWARD: -1, Kind.WEIGHT: 0}.get(action.kind, 1)
+    rank_of = schedule.rank_of
+    if rank_of.get(other, rank_of[action.stage]) == rank_of[action.stage]:
+        return 0.0
+    return passes.send_s[min(action.stage, other)]

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
+from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
+from tests.builders import big_job
+
+PIPELINE = Layout(
+    tensor_parallel_degree=8,
+    pipeline_parallel_degree=4,
+    data_parallel_shard_degree=2,
+    shard_level=ShardLevel.OPTIMIZER,
+    sequence_parallel=True,
+)
+ONE_STAGE = replace(PIPELINE, pipeline_parallel_degree=1, data_parallel_shard_degree=8)
+SCHEDULES = (
+    (PipelineSchedule.GPIPE, 1),
+    (PipelineSchedule.ONE_F_ONE_B, 1),
+    (PipelineSchedule.INTERLEAVED_1F1B, 2),
+    (PipelineSchedule.INTERLEAVED_1F1B, 4),
+    (PipelineSchedule.ZERO_BUBBLE, 1),
+    (PipelineSchedule.ZERO_BUBBLE, 2),
+    (PipelineSchedule.ZBV, 2),
+    (PipelineSchedule.DUALPIPEV, 2),
+)
+
+
+def scheduled(schedule: PipelineSchedule, stages_per_rank: int) -> Layout:
+    return replace(PIPELINE, pipeline_schedule=schedule, virtual_stages_per_rank=stages_per_rank)
+
+
+def of_micro_batches(count: int) -> Job:
+    job = big_job()
+    return replace(job, workload=Workload(global_batch_size=2 * count, seq_len=job.workload.seq_len))
+
+
+@pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
+def test_a_step_takes_as_long_as_it_is_predicted_to(schedule: PipelineSchedule, stages_per_rank: int) -> None:
+    layout = scheduled(schedule, stages_per_rank)
+    predicted = predicted_timeline(layout, big_job())
+    assert predicted.predicted_s == predict_one(layout, big_job()).step_time.total_s
+    # closed forms count unequal ranks as equal; DualPipeV's counts a forward and a backward beside it as one pass
+    assert predicted.apart == pytest.approx(0.0, abs=3e-3 if schedule == PipelineSchedule.DUALPIPEV else 3e-4)
+    assert predicted.timeline.step_s == pytest.approx((1 + predicted.apart) * predicted.predicted_s)
+
+
+@pytest.mark.parametrize("level", list(ShardLevel))
+def test_without_a_pipeline_a_step_takes_exactly_as_long_as_it_is_predicted_to(level: ShardLevel) -> None:
+    sharded = replace(ONE_STAGE, shard_level=level)
+    replicated = replace(sharded, data_parallel_shard_degree=1, data_parallel_replicate_degree=8)
+    predicted = predicted_timeline(sharded if level else replicated, big_job())
+    assert predicted.apart == pytest.approx(0.0, abs=1e-9)  # floating-point addition
+    assert predicted.timeline.ranks[0].seconds.idle_s == pytest.approx(0.0, abs=1e-6)  # floating-point addition
+
+
+@pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
+def test_what_was_simulated_in_part_is_what_the_whole_step_would_be(
+    schedule: PipelineSchedule, stages_per_rank: int
+) -> None:
+    layout, count = scheduled(schedule, stages_per_rank), 48
+    job = of_micro_batches(count)
+    in_part = predicted_timeline(layout, job, most_actions=0).timeline
+    whole = predicted_timeline(layout, job, most_actions=10**6).timeline
+    assert in_part.step_s == pytest.approx(whole.step_s)  # floating-point addition
+    assert in_part.folds
+    for shown, beside in zip(in_part.ranks, whole.ranks, strict=True):
+        assert shown.seconds.forward_s == pytest.approx(beside.seconds.forward_s)
+        assert shown.seconds.weight_s == pytest.approx(beside.seconds.weight_s)
+        assert shown.seconds.total_s == pytest.approx(beside.seconds.total_s)
+        assert last_passes(shown) == last_passes(beside)
+
+
+def last_passes(rank: RankTimeline) -> list[tuple[str, float]]:
+    passes = [(block.word, round(block.end_s, 6)) for block in rank.blocks if block.kind.is_pass]
+    return passes[-3:]
+
+
+@pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
+def test_ranks_do_one_thing_after_the_other_and_their_parts_sum_to_the_step(
+    schedule: PipelineSchedule, stages_per_rank: int
+) -> None:
+    timeline = predicted_timeline(scheduled(schedule, stages_per_rank), big_job()).timeline
+    for rank in timeline.ranks:
+        blocks = list(rank.blocks)
+        assert all(before.end_s <= after.start_s + 1e-9 for before, after in pairwise(blocks))
+        assert rank.seconds.total_s == pytest.approx(timeline.step_s)  # floating-point addition
+        assert blocks[-1].kind is BlockKind.OPTIMIZER
+        assert blocks[-1].end_s <= timeline.step_s
+
+
+def test_a_rank_shows_the_first_and_the_last_micro_batches_and_a_fold_says_how_many_lie_between() -> None:
+    timeline = predicted_timeline(PIPELINE, big_job()).timeline
+    (fold,) = timeline.folds
+    first = timeline.ranks[0]
+    assert first.actions[:4] == ("0F0", "0F1", "0F2", "0F3")
+    assert timeline.num_micro_batches == 512
+    assert "0B511" in first.actions
+    assert fold.num_micro_batches > 490
+    assert sum(len(rank.actions) for rank in timeline.ranks) < 200
+    assert [rank.rank for rank in timeline.ranks] == [0, 16, 32, 48]
+
+
+def test_gpipe_folds_its_forwards_and_its_backwards() -> None:
+    timeline = predicted_timeline(scheduled(PipelineSchedule.GPIPE, 1), big_job()).timeline
+    forwards, backwards = timeline.folds
+    assert forwards.end_s < backwards.start_s
+
+
+def test_few_micro_batches_are_all_shown() -> None:
+    timeline = predicted_timeline(PIPELINE, of_micro_batches(5)).timeline
+    assert timeline.folds == ()
+    for rank in timeline.ranks:
+        passes = [block for block in rank.blocks if block.kind.is_pass]
+        assert len(passes) == 2 * timeline.num_micro_batches == 10
+
+
+def test_weights_that_every_micro_batch_gathers_are_shown_with_each() -> None:
+    timeline = predicted_timeline(replace(ONE_STAGE, shard_level=ShardLevel.PARAMETERS), big_job()).timeline
+    assert timeline.ranks[0].actions[:5] == ("0F0", "0B0", "sync", "0F1", "0B1")
+    assert timeline.ranks[0].actions[-1] == "optimizer"
+
+
+def test_a_stack_whose_sends_block_shows_them_behind_each_pass() -> None:
+    job = big_job()
+    blocking = replace(job, stack=replace(job.stack, blocks_sends=True))
+    first = predicted_timeline(PIPELINE, blocking).timeline.ranks[0]
+    assert first.actions[:3] == ("0F0", "send", "0F1")
+
+
+def test_a_legal_layout_whose_micro_batches_are_no_whole_rounds_has_a_timeline() -> None:
+    predicted: PredictedTimeline = predicted_timeline(scheduled(PipelineSchedule.ZERO_BUBBLE, 2), of_micro_batches(50))
+    timeline: StepTimeline = predicted.timeline
+    assert timeline.num_micro_batches == 50
+    assert "0F49" in timeline.ranks[0].actions
+    assert predicted.apart == pytest.approx(0.0, abs=3e-3)  # two of the micro-batches are counted, not simulated
