@@ -6,7 +6,7 @@ What waits for nothing is a coroutine: functions take a thread each, which other
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Path, Query, Request
 
@@ -16,9 +16,9 @@ from api.live import LiveEvents
 from api.previews import Previews
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import TrialState
-from autotuner.ports import Page, TrialFilter
+from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
 __all__ = [
     "AppOf",
@@ -27,8 +27,10 @@ __all__ = [
     "Name",
     "PageOf",
     "PreviewsOf",
+    "SweepFilterOf",
     "SweepId",
     "SweepOf",
+    "SweepOrderOf",
     "TrialFilterOf",
     "TrialId",
 ]
@@ -96,6 +98,38 @@ async def _trial_filter(
 
 
 TrialFilterOf = Annotated[TrialFilter, Depends(_trial_filter)]
+
+
+_ASCENDING = frozenset({SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER})
+"""Texts begin with A unless asked otherwise, numbers and dates with the greatest."""
+
+
+async def _sweep_filter(
+    q: Annotated[
+        str,
+        Query(max_length=200, description="Words of the sweep's name, id, model, cluster, engine or owner."),
+    ] = "",
+    state: Annotated[SweepState | None, Query(description="Only sweeps in this state.")] = None,
+    owner: Annotated[str | None, Query(max_length=200, description="Only sweeps that this caller asked for.")] = None,
+) -> SweepFilter:
+    return SweepFilter(text=q, state=state, owner=owner or None)
+
+
+SweepFilterOf = Annotated[SweepFilter, Depends(_sweep_filter)]
+
+
+async def _sweep_order(
+    sort: Annotated[SweepColumn, Query(description="What the list is ordered by.")] = SweepColumn.CREATED,
+    order: Annotated[
+        Literal["ascending", "descending"] | None,
+        Query(description="Texts ascend unless this says otherwise; numbers and dates descend."),
+    ] = None,
+) -> SweepOrder:
+    is_descending = sort not in _ASCENDING if order is None else order == "descending"
+    return SweepOrder(column=sort, is_descending=is_descending)
+
+
+SweepOrderOf = Annotated[SweepOrder, Depends(_sweep_order)]
 
 
 def _sweep(app: AppOf, sweep_id: SweepId) -> Sweep:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 
-from api.dependencies import AppOf, CallerOf, PageOf, PreviewsOf, SweepOf, TrialFilterOf
+from api.dependencies import (
+    AppOf,
+    CallerOf,
+    PageOf,
+    PreviewsOf,
+    SweepFilterOf,
+    SweepOf,
+    SweepOrderOf,
+    TrialFilterOf,
+)
 from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.owned import OwnSweepOf
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
 from autotuner.domain.access.scope import Scope
-from autotuner.domain.runs.sweep import SweepState
 
 __all__ = ["CREATED_BEFORE", "IdempotencyKey", "router"]
 
@@ -66,13 +74,9 @@ def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate])
 
 
 @router.get("", responses=problems(422))
-def list_sweeps(
-    app: AppOf,
-    page: PageOf,
-    state: Annotated[SweepState | None, Query(description="Only sweeps in this state.")] = None,
-) -> Document[SweepPage]:
-    """List sweeps, newest first."""
-    return SweepPage.of(app.store, state, page, app.clock.now())
+def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: PageOf) -> Document[SweepPage]:
+    """List sweeps, newest first unless another order is asked for."""
+    return SweepPage.of(app.store, where, order, page, app.clock.now())
 
 
 @router.get("/{sweep_id}", responses=problems(404, 422))

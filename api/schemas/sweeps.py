@@ -14,8 +14,16 @@ from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.ports import Page, Store
+from autotuner.domain.runs.sweep import (
+    BestSoFar,
+    Budget,
+    StopReason,
+    Sweep,
+    SweepOverview,
+    SweepRequest,
+    SweepState,
+)
+from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on
@@ -50,23 +58,28 @@ class Progress:
         num_trials: Trials that ran, but for repeats.
         elapsed_s: Since the sweep started, until now or its end, but for when it was paused or finished before.
         accelerator_hours: Sum over trials and loss gates of run time x ranks.
+        remaining_s: Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null
+            where the sweep does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain.
     """
 
     fraction: float
     num_trials: int
     elapsed_s: float
     accelerator_hours: float
+    remaining_s: float | None = None
 
     @classmethod
     def of(cls, sweep: SweepOverview, num_trials: int, now: float) -> Self:
         """What a sweep has spent."""
         elapsed_s = sweep.worked_s(now)
-        spent = _spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)
+        spent = min(1.0, max(_spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)))
+        goes_on = sweep.state is SweepState.RUNNING and spent > 0
         return cls(
-            fraction=1.0 if sweep.state.finished else min(1.0, max(spent)),
+            fraction=1.0 if sweep.state.finished else spent,
             num_trials=num_trials,
             elapsed_s=elapsed_s,
             accelerator_hours=sweep.accelerator_hours,
+            remaining_s=elapsed_s * (1 - spent) / spent if goes_on else None,
         )
 
 
@@ -101,6 +114,10 @@ class SweepSummary:
         engine: Name of the engine that runs the trials; ``local``: the machine that runs the sweep.
         best_simulated_mfu: MFU of the trial ranked first where the engine is ``simulated``; null where something ran.
         created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
+        best_trial_id: Id of the trial ranked first; null until there is one.
+        best_tokens_per_s: Of the whole job in that trial; measured, estimated or simulated as its MFU is.
+        best_relative_error: Half the 95 % interval of its step time, as a share of it; null where it is not known.
+        best_so_far: Trials that were better than all of lower numbers, with what each reached of ``objective``.
     """
 
     id: str
@@ -127,6 +144,10 @@ class SweepSummary:
     num_repeats: int = 0
     pause_requested: bool = False
     created_by: str = ""
+    best_trial_id: str | None = None
+    best_tokens_per_s: float | None = None
+    best_relative_error: float | None = None
+    best_so_far: tuple[BestSoFar, ...] = ()
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -158,6 +179,10 @@ class SweepSummary:
             engine=overview.engine,
             created_by=overview.created_by,
             best_simulated_mfu=overview.best_mfu if kind == "simulated" else None,
+            best_trial_id=overview.best_trial_id,
+            best_tokens_per_s=overview.best_tokens_per_s,
+            best_relative_error=overview.best_relative_error,
+            best_so_far=overview.best_so_far,
         )
 
 
@@ -219,7 +244,7 @@ class SweepDetail(SweepSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPage:
-    """Sweeps, newest first.
+    """Sweeps that match, in the order that was asked for.
 
     Attributes:
         total: How many match, on all pages; no more than 10,000 are counted behind this one.
@@ -231,8 +256,8 @@ class SweepPage:
     offset: int
 
     @classmethod
-    def of(cls, store: Store, state: SweepState | None, page: Page, now: float) -> Self:
+    def of(cls, store: Store, where: SweepFilter, order: SweepOrder, page: Page, now: float) -> Self:
         """The sweeps of one page."""
-        overviews, total = store.list_overviews(now=now, state=state, page=page)
+        overviews, total = store.list_overviews(now=now, where=where, order=order, page=page)
         items = tuple(SweepSummary.of(overview, now) for overview in overviews)
         return cls(items=items, total=total, limit=page.limit, offset=page.offset)

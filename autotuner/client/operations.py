@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from api import schemas
 from api.schemas import (
@@ -28,7 +28,7 @@ from autotuner.domain.runs.cluster_check import CheckRequest
 from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.upkeep.announcement import Delivery, DeliveryState
-from autotuner.ports import TrialFilter
+from autotuner.ports import SweepColumn, TrialFilter
 
 T = TypeVar("T")
 
@@ -68,9 +68,19 @@ def preview_sweep(body: SweepCreate) -> Call[schemas.SweepPreview]:
     return _post("/sweeps/preview", schemas.SweepPreview, body)
 
 
-def list_sweeps(*, state: SweepState | None = None, limit: int = 50, offset: int = 0) -> Call[schemas.SweepPage]:
-    """Sweeps, newest first."""
-    return _get("/sweeps", schemas.SweepPage, state=state, limit=limit, offset=offset)
+def list_sweeps(
+    *,
+    q: str | None = None,
+    state: SweepState | None = None,
+    owner: str | None = None,
+    sort: SweepColumn | None = None,
+    order: Literal["ascending", "descending"] | None = None,
+    limit: int = 50,
+    offset: int = 0,
+) -> Call[schemas.SweepPage]:
+    """Sweeps, newest first unless another order is asked for."""
+    asked = {"q": q, "state": state, "owner": owner, "sort": sort, "order": order}
+    return _get("/sweeps", schemas.SweepPage, **asked, limit=limit, offset=offset)
 
 
 def read_sweep(sweep_id: str) -> Call[schemas.SweepDetail]:

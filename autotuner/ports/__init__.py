@@ -15,10 +15,13 @@ from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
+from autotuner.ports.sweep_lists import ALL_SWEEPS, NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 from autotuner.ports.workers import WorkerStore
 
 __all__ = [
+    "ALL_SWEEPS",
     "COUNTED_BEHIND",
+    "NEWEST_FIRST",
     "AccessStore",
     "AccountStore",
     "AnnouncementStore",
@@ -34,6 +37,9 @@ __all__ = [
     "RetentionStore",
     "RetuneStore",
     "Store",
+    "SweepColumn",
+    "SweepFilter",
+    "SweepOrder",
     "TrialFilter",
     "TrialWatcher",
     "TrialsVersion",

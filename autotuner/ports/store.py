@@ -31,6 +31,7 @@ from autotuner.ports.page import Page
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
+from autotuner.ports.sweep_lists import ALL_SWEEPS, NEWEST_FIRST, SweepFilter, SweepOrder
 from autotuner.ports.workers import WorkerStore
 
 __all__ = ["Store"]
@@ -129,9 +130,13 @@ class Store(Names, Protocol):
         ...
 
     def list_overviews(
-        self, *, now: float, state: SweepState | None = None, page: Page = Page()
+        self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
     ) -> tuple[Sequence[SweepOverview], int]:
-        """The same sweeps in the same order as ``list_sweeps``; as many queries for a thousand sweeps as for one."""
+        """Those that pass, in that order, and how many there are; as many queries for a thousand sweeps as for one."""
+        ...
+
+    def sweep_owners(self) -> Sequence[str]:
+        """Names of all callers who asked for a sweep, by name."""
         ...
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:

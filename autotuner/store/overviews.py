@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import SweepOverview, SweepState
+from autotuner.domain.runs.sweep import BestSoFar, SweepOverview
 from autotuner.domain.runs.trial import TrialState
 from autotuner.errors import NotFound
-from autotuner.ports import Page
-from autotuner.store import records, statements
+from autotuner.ports import Page, SweepFilter, SweepOrder
+from autotuner.store import records, sweep_lists
 from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.sweep_lists import BEST
 from autotuner.store.tables import gates, measurements, sweeps, trials
 
 __all__ = [
@@ -26,11 +27,11 @@ __all__ = [
 ]
 
 
-def _of_the_best(column: ColumnElement[float]) -> ColumnElement[float | None]:
-    """That column of the sweep's trial ranked first: one look into the index that ranks it."""
+def _first_ranked() -> ColumnElement[str | None]:
+    """Id of the sweep's trial ranked first: one look into the index that ranks it."""
     mine = (measurements.c.sweep_id == sweeps.c.id) & measurements.c.is_ranked
     best_first = (measurements.c.value.desc(), measurements.c.trial_id)
-    return select(column).where(mine).order_by(*best_first).limit(1).scalar_subquery()
+    return select(measurements.c.trial_id).where(mine).order_by(*best_first).limit(1).scalar_subquery()
 
 
 _SAID_ONCE = (
@@ -56,9 +57,12 @@ OVERVIEWS: AnySelect = select(
     sweeps.c.cluster_name.label("cluster"),
     sweeps.c.trial_cluster_name.label("trial_cluster"),
     sweeps.c.metric,
-    _of_the_best(measurements.c.value).label("best_value"),
-    _of_the_best(measurements.c.mfu).label("best_mfu"),
-).select_from(sweeps)
+    BEST.c.trial_id.label("best_trial_id"),
+    BEST.c.value.label("best_value"),
+    BEST.c.mfu.label("best_mfu"),
+    BEST.c.tokens_per_s.label("best_tokens_per_s"),
+    (BEST.c.step_time_interval_s / BEST.c.step_time_s).label("best_relative_error"),
+).select_from(sweeps.outerjoin(BEST, BEST.c.trial_id == _first_ranked()))
 """What a sweep's own row and the ranking say."""
 
 
@@ -71,10 +75,14 @@ def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOver
 
 
 def list_overviews(
-    connection: Connection, state: SweepState | None, page: Page, now: float
+    connection: Connection, where: SweepFilter, order: SweepOrder, page: Page, now: float
 ) -> tuple[Sequence[SweepOverview], int]:
-    """A page of them, the newest first, and how many there are."""
-    rows, total = records.window(connection, statements.newest_first(OVERVIEWS, state), page)
+    """A page of those that pass, and how many there are."""
+    passing = sweep_lists.passing(where)
+    query = sweep_lists.in_order(OVERVIEWS.where(*passing), order)
+    rows, total = records.window(
+        connection, query, page, counted=select(sweeps.c.id).select_from(sweeps).where(*passing)
+    )
     return _completed(connection, rows, now), total
 
 
@@ -127,14 +135,26 @@ def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> li
         hours[sweep_id] += state_hours
     for sweep_id, gate_hours in connection.execute(select_gate_hours(ids)):
         hours[sweep_id] += gate_hours
-    return [_overview(row, num_trials[row.id], num_repeats[row.id], hours[row.id]) for row in rows]
+    best = _best_so_far(connection, ids)
+    return [_overview(row, num_trials[row.id], num_repeats[row.id], hours[row.id], best[row.id]) for row in rows]
+
+
+def _best_so_far(connection: Connection, sweep_ids: list[str]) -> dict[str, list[BestSoFar]]:
+    found: dict[str, list[BestSoFar]] = {sweep_id: [] for sweep_id in sweep_ids}
+    for sweep_id, number, value in connection.execute(sweep_lists.select_best_so_far(sweep_ids)):
+        found[sweep_id].append(BestSoFar(number=number, value=value))
+    return found
 
 
 _RAN = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 
 def _overview(
-    row: AnyRow, num_trials: dict[TrialState, int], num_repeats: int, accelerator_hours: float
+    row: AnyRow,
+    num_trials: dict[TrialState, int],
+    num_repeats: int,
+    accelerator_hours: float,
+    best_so_far: Sequence[BestSoFar],
 ) -> SweepOverview:
     said = dict(row._mapping)
     return SweepOverview(
@@ -142,5 +162,6 @@ def _overview(
         num_trials=num_trials,
         num_repeats=num_repeats,
         accelerator_hours=accelerator_hours,
+        best_so_far=tuple(best_so_far),
         **said,
     )

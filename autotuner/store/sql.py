@@ -25,8 +25,28 @@ from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
-from autotuner.ports import Page, RankedTime, TrialFilter, TrialsVersion
-from autotuner.store import checks, endings, leases, overviews, queueing, records, statements, steps, transitions
+from autotuner.ports import (
+    ALL_SWEEPS,
+    NEWEST_FIRST,
+    Page,
+    RankedTime,
+    SweepFilter,
+    SweepOrder,
+    TrialFilter,
+    TrialsVersion,
+)
+from autotuner.store import (
+    checks,
+    endings,
+    leases,
+    overviews,
+    queueing,
+    records,
+    statements,
+    steps,
+    sweep_lists,
+    transitions,
+)
 from autotuner.store.access import SqlAccess
 from autotuner.store.accounts import SqlAccounts
 from autotuner.store.announcements import SqlAnnouncements
@@ -127,10 +147,14 @@ class SqlStore:
             return overviews.get_overview(connection, sweep_id, now)
 
     def list_overviews(
-        self, *, now: float, state: SweepState | None = None, page: Page = Page()
+        self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
     ) -> tuple[Sequence[SweepOverview], int]:
         with reading(self._engine) as connection:
-            return overviews.list_overviews(connection, state, page, now)
+            return overviews.list_overviews(connection, where, order, page, now)
+
+    def sweep_owners(self) -> Sequence[str]:
+        with reading(self._engine) as connection:
+            return connection.scalars(sweep_lists.select_owners()).all()
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         try:

@@ -5,13 +5,15 @@ from typing import Any
 import httpx
 import pytest
 
+from api.schemas import SweepSummary
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import Measurement, Stopped
 from autotuner.domain.wire import to_dict
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
-from tests.api.service import StoreDriver, app_on, loss_gate_result, serve
+from tests.api.service import NOW, StoreDriver, app_on, loss_gate_result, serve
 from tests.builders import (
     cpu_cluster,
     cpu_layout,
@@ -102,6 +104,38 @@ def test_sweeps_are_listed_newest_first_in_pages_and_by_state(client: httpx.Clie
     only = client.get("/sweeps", params={"state": "complete"}).json()
     assert [item["id"] for item in only["items"]] == [done.id]
     assert {item["id"] for item in client.get("/sweeps").json()["items"]} == {done.id, running.id}
+
+
+def test_sweeps_are_searched_filtered_by_owner_and_ordered(client: httpx.Client, driver: StoreDriver) -> None:
+    for name, mfu in (("slow", 0.2), ("fast", 0.4)):
+        sweep = driver.sweep(sweep_request(name=name))
+        driver.ended(sweep, 0, measurement(mfu=mfu))
+        driver.finish(sweep)
+
+    def names(**asked: str) -> list[str]:
+        return [item["name"] for item in client.get("/sweeps", params=asked).json()["items"]]
+
+    assert names(q="FAST tiny") == ["fast"]
+    assert names(owner="nobody") == []
+    assert names(sort="mfu") == ["fast", "slow"]
+    assert names(sort="mfu", order="ascending") == ["slow", "fast"]
+    assert names(sort="name") == ["fast", "slow"]
+    assert client.get("/sweeps", params={"sort": "luck"}).status_code == 422
+
+
+def test_a_running_sweep_says_how_long_the_budget_nearest_its_end_will_last(
+    driver: StoreDriver,
+) -> None:
+    sweep = driver.sweep(sweep_request(budget=Budget(num_trials=8, wall_clock_s=100.0)))
+    for number in range(2):
+        driver.ended(sweep, number)
+    overview = driver.store.overview(sweep.id, now=NOW + 20)
+    assert SweepSummary.of(overview, NOW + 20).progress.remaining_s == pytest.approx(60.0)  # 2 of 8 ran in 20 s
+    later = driver.store.overview(sweep.id, now=NOW + 60)
+    assert SweepSummary.of(later, NOW + 60).progress.remaining_s == pytest.approx(40.0)  # of the time
+    driver.finish(sweep)
+    ended = driver.store.overview(sweep.id, now=NOW + 60)
+    assert SweepSummary.of(ended, NOW + 60).progress.remaining_s is None
 
 
 def test_a_sweep_tells_its_progress_trials_by_state_best_trial_and_stop_reason(

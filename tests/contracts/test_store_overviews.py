@@ -12,7 +12,7 @@ from autotuner.domain.runs.objective import Metric, Objective
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepState
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import NotFound
-from autotuner.ports import Page, Store
+from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, tiny_job
@@ -81,6 +81,22 @@ def test_an_overview_names_the_value_and_mfu_of_the_trial_ranked_first(store: St
     assert (found.best_value, found.best_mfu) == (1000.0, 0.2)
 
 
+def test_an_overview_says_how_well_its_best_trial_is_known_and_what_it_reached(store: Store) -> None:
+    sweep = held_sweep(store)
+    known = measurement(mfu=0.4, tokens_per_s=800.0, step_time_s=2.0, step_time_interval_s=0.1)
+    best = end(store, start(store, sweep), known)
+    found = store.overview(sweep.id, now=20.0)
+    assert (found.best_trial_id, found.best_tokens_per_s, found.best_relative_error) == (best.id, 800.0, 0.05)
+
+
+def test_an_overview_tells_how_the_best_value_grew(store: Store) -> None:
+    sweep = held_sweep(store)
+    for number, mfu in enumerate([0.2, 0.1, 0.2, 0.3, 0.25, 0.4]):
+        measure(store, sweep, number, mfu=mfu)
+    grew = store.overview(sweep.id, now=20.0).best_so_far
+    assert [(best.number, best.value) for best in grew] == [(0, 0.2), (3, 0.3), (5, 0.4)]
+
+
 def test_a_trial_whose_gate_failed_is_not_the_best_of_an_overview(store: Store) -> None:
     sweep = held_sweep(store)
     worse, better = measure(store, sweep, 0, mfu=0.2), measure(store, sweep, 1, mfu=0.4)
@@ -105,7 +121,7 @@ def test_overviews_are_listed_as_sweeps_are(store: Store) -> None:
         create(store, now=float(number))
     for state in (None, SweepState.QUEUED, SweepState.FAILED):
         for page in (Page(), Page(limit=2, offset=1), Page(offset=9)):
-            listed, total = store.list_overviews(now=20.0, state=state, page=page)
+            listed, total = store.list_overviews(now=20.0, where=SweepFilter(state=state), page=page)
             sweeps, of_sweeps = store.list_sweeps(state=state, page=page)
             assert ([found.id for found in listed], total) == ([sweep.id for sweep in sweeps], of_sweeps)
 

@@ -8,8 +8,19 @@ import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
 from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.ports import Page, TrialFilter
-from autotuner.store import accounts, announcements, history, mfu_gates, overviews, records, retunes, statements, steps
+from autotuner.ports import Page, SweepOrder, TrialFilter
+from autotuner.store import (
+    accounts,
+    announcements,
+    history,
+    mfu_gates,
+    overviews,
+    records,
+    retunes,
+    statements,
+    steps,
+    sweep_lists,
+)
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.tables import sweeps
 
@@ -102,7 +113,7 @@ def test_sqlite_finds_the_version_of_a_sweep_s_trials_by_keys_alone(sqlite: Engi
 
 
 def test_sqlite_lists_overviews_in_the_order_of_an_index_and_looks_up_each_best(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.newest_first(overviews.OVERVIEWS, None))
+    steps = plan(sqlite, sweep_lists.in_order(overviews.OVERVIEWS, SweepOrder()))
     assert "SCAN sweeps USING INDEX ix_sweeps_created_at_id" in steps
     assert "SEARCH measurements USING COVERING INDEX ix_measurements_sweep_ranking" in steps
     assert "TEMP B-TREE" not in steps
@@ -116,8 +127,15 @@ def test_sqlite_counts_trials_and_sums_hours_from_indexes_alone(sqlite: Engine) 
     assert "TEMP B-TREE" not in progress + gate_hours
 
 
+def test_sqlite_finds_how_the_best_grew_and_who_asked_from_indexes_alone(sqlite: Engine) -> None:
+    grew = plan(sqlite, sweep_lists.select_best_so_far(["sw-x", "sw-y"]))
+    assert "SEARCH measurements USING COVERING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in grew
+    assert "SCAN trials" not in grew
+    assert "COVERING INDEX ix_sweeps_created_by_state_finished_at" in plan(sqlite, sweep_lists.select_owners())
+
+
 def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
-    listed = plan(postgresql, statements.newest_first(overviews.OVERVIEWS, None))
+    listed = plan(postgresql, sweep_lists.in_order(overviews.OVERVIEWS, SweepOrder()))
     progress = plan(postgresql, overviews.select_progress(["sw-x", "sw-y"], 1.0))
     assert "using ix_sweeps_created_at_id" in listed
     assert "using ix_measurements_sweep_ranking" in listed

@@ -10,7 +10,7 @@ from api.dashboard.render import page
 from api.dependencies import AppOf
 from api.documents import MAX_INTEGER
 from api.schemas import SweepPage
-from autotuner.ports import Page
+from autotuner.ports import ALL_SWEEPS, NEWEST_FIRST, Page
 
 __all__ = ["router"]
 
@@ -28,7 +28,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
     """All sweeps, newest first."""
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
-    sweeps = SweepPage.of(app.store, None, window, app.clock.now())
+    sweeps = SweepPage.of(app.store, ALL_SWEEPS, NEWEST_FIRST, window, app.clock.now())
     return page(
         request,
         "_sweeps.html" if part else "sweeps.html",

@@ -21,6 +21,7 @@ from autotuner.domain.runs.trial import TrialSettings, TrialState
 from autotuner.errors import InvalidInput
 
 __all__ = [
+    "BestSoFar",
     "Budget",
     "Demand",
     "Event",
@@ -209,6 +210,18 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BestSoFar:
+    """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew.
+
+    Attributes:
+        value: What the objective says of it.
+    """
+
+    number: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOverview:
     """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
 
@@ -223,6 +236,10 @@ class SweepOverview:
         accelerator_hours: Of all trials and loss gates until now.
         best_value: What the objective says of the trial ranked first; None until there is one.
         best_mfu: MFU of that trial.
+        best_trial_id: Its id.
+        best_tokens_per_s: Tokens per second of the whole job in that trial.
+        best_relative_error: Half the 95 % interval of its step time, as a share of it; None where it is not known.
+        best_so_far: How the best value grew, by the numbers of trials.
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
         pause_requested: Its worker is to give it back.
         interventions: What people changed of it since they asked for it.
@@ -248,6 +265,10 @@ class SweepOverview:
     accelerator_hours: float
     best_value: float | None
     best_mfu: float | None
+    best_trial_id: str | None = None
+    best_tokens_per_s: float | None = None
+    best_relative_error: float | None = None
+    best_so_far: tuple[BestSoFar, ...] = ()
     created_by: str = ""
     pause_requested: bool = False
     interventions: Interventions = field(default_factory=Interventions)
