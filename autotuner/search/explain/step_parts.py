@@ -1,0 +1,318 @@
+"""Where a step's time goes, predicted and measured in one vocabulary: parts that mean the same on both sides.
+
+A prediction knows kinds of work and groups of ranks; a profiler knows passes and kinds of collectives. Forward and
+backward are on both sides. Collectives are set against each other by who calls which (``_CALLS``): where two groups
+call the same kind, what was measured of it cannot be divided, and both groups are one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from autotuner.costmodel.step.pass_shares import pass_shares
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import ContextExchange, ShardLevel
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import StepTime
+from autotuner.domain.runs.trial import Breakdown, PhaseTimes
+from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.text.sentences import percent
+from autotuner.units import format_seconds
+
+__all__ = ["PartKind", "StepPart", "StepParts", "step_parts"]
+
+PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
+"""What a part is, for who paints or sums them up."""
+
+_Atom = Literal[
+    "forward",
+    "backward",
+    "weight",
+    "recompute",
+    "tensor",
+    "context",
+    "expert",
+    "data",
+    "pipeline",
+    "idle",
+    "optimizer",
+]
+"""The least that a prediction tells apart."""
+
+_KINDS: Mapping[_Atom, PartKind] = {
+    "forward": "forward",
+    "backward": "backward",
+    "weight": "weight",
+    "recompute": "recompute",
+    "tensor": "communication",
+    "context": "communication",
+    "expert": "communication",
+    "data": "communication",
+    "pipeline": "communication",
+    "idle": "idle",
+    "optimizer": "optimizer",
+}
+"""Every atom in the order of a picture."""
+
+_WORDS: Mapping[_Atom, str] = {
+    "forward": "forward",
+    "backward": "backward",
+    "weight": "weight gradients",
+    "recompute": "recomputation",
+    "pipeline": "pipeline sends",
+    "idle": "pipeline idle",
+    "optimizer": "optimizer",
+}
+
+_PASSES: frozenset[_Atom] = frozenset(("forward", "backward", "weight", "recompute"))
+_COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
+_LIMITS: Mapping[_Atom, str] = {
+    "recompute": "recompute_s",
+    "tensor": "tensor_communication_s",
+    "context": "context_communication_s",
+    "expert": "expert_communication_s",
+    "data": "data_communication_s",
+    "pipeline": "pipeline_communication_s",
+    "idle": "bubble_s",
+    "optimizer": "optimizer_s",
+}
+"""The field of ``StepTime`` that an atom is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPart:
+    """A part of a step, on both sides where both are known.
+
+    Attributes:
+        name: In words: ``tensor and data collectives``.
+        predicted_s: None where no law of the model explains it.
+        measured_s: None where nothing was measured, or nothing divided the step.
+        limit: What limits it, as a sentence without a full stop.
+    """
+
+    name: str
+    kind: PartKind
+    predicted_s: float | None
+    measured_s: float | None
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """A whole step, part by part in one order.
+
+    Attributes:
+        parts: Those that take time on either side.
+        predicted_s: Sum of the predicted parts: the predicted step.
+        measured_s: Sum of the measured parts: the step that was divided, not the median of the timed ones. None where
+            nothing divided one.
+        rank: Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed.
+    """
+
+    parts: tuple[StepPart, ...]
+    predicted_s: float
+    measured_s: float | None
+    rank: int | None
+
+    @property
+    def largest_loss(self) -> str:
+        """How much of the step computes, and the largest parts of the rest: sentences.
+
+        As it was measured, where it was; phases do not tell it, as what interrupts a pass counts as the pass there.
+        """
+        is_measured = self.measured_s is not None
+        seconds = {part.name: (part.kind, _seconds(part, measured=is_measured)) for part in self.parts}
+        whole_s = sum(each_s for _, each_s in seconds.values())
+        lost = {name: s for name, (kind, s) in seconds.items() if kind not in ("forward", "backward", "weight")}
+        said = f"{percent(1 - sum(lost.values()) / whole_s)} of the step computes."
+        largest = sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])[:2]
+        if not largest:
+            return said
+        first, *second = (f"{name}, {format_seconds(lost[name])}" for name in largest)
+        then = f", then {second[0]}" if second else ""
+        return f"{said} The largest part of the rest is {first} ({percent(lost[largest[0]] / whole_s)}){then}."
+
+
+def step_parts(
+    layout: Layout, job: Job, predicted: StepTime, measured: Breakdown | PhaseTimes | None = None
+) -> StepParts:
+    """The parts of a legal layout's step.
+
+    Activations that are copied to the host and back are half of each pass; a prediction does not divide them.
+
+    Args:
+        layout: What ran, or would.
+        job: The job that it ran, or would.
+        predicted: Of that layout and job.
+        measured: What was measured of a step, if anything was.
+    """
+    atoms_s = _atoms(layout, job, predicted)
+    measured_s = _fields(measured)
+    together = _merged([atoms for name in measured_s if (atoms := _measured_as(name, layout, measured))])
+    parts = [
+        StepPart(
+            name=_name(atoms),
+            kind=_kind(atoms),
+            predicted_s=sum(atoms_s[atom] for atom in atoms),
+            measured_s=_sum_of(measured_s, atoms, layout, measured),
+            limit=_limit(atoms, atoms_s, layout, job, predicted),
+        )
+        for atoms in together
+    ]
+    unclaimed_s = sum(s for name, s in measured_s.items() if not _measured_as(name, layout, measured))
+    if measured is not None:
+        parts.append(_anything_else(unclaimed_s))
+    return StepParts(
+        parts=tuple(part for part in parts if part.predicted_s or part.measured_s),
+        predicted_s=predicted.total_s,
+        measured_s=sum(measured_s.values()) if measured is not None else None,
+        rank=measured.rank if isinstance(measured, Breakdown) else None,
+    )
+
+
+def _seconds(part: StepPart, *, measured: bool) -> float:
+    return (part.measured_s if measured else part.predicted_s) or 0.0
+
+
+def _anything_else(seconds: float) -> StepPart:
+    limit = "measured alone: no law of the model explains it"
+    return StepPart(name="anything else", kind="other", predicted_s=None, measured_s=seconds, limit=limit)
+
+
+# ---------------------------------------------------------------- the predicted side
+def _atoms(layout: Layout, job: Job, predicted: StepTime) -> dict[_Atom, float]:
+    shares = pass_shares(layout, job)
+    computed_s = sum(getattr(predicted, name) for name in _COMPUTED)
+    atoms_s: dict[_Atom, float] = {
+        "forward": shares.forward * computed_s + predicted.offload_s / 2,
+        "backward": shares.backward * computed_s + predicted.offload_s / 2,
+        "weight": shares.weight * computed_s,
+    }
+    return atoms_s | {atom: getattr(predicted, name) for atom, name in _LIMITS.items()}
+
+
+# ---------------------------------------------------------------- the measured side
+def _fields(measured: Breakdown | PhaseTimes | None) -> dict[str, float]:
+    if measured is None:
+        return {}
+    return {f.name: getattr(measured, f.name) for f in fields(measured) if f.name.endswith("_s")}
+
+
+def _measured_as(name: str, layout: Layout, measured: Breakdown | PhaseTimes | None) -> frozenset[_Atom]:
+    """Which atoms what was measured under that name is made of; none of what no law explains."""
+    return _of_phases(name, layout) if isinstance(measured, PhaseTimes) else _of_breakdown(name, layout)
+
+
+def _of_breakdown(name: str, layout: Layout) -> frozenset[_Atom]:
+    known: dict[str, tuple[_Atom, ...]] = {
+        "forward_s": ("forward",),
+        "backward_s": ("backward", "weight", "recompute"),
+        "send_receive_s": ("pipeline",) if layout.pipeline_parallel_degree > 1 else (),
+        "pipeline_idle_s": ("idle",) if layout.pipeline_parallel_degree > 1 else (),
+        "optimizer_s": ("optimizer",),
+    }
+    if name in known:
+        return frozenset(known[name])
+    return frozenset(group for group in _GROUPS if name in _calls(group, layout))
+
+
+_GROUPS: tuple[_Atom, ...] = ("tensor", "context", "expert", "data")
+
+
+def _calls(group: _Atom, layout: Layout) -> frozenset[str]:
+    """Kinds of collectives that take a group's time in our trial job; a few small sums beside these are not counted.
+
+    Tensor ranks reduce (arXiv 1909.08053), or gather and scatter where the sequence is split between
+    (arXiv 2205.05198), and gather logits where the loss needs them whole. Context ranks exchange parts of the sequence,
+    or gather it. Experts' ranks exchange tokens. Data ranks reduce gradients, or gather and scatter what they shard.
+    """
+    gathers = ("all_gather_s", "reduce_scatter_s")
+    match group:
+        case "tensor" if layout.tensor_parallel_degree > 1:
+            logits = () if layout.loss_parallel else ("all_gather_s",)
+            return frozenset(gathers if layout.sequence_parallel else ("all_reduce_s", *logits))
+        case "context" if layout.context_parallel_degree > 1:
+            exchanges = layout.context_exchange != ContextExchange.ALL_GATHER
+            return frozenset(("all_to_all_s",) if exchanges else gathers)
+        case "expert" if layout.expert_parallel_degree > 1:
+            return frozenset(("all_to_all_s",))
+        case "data" if layout.data_parallel_degree * layout.context_parallel_degree > 1:
+            sharded = layout.shard_level is not ShardLevel.NONE
+            reduces = not sharded or layout.data_parallel_replicate_degree > 1
+            return frozenset((*(gathers if sharded else ()), *(("all_reduce_s",) if reduces else ())))
+        case _:
+            return frozenset()
+
+
+def _of_phases(name: str, layout: Layout) -> frozenset[_Atom]:
+    """Phases of timed steps: what interrupts a pass counts as the pass; gradients that wait for weights do, too."""
+    if name == "optimizer_s":
+        return frozenset(("optimizer",))
+    passes = frozenset(atom for atom in _KINDS if atom not in ("data", "optimizer"))
+    if layout.shard_level >= ShardLevel.GRADIENTS or layout.pipeline_parallel_degree > 1:
+        return passes | {"data"}
+    return passes if name == "forward_backward_s" else frozenset(("data",))
+
+
+def _sum_of(
+    measured_s: Mapping[str, float], atoms: frozenset[_Atom], layout: Layout, measured: Breakdown | PhaseTimes | None
+) -> float | None:
+    if measured is None:
+        return None
+    return sum(seconds for name, seconds in measured_s.items() if _measured_as(name, layout, measured) & atoms)
+
+
+# ---------------------------------------------------------------- both
+def _merged(claims: Iterable[frozenset[_Atom]]) -> Sequence[frozenset[_Atom]]:
+    """Sets of atoms that nothing measured tells apart, in the order of a picture."""
+    parts: list[frozenset[_Atom]] = [frozenset((atom,)) for atom in _KINDS]
+    for claim in claims:
+        touched = [part for part in parts if part & claim]
+        first = parts.index(touched[0])
+        parts = [part for part in parts if part not in touched]
+        parts.insert(first, frozenset().union(*touched))
+    return parts
+
+
+def _kind(atoms: frozenset[_Atom]) -> PartKind:
+    return next(kind for atom, kind in _KINDS.items() if atom in atoms)
+
+
+def _name(atoms: frozenset[_Atom]) -> str:
+    if atoms <= _PASSES:
+        return _WORDS[next(atom for atom in _KINDS if atom in atoms)]
+    if atoms & _PASSES:
+        return "forward and backward, with what interrupts them"
+    if len(atoms) == 1 and (word := _WORDS.get(*atoms)):
+        return word
+    groups = [atom for atom in _KINDS if atom in atoms]
+    return f"{' and '.join(filter(None, (', '.join(groups[:-1]), groups[-1])))} collectives"
+
+
+def _limit(
+    atoms: frozenset[_Atom], atoms_s: Mapping[_Atom, float], layout: Layout, job: Job, predicted: StepTime
+) -> str:
+    """What limits a part: of a pass its largest kind of work, of merged parts each that takes time."""
+    if "forward" in atoms:
+        return _kinds_of_work(layout, job, predicted)
+    said = []
+    if "backward" in atoms:
+        said.append("the same work for gradients of inputs" + (" and weights" if not atoms_s["weight"] else ""))
+    if "weight" in atoms and atoms_s["weight"]:
+        said.append("gradients of weights, which the schedule computes when a rank would wait")
+    if "recompute" in atoms and atoms_s["recompute"]:
+        of_it = f"{format_seconds(atoms_s['recompute'])} of it predicted for " if "backward" in atoms else ""
+        said.append(of_it + limit_of("recompute_s", layout, job))
+    others = [atom for atom in _KINDS if atom in atoms - _PASSES and (atoms_s[atom] or len(atoms) == 1)]
+    return "; ".join((*said, *(limit_of(_LIMITS[atom], layout, job) for atom in others)))
+
+
+def _kinds_of_work(layout: Layout, job: Job, predicted: StepTime) -> str:
+    """What computation is made of, the largest kind with its limit."""
+    shares = {name: getattr(predicted, name) for name in _COMPUTED if getattr(predicted, name) > 0}
+    first, *others = sorted(shares, key=lambda name: -shares[name])
+    rest = "".join(f", {PART_WORDS[name]} {percent(shares[name] / sum(shares.values()))}" for name in others)
+    whole = f"{PART_WORDS[first]} {percent(shares[first] / sum(shares.values()))}{rest}"
+    return f"{whole}; most by {limit_of(first, layout, job)}"

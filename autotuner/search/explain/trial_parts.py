@@ -1,0 +1,103 @@
+"""A trial's time and memory, part by part, with what was measured of each beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotuner.costmodel.memory.stages import stage_memory
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import Memory, StepTime
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.search.explain.step_parts import StepParts, step_parts
+
+__all__ = ["StagePeak", "TrialParts", "stage_peaks", "trial_parts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePeak:
+    """A pipeline rank's memory.
+
+    Attributes:
+        stage: The pipeline rank, from 0; it may hold several stages.
+        predicted: By part.
+        predicted_bytes: Sum of the parts.
+        measured_bytes: Highest peak among the ranks of the job that it stands for; None where they did not tell.
+        rank: Which of them had it.
+    """
+
+    stage: int
+    predicted: Memory
+    predicted_bytes: float
+    measured_bytes: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialParts:
+    """Where a trial's time and memory go.
+
+    Attributes:
+        is_small: It is the trial on fewer ranks that stands for the layout of which this is told, not that layout.
+        step: A step's parts: as predicted before the trial ran, and as measured.
+        largest_loss: What of the step is no computation: sentences.
+        stages: Memory by pipeline rank, as today's cost model predicts it.
+        limit_bytes: What a rank may allocate.
+    """
+
+    is_small: bool
+    step: StepParts
+    largest_loss: str
+    stages: tuple[StagePeak, ...]
+    limit_bytes: float
+
+
+def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
+    """The parts of what ran as the trial, or would have.
+
+    Args:
+        trial: Its layout is legal today.
+        request: Of its sweep.
+    """
+    layout, job = trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
+    step = _step(layout, job, predicted, trial.measurement)
+    return TrialParts(
+        is_small=trial.scaled is not None,
+        step=step,
+        largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
+        stages=stage_peaks(layout, job, trial.measurement.peak_bytes if trial.measurement else ()),
+        limit_bytes=float(job.cluster.accelerator.memory_bytes),
+    )
+
+
+def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tuple[StagePeak, ...]:
+    """Memory of each pipeline rank beside the peaks that all ranks of the job told, if they did.
+
+    The pipeline is the outermost axis of the ranks: those of one stage are neighbours.
+    """
+    by_stage = stage_memory(layout, job)
+    num_each = layout.world_size // len(by_stage)
+    told = len(peak_bytes) == layout.world_size
+    peaks = []
+    for stage, memory in enumerate(by_stage):
+        ranks = range(stage * num_each, (stage + 1) * num_each)
+        fullest = max(ranks, key=lambda rank: peak_bytes[rank]) if told else None
+        peaks.append(
+            StagePeak(
+                stage=stage,
+                predicted=memory,
+                predicted_bytes=memory.total_bytes,
+                measured_bytes=None if fullest is None else peak_bytes[fullest],
+                rank=fullest,
+            )
+        )
+    return tuple(peaks)
+
+
+def _step(layout: Layout, job: Job, predicted: StepTime, measured: Measurement | None) -> StepParts:
+    divided = (measured.breakdown or measured.phases) if measured else None
+    return step_parts(layout, job, predicted, divided)
