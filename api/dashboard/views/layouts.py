@@ -9,8 +9,9 @@ from api.dashboard import words
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Topic
+from autotuner.search.text.sentences import value_in_words
 
-__all__ = ["Degree", "chips", "degrees", "shared_chips"]
+__all__ = ["Degree", "chips", "degrees", "option_value", "shared_chips"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +95,18 @@ def _schedule(layout: Layout) -> tuple[str, ...]:
 
 def _others(layout: Layout) -> tuple[str, ...]:
     return tuple(words.phrase(name, layout) for name in _PHRASED if layout.says(name))
+
+
+def option_value(field: str, value: int) -> str:
+    """A value of an option as a control offers it: ``ZeRO-1``, ``1F1B``, ``26.2 MB``, ``on``."""
+    one = OPTIONS[field]
+    match field:
+        case "shard_level":
+            return _SHARDING.get(ShardLevel(value), "none")
+        case "pipeline_schedule":
+            return _SCHEDULES.get(PipelineSchedule(value), words.plain(one.value_of(value)))
+        case "collective_channels":
+            return str(value) if value else "auto"
+    if one.unit == "bytes":
+        return words.num_bytes(value)
+    return value_in_words(one.value_of(value))

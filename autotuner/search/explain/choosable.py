@@ -1,0 +1,177 @@
+"""Which values each option of a layout may take beside its others, and by which rule it may not take the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autotuner.domain.check import divisors
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.domain.rules.legality import Reason, reasons
+from autotuner.search.explain.arranging import arranged, with_choice
+
+__all__ = ["Choosable", "choices_of"]
+
+_MOST_VALUES = 7
+"""Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
+
+_SPLITTING = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")
+"""Degrees that divide the ranks of the cluster; the data-parallel ones are what they leave."""
+
+_MOST_TENSOR_DOMAINS = 2
+"""Tensor ranks are offered up to so many groups that NVLink joins: one step beyond shows where they end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosable:
+    """A value that an option may take, or why it may not.
+
+    Attributes:
+        layout: The whole layout with it, and with what follows from it.
+        reasons: Rules that it breaks and the present layout does not, or that are about this very option.
+        is_idle: It means nothing beside the other choices: nothing would change.
+    """
+
+    field: str
+    value: int
+    is_chosen: bool
+    layout: Layout
+    reasons: tuple[Reason, ...] = ()
+    is_idle: bool = False
+
+    @property
+    def is_legal(self) -> bool:
+        """Whether the layout with it could run, as far as this option is concerned."""
+        return not self.reasons and not self.is_idle
+
+
+def choices_of(layout: Layout, job: Job) -> Mapping[str, tuple[Choosable, ...]]:
+    """Values of every option but the replicate degree, which is what the other degrees leave; by field.
+
+    Args:
+        layout: Arranged for the job, legal or not.
+        job: The job.
+    """
+    broken = frozenset(reason.rule for reason in reasons(layout, job))
+    return {
+        field: tuple(_choosable(layout, job, field, value, broken) for value in _offered(layout, job, field))
+        for field in OPTIONS
+        if field != "data_parallel_replicate_degree"
+    }
+
+
+def _choosable(layout: Layout, job: Job, field: str, value: int, broken: frozenset[str]) -> Choosable:
+    own = getattr(layout, field)
+    if value == own:
+        why = tuple(reason for reason in reasons(layout, job) if _is_about(reason, field))
+        return Choosable(field=field, value=value, is_chosen=True, layout=layout, reasons=why)
+    asked = with_choice(layout, field, value)
+    after = arranged(asked, job)
+    is_idle = getattr(after, field) != value
+    why = reasons(asked if is_idle else after, job)
+    if is_idle:
+        why = tuple(reason for reason in why if reason.field == field)
+    else:
+        why = tuple(reason for reason in why if _is_about(reason, field) or reason.rule not in broken)
+    return Choosable(field=field, value=value, is_chosen=False, layout=after, reasons=why, is_idle=is_idle)
+
+
+def _is_about(reason: Reason, field: str) -> bool:
+    """Whether another value of the field may mend it; how many ranks there are is about each of the degrees."""
+    return reason.field == field or (reason.rule == "world-size" and field in _SPLITTING)
+
+
+def _offered(layout: Layout, job: Job, field: str) -> tuple[int, ...]:
+    """Values worth showing, the present one always; a switch's and a choice's in their own order."""
+    one, own = OPTIONS[field], getattr(layout, field)
+    if field in _NUMBERS:
+        return _around(own, _NUMBERS[field](layout, job))
+    if one.is_number:
+        return _around(own, (one.lowest, one.lowest + 1, one.lowest + 2, one.lowest + 3))
+    values = one.plainest_first if field == "attention_kernel" else one.values
+    return tuple(value for value in values if value == own or _is_offered(field, value, job))
+
+
+def _is_offered(field: str, value: int, job: Job) -> bool:
+    """Whether the software has it; formats that only emulate another are for losses, never for speed."""
+    match field:
+        case "attention_kernel":
+            return AttentionKernel(value) in job.stack.attention_kernels
+        case "pipeline_schedule":
+            return value == PipelineSchedule.ONE_F_ONE_B or PipelineSchedule(value) in job.stack.pipeline_schedules
+        case "compiled":
+            return job.stack.compiles or not value
+        case "precision":
+            return value != Precision.FP8_EMULATED
+    return True
+
+
+def _around(own: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """As many of the values as there is room for, the present one and those next to it first."""
+    rising = sorted({own, *values})
+    first = min(max(0, rising.index(own) - _MOST_VALUES // 2), max(0, len(rising) - _MOST_VALUES))
+    return tuple(rising[first : first + _MOST_VALUES])
+
+
+# ---------------------------------------------------------------- numbers that suit the job
+def _tensor(layout: Layout, job: Job) -> tuple[int, ...]:
+    del layout
+    most = _MOST_TENSOR_DOMAINS * job.cluster.accelerators_per_domain
+    return tuple(value for value in divisors(job.cluster.world_size) if value <= most)
+
+
+def _pipeline(layout: Layout, job: Job) -> tuple[int, ...]:
+    del layout
+    return tuple(value for value in divisors(job.cluster.world_size) if value <= job.model.num_layers + 2)
+
+
+def _context(layout: Layout, job: Job) -> tuple[int, ...]:
+    del layout
+    return tuple(value for value in divisors(job.cluster.world_size) if 2 * value <= job.workload.seq_len)
+
+
+def _expert(layout: Layout, job: Job) -> tuple[int, ...]:
+    del layout
+    experts = job.model.experts.num_experts if job.model.experts else 1
+    return tuple(value for value in divisors(experts) if value <= job.cluster.world_size)
+
+
+def _shards(layout: Layout, job: Job) -> tuple[int, ...]:
+    del job
+    if layout.shard_level == ShardLevel.NONE:
+        return ()
+    return divisors(layout.data_parallel_degree)[1:]
+
+
+def _stages(layout: Layout, job: Job) -> tuple[int, ...]:
+    ends = layout.first_stage_less_layers + layout.last_stage_less_layers
+    return divisors(max(1, (job.model.num_layers + ends) // layout.pipeline_parallel_degree))
+
+
+def _micro_batches(layout: Layout, job: Job) -> tuple[int, ...]:
+    return divisors(max(1, job.workload.global_batch_size // layout.data_parallel_degree))
+
+
+def _intervals(layout: Layout, job: Job) -> tuple[int, ...]:
+    most = max(1, job.model.num_layers // layout.num_stages)
+    return tuple(value for value in (1, 2, 3, 4, 6, 8) if value <= most)
+
+
+def _doublings(first: int, count: int) -> tuple[int, ...]:
+    return tuple(first << power for power in range(count))
+
+
+_NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
+    "tensor_parallel_degree": _tensor,
+    "pipeline_parallel_degree": _pipeline,
+    "context_parallel_degree": _context,
+    "expert_parallel_degree": _expert,
+    "data_parallel_shard_degree": _shards,
+    "virtual_stages_per_rank": _stages,
+    "micro_batch_size": _micro_batches,
+    "recompute_every": _intervals,
+    "gradient_bucket_bytes": lambda layout, job: _doublings(DEFAULT_BUCKET_BYTES, 6),
+    "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
+}
