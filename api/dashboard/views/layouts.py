@@ -100,13 +100,11 @@ def _others(layout: Layout) -> tuple[str, ...]:
 def option_value(field: str, value: int) -> str:
     """A value of an option as a control offers it: ``ZeRO-1``, ``1F1B``, ``26.2 MB``, ``on``."""
     one = OPTIONS[field]
-    match field:
-        case "shard_level":
-            return _SHARDING.get(ShardLevel(value), "none")
-        case "pipeline_schedule":
-            return _SCHEDULES.get(PipelineSchedule(value), words.plain(one.value_of(value)))
-        case "collective_channels":
-            return str(value) if value else "auto"
-    if one.unit == "bytes":
-        return words.num_bytes(value)
-    return value_in_words(one.value_of(value))
+    own = one.value_of(value)
+    if isinstance(own, ShardLevel):
+        return _SHARDING.get(own, "none")
+    if isinstance(own, PipelineSchedule):
+        return _SCHEDULES.get(own, words.plain(own))
+    if field == "collective_channels" and not value:
+        return "auto"
+    return words.num_bytes(value) if one.unit == "bytes" else value_in_words(own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.check import divisors
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
+from autotuner.domain.layouts.choice import PipelineSchedule, Precision, ShardLevel
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.search.explain.arranging import arranged, with_choice
@@ -98,9 +98,9 @@ def _is_offered(field: str, value: int, job: Job) -> bool:
     """Whether the software has it; formats that only emulate another are for losses, never for speed."""
     match field:
         case "attention_kernel":
-            return AttentionKernel(value) in job.stack.attention_kernels
+            return value in job.stack.attention_kernels
         case "pipeline_schedule":
-            return value == PipelineSchedule.ONE_F_ONE_B or PipelineSchedule(value) in job.stack.pipeline_schedules
+            return value == PipelineSchedule.ONE_F_ONE_B or value in job.stack.pipeline_schedules
         case "compiled":
             return job.stack.compiles or not value
         case "precision":
