@@ -11,7 +11,7 @@ __all__ = ["style_sheet", "style_version"]
 _SHEETS = Path(__file__).parent / "css"
 
 _ORDER = (
-    *("tokens", "elements", "frame", "controls", "words", "tables", "charts", "states", "plain"),
+    *("tokens", "elements", "frame", "controls", "words", "tables", "charts", "pictures", "states", "plain"),
     *("answer", "explore"),
     *("narrow",),
 )

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-__all__ = ["decimals", "in_percent", "round_step"]
+from autotuner.units import GIGA, KILO, MEGA, TERA
+
+__all__ = ["byte_unit", "decimals", "in_percent", "round_step", "signed_percent", "whole_marks"]
 
 
 def round_step(least: float) -> float:
@@ -27,3 +29,24 @@ def in_percent(shares: Sequence[float]) -> tuple[str, ...]:
     steps = [100 * (after - before) for before, after in pairwise(shares)]
     digits = decimals(round(min(steps), 9)) if steps else 1
     return tuple(f"{100 * share:.{digits}f}" for share in shares)
+
+
+def signed_percent(share: float) -> str:
+    """A gain or a loss: ``+5 %``, ``−2.5 %``, ``0``."""
+    if round(share, 9) == 0:
+        return "0"
+    return f"{'+' if share > 0 else '−'}{abs(100 * share):.3g} %"
+
+
+def whole_marks(first: int, last: int, most: int) -> tuple[int, ...]:
+    """The first number, and round ones up to the last, no more than that many in all."""
+    if last <= first:
+        return (first,)
+    step = max(1, round(round_step((last - first) / max(1, most - 1))))
+    return (first, *(mark for mark in range(step, last + 1, step) if mark - first >= step / 2))
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """What to divide bytes by, and what they are then: ``(1e9, "GB")``."""
+    units = ((TERA, "TB"), (GIGA, "GB"), (MEGA, "MB"), (KILO, "kB"))
+    return next(((float(scale), unit) for scale, unit in units if most >= scale), (1.0, "B"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["best_so_far", "staircase"]
+__all__ = ["best_so_far", "staircase", "turns"]
 
 
 def best_so_far(values: Iterable[float | None]) -> list[float | None]:
@@ -25,3 +25,12 @@ def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
     for (_, before), (x, y) in pairwise(points):
         out += [(x, before), (x, y)]
     return out
+
+
+def turns(points: Sequence[tuple[float, float]], least: float = 0.5) -> list[tuple[float, float]]:
+    """The first point, those that differ from the last one kept by more than half a pixel in height, and the last."""
+    kept = list(points[:1])
+    for point in points[1:]:
+        if abs(point[1] - kept[-1][1]) > least:
+            kept.append(point)
+    return [*kept, *points[-1:]] if len(points) > 1 else kept

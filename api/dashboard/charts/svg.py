@@ -10,7 +10,20 @@ from collections.abc import Callable, Iterable
 
 from markupsafe import Markup, escape
 
-__all__ = ["cell", "circle", "cross", "element", "for_both", "hatched", "line", "path", "picture", "rect", "text"]
+__all__ = [
+    "cell",
+    "circle",
+    "cross",
+    "element",
+    "for_both",
+    "hatched",
+    "line",
+    "path",
+    "picture",
+    "rect",
+    "text",
+    "written",
+]
 
 WIDE = 700
 NARROW = 350
@@ -23,16 +36,16 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
     Children that are no markup are escaped.
     """
     given = ((name, value) for name, value in attributes.items() if value is not None)
-    written = "".join(f' {_attribute(name)}="{escape(_written(value))}"' for name, value in given)
-    return Markup(f"<{tag}{written}>{''.join(map(escape, children))}</{tag}>")
+    told = "".join(f' {_attribute(name)}="{escape(written(value))}"' for name, value in given)
+    return Markup(f"<{tag}{told}>{''.join(map(escape, children))}</{tag}>")
 
 
 def _attribute(name: str) -> str:
     return name.rstrip("_").replace("_", "-") if name != "viewBox" else name
 
 
-def _written(value: str | float) -> str:
-    """A tenth of a pixel is seen by nobody, and a thousand points weigh less without it."""
+def written(value: str | float) -> str:
+    """A value as markup has it: a tenth of a pixel is seen by nobody, and a thousand points weigh less without it."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
@@ -62,12 +75,12 @@ def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> M
 
 def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
     """Straight lines from point to point."""
-    return element("path", d="M" + "L".join(f"{_written(x)} {_written(y)}" for x, y in points), class_=class_)
+    return element("path", d="M" + "L".join(f"{written(x)} {written(y)}" for x, y in points), class_=class_)
 
 
 def cross(x: float, y: float, radius: float = 3.2) -> Markup:
     """Where something came to nothing."""
-    a, b, c, d = (_written(value) for value in (x - radius, y - radius, x + radius, y + radius))
+    a, b, c, d = (written(value) for value in (x - radius, y - radius, x + radius, y + radius))
     return element("path", d=f"M{a} {b}L{c} {d}M{a} {d}L{c} {b}", class_="cross")
 
 
@@ -79,21 +92,27 @@ def hatched(x: float, y: float, width: float, height: float, class_: str = "idle
         left, right = max(0.0, at), min(width, at + height)
         if right > left:
             ends = (x + left, y + height - (left - at), x + right, y + height - (right - at))
-            strokes.append("M{} {}L{} {}".format(*map(_written, ends)))
+            strokes.append("M{} {}L{} {}".format(*map(written, ends)))
         at += gap
     return rect(x, y, width, height, class_) + element("path", d="".join(strokes), class_="hatch")
 
 
-def picture(width: float, height: float, parts: Iterable[str], label: str, class_: str = "chart") -> Markup:
-    """A picture that says in ``label`` what it shows; its numbers stand beside it as text, too."""
-    view = f"0 0 {_written(width)} {_written(height)}"
+def picture(
+    width: float, height: float, parts: Iterable[str], label: str, class_: str = "chart", *, has_links: bool = False
+) -> Markup:
+    """A picture that says in ``label`` what it shows; its numbers stand beside it as text, too.
+
+    One with links is a group of these: what is inside of an image, no screen reader finds.
+    """
+    view = f"0 0 {written(width)} {written(height)}"
     shown = Markup("").join(parts)
-    return element("svg", shown, class_=class_, width=width, height=height, viewBox=view, role="img", aria_label=label)
+    role = "group" if has_links else "img"
+    return element("svg", shown, class_=class_, width=width, height=height, viewBox=view, role=role, aria_label=label)
 
 
 def cell(width: float, height: float, parts: Iterable[str]) -> Markup:
     """A picture in a table's cell: of fixed size, and silent, as the numbers stand beside it."""
-    view = f"0 0 {_written(width)} {_written(height)}"
+    view = f"0 0 {written(width)} {written(height)}"
     shown = Markup("").join(parts)
     return element("svg", shown, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
 

@@ -1,0 +1,77 @@
+"""What single choices did: the median and the range of what pairs of layouts gained that differ in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from api.dashboard.charts.axis import signed_percent
+from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.svg import circle, line, picture, text
+
+__all__ = ["Effect", "effects"]
+
+_ROW = 32
+_BELOW = 30
+_ROOM_FOR_WORDS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one change gained; shares of the throughput before it, below 0 for a loss.
+
+    Attributes:
+        name: The change: ``recompute full → none``.
+        low: What the pair that gained least gained.
+        high: What the pair that gained most gained.
+    """
+
+    name: str
+    median: float
+    low: float
+    high: float
+    num_faster: int
+    num_pairs: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all pairs agree."""
+        return self.low > 0 or self.high < 0
+
+
+def effects(rows: Sequence[Effect], width: int) -> Markup | None:
+    """The picture, in the order given; None without a pair."""
+    if not rows:
+        return None
+    height = _ROW * len(rows) + _BELOW + 4
+    label = "Throughput gained by one change, from pairs of trials: median and range."
+    return picture(width, height, _parts(rows, width, height), label)
+
+
+def _parts(rows: Sequence[Effect], width: int, height: float) -> Iterator[Markup]:
+    is_wide = width > _ROOM_FOR_WORDS
+    left, right = _names_width(rows, width), 96 if is_wide else 46
+    low, high = min(0.0, *(row.low for row in rows)), max(0.0, *(row.high for row in rows))
+    margin = 0.06 * (high - low) or 0.01
+    x = Scale(low - margin, high + margin, left, width - right)
+    for mark in x.marks(6 if is_wide else 4):
+        yield line(x(mark), 4, x(mark), height - _BELOW + 4, "axis" if mark == 0 else "rule")
+        yield text(x(mark), height - 10, signed_percent(mark), anchor="middle")
+    for number, row in enumerate(rows):
+        yield from _row(row, x, 4 + _ROW * number + _ROW / 2, left)
+        said = f"{row.num_faster} of {row.num_pairs}{' pairs' if is_wide else ''}"
+        yield text(width, 4 + _ROW * number + _ROW / 2 + 4, said, anchor="end")
+
+
+def _row(row: Effect, x: Scale, y: float, left: float) -> Iterator[Markup]:
+    way = " win" if row.low > 0 else " bad" if row.high < 0 else ""
+    yield text(left - 12, y + 4, row.name, "ink-text" if row.is_clear else None, "end")
+    yield line(x(row.low), y, x(row.high), y, "m-line")
+    yield circle(x(row.median), y, 4, f"m-dot{way}")
+
+
+def _names_width(rows: Sequence[Effect], width: int) -> float:
+    """Room for the longest name, and no more than half of the picture."""
+    return min(6.4 * max(len(row.name) for row in rows) + 16, 0.5 * width)

@@ -1,0 +1,154 @@
+"""MFU against memory: results, the front of the best at each peak, the limit, what is predicted to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from api.dashboard.charts.axis import byte_unit
+from api.dashboard.charts.frame import Frame
+from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.stairs import staircase
+from api.dashboard.charts.svg import line, path, picture, rect, text
+from api.dashboard.charts.sweep.labels import Label, placed
+from api.dashboard.charts.sweep.marks import MANY, At, cloud, crosses, linked_dot, scattered
+from api.dashboard.charts.sweep.points import CloudPoint, TrialPoint, by_rank
+from autotuner.units import format_bytes
+
+__all__ = ["memory_front", "on_front"]
+
+_MOST_LABELS = 4
+
+
+def on_front(points: Sequence[TrialPoint]) -> tuple[TrialPoint, ...]:
+    """Trials that no other beats with no more memory, by rising memory and MFU."""
+    front: list[TrialPoint] = []
+    best = float("-inf")
+    for point, reached in sorted(by_rank(points), key=lambda pair: (pair[0].shown_bytes, -pair[1].value)):
+        if reached.value > best:
+            best = reached.value
+            front.append(point)
+    return tuple(front)
+
+
+def memory_front(
+    points: Sequence[TrialPoint], width: int, *, limit_bytes: float | None, predicted: Sequence[CloudPoint] = ()
+) -> Markup | None:
+    """The picture; None where no trial has a result.
+
+    Args:
+        points: Trials that ended.
+        width: Pixels that it is drawn for.
+        limit_bytes: What a rank may use; None where nobody knows.
+        predicted: Layouts that are predicted to fit and never ran.
+    """
+    if not by_rank(points):
+        return None
+    drawn = _Front.of(points, width, limit_bytes, predicted)
+    return picture(width, drawn.frame.height, drawn.parts(), drawn.said, has_links=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Front:
+    points: Sequence[TrialPoint]
+    predicted: Sequence[CloudPoint]
+    limit_bytes: float | None
+    frame: Frame
+    x: Scale
+    y: Scale
+
+    @classmethod
+    def of(
+        cls, points: Sequence[TrialPoint], width: int, limit: float | None, predicted: Sequence[CloudPoint]
+    ) -> _Front:
+        ranked = [point for point, _ in by_rank(points)]
+        peaks = [point.shown_bytes for point in ranked]
+        failed = [p.predicted_bytes for p in points if p.is_out_of_memory]
+        shares = [point.mfu or 0.0 for point in ranked]
+        # A limit far away from all would squeeze them into a corner: then the text says it.
+        near = [limit] if limit is not None and (failed or limit < 3 * max(peaks)) else []
+        cloud_bytes = [one.peak_bytes for one in predicted]
+        high = max(*peaks, *cloud_bytes, *(min(value, 1.15 * (limit or value)) for value in failed), *near, 0.0)
+        low = min(*peaks, *cloud_bytes, high)
+        margin = 0.05 * (high - low) or 0.05 * high
+        most = max(*shares, *(one.mfu for one in predicted), 0.0)
+        least = min(*shares, *(one.mfu for one in predicted), most)
+        above = 0.08 * (most - least) or 0.1 * most
+        frame = Frame(width=width, height=330)
+        return cls(
+            points=points,
+            predicted=predicted,
+            limit_bytes=near[0] if near else None,
+            frame=frame,
+            x=frame.across(max(0.0, low - margin), high + margin * (1.8 if near else 1.0)),
+            y=frame.upward(max(0.0, least - above), most + 1.6 * above),
+        )
+
+    @property
+    def said(self) -> str:
+        predicted = f", {len(self.predicted)} predicted" if self.predicted else ""
+        return (
+            f"MFU against peak memory: {len(by_rank(self.points))} layouts with a result{predicted}; "
+            f"{len(on_front(self.points))} of them form the front."
+        )
+
+    def parts(self) -> Iterator[Markup]:
+        frame = self.frame
+        if self.limit_bytes is not None:
+            beyond = self.x(self.limit_bytes)
+            yield rect(beyond, frame.top, frame.end - beyond, frame.floor - frame.top, "beyond")
+        yield from frame.share_rules(self.y)
+        yield scattered(((self.x(one.peak_bytes), self.y(one.mfu)) for one in self.predicted), "p-cloud")
+        divisor, unit = byte_unit(self.x.high)
+        marks = Scale(self.x.low / divisor, self.x.high / divisor, frame.left, frame.end)
+        yield from frame.ground(marks, marks.marks(6 if frame.width > 400 else 4), "{:g}".format)
+        yield from frame.titles("MFU, %", f"peak memory of a rank, {unit}")
+        yield from self._results()
+        yield from self._limit()
+        yield from self._labels()
+
+    def _results(self) -> Iterator[Markup]:
+        front = on_front(self.points)
+        singled = {point.number for point in front}
+        rest = [self._at(point) for point in self.points if point.mfu is not None and point.number not in singled]
+        if len(rest) > MANY:
+            yield cloud(rest, "m-cloud")
+        else:
+            yield from (linked_dot(at, 2.8, "m-dot soft", _said(at[0])) for at in rest)
+        yield path(staircase([(x, y) for _, x, y in map(self._at, front)]), "m-front")
+        for point in front:
+            is_best = point is front[-1]
+            class_ = "m-dot win" if is_best else "m-dot"
+            yield linked_dot(self._at(point), 5 if is_best else 3.6, class_, _said(point), is_stop=True)
+
+    def _at(self, point: TrialPoint) -> At:
+        return point, self.x(point.shown_bytes), self.y(point.mfu or 0.0)
+
+    def _limit(self) -> Iterator[Markup]:
+        if self.limit_bytes is None:
+            return
+        at = self.x(self.limit_bytes)
+        yield line(at, self.frame.top, at, self.frame.floor, "limit")
+        said = f"limit {format_bytes(self.limit_bytes)}"
+        yield text(at - 6, self.frame.floor - 8, said, "halo bad-text", "end")
+        yield from crosses([self._beyond(point, self.limit_bytes) for point in self.points if point.is_out_of_memory])
+
+    def _beyond(self, point: TrialPoint, limit: float) -> At:
+        """A trial that ran out of memory lies past the limit, at what was predicted."""
+        x = self.x.clamped(max(point.predicted_bytes, limit * 1.01))
+        return point, x, self.y.clamped(point.predicted.value)
+
+    def _labels(self) -> Iterator[Markup]:
+        """The best, and others of the front where there is room."""
+        best, *others = reversed(on_front(self.points))
+        wanted = [
+            Label(words=point.name, x=x, y=y, class_="halo win-text" if point is best else "halo ink-text")
+            for point, x, y in map(self._at, (best, *others))
+        ]
+        yield from placed(wanted, self.frame, _MOST_LABELS)
+
+
+def _said(point: TrialPoint) -> str:
+    return f"{100 * (point.mfu or 0.0):.1f} % MFU, {format_bytes(point.shown_bytes)}"

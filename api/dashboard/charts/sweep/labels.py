@@ -1,0 +1,59 @@
+"""Direct labels of points, kept inside the plot and apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from api.dashboard.charts.frame import Frame
+from api.dashboard.charts.svg import text
+
+__all__ = ["Label", "placed"]
+
+_CHARACTER = 6.4
+"""Pixels of a character at 12 px, in the widest of the fonts that pages ask for."""
+
+_APART = 26
+_ROW = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Words for a point at that place."""
+
+    words: str
+    x: float
+    y: float
+    class_: str
+
+    @property
+    def width(self) -> float:
+        """About as many pixels."""
+        return _CHARACTER * len(self.words)
+
+
+def placed(labels: Sequence[Label], frame: Frame, most: int) -> Iterator[Markup]:
+    """The first ones that have room, each beside its point, above it to the left or to the right."""
+    heights: list[float] = []
+    for label in labels:
+        if len(heights) == most:
+            return
+        if any(abs(label.y - other) < _APART for other in heights):
+            continue
+        place = _place(label, frame)
+        if place is None:
+            continue
+        heights.append(label.y)
+        x, anchor = place
+        yield text(x, max(label.y - 8, frame.top - _ROW + 4), label.words, label.class_, anchor)
+
+
+def _place(label: Label, frame: Frame) -> tuple[float, str | None] | None:
+    """To the left where it does not leave the plot, else to the right, else nowhere."""
+    if label.x - 8 - label.width >= frame.left:
+        return label.x - 8, "end"
+    if label.x + 8 + label.width <= frame.end:
+        return label.x + 8, None
+    return None
