@@ -24,7 +24,8 @@ _EDGE = 5
 _BEYOND = 1.5
 """A band that reaches further than this factor past all values is cut off: it would squeeze what was measured."""
 
-_MOST_MARKS = 4
+_MOST_MARKS = 5
+_LABEL = 36
 _TIGHT = 0.95
 
 
@@ -63,11 +64,14 @@ def range_head(axis: RangeAxis) -> Markup:
     """The marks of the axis, for the head of the column."""
     x = axis.scale
     labels = zip(axis.marks, in_percent(axis.marks), strict=True)
-    return cell(
-        _RANGE_WIDTH,
-        20,
-        (line(x(at), 15, x(at), 20, "tick") + text(x(at), 11, f"{label} %", anchor="middle") for at, label in labels),
-    )
+    parts = [line(x(at), 15, x(at), 20, "tick") for at in axis.marks]
+    parts += [text(x(at), 11, f"{label} %", anchor="middle") for at, label in labels if _has_room(x(at))]
+    return cell(_RANGE_WIDTH, 20, parts)
+
+
+def _has_room(x: float) -> bool:
+    """Whether a label there stays inside the cell."""
+    return _LABEL / 2 <= x <= _RANGE_WIDTH - _LABEL / 2
 
 
 def range_cell(axis: RangeAxis, *, predicted: Spread | None, reached: Spread | None) -> Markup:

@@ -43,7 +43,7 @@ class Frame:
         """A scale from the floor up."""
         return Scale(low, high, self.floor, self.top)
 
-    def share_rules(self, y: Scale, most: int = 6) -> Iterator[Markup]:
+    def share_rules(self, y: Scale, most: int = 7) -> Iterator[Markup]:
         """Rules across the plot with percents beside them, and no sign: the title says it."""
         marks = y.marks(most)
         for at, label in zip(marks, in_percent(marks), strict=True):

@@ -47,7 +47,7 @@ class _Agreement:
     @classmethod
     def of(cls, pairs: Sequence[tuple[TrialPoint, Spread]], width: int, kind: str) -> _Agreement:
         values = [value for point, spread in pairs for value in (point.predicted.value, spread.value)]
-        margin = 0.08 * (max(values) - min(values)) or 0.1 * max(values)
+        margin = max(0.08 * (max(values) - min(values)), 0.06 * max(values))
         low, high = max(0.0, min(values) - margin), max(values) + margin
         frame = Frame(width=width, height=320)
         errors = [point.predicted.high / point.predicted.value - 1 for point, _ in pairs if point.predicted.value]
@@ -70,7 +70,7 @@ class _Agreement:
         yield path([(self.x(low), self.y(low)), (self.x(high), self.y(high))], "p-line")
         yield from self._points()
         if self.error:
-            at = self.x.clamped(high / factor) - 6, self.frame.top + 14
+            at = max(self.x.clamped(high / factor) - 6, self.frame.left + 48), self.frame.top + 14
             yield text(*at, f"± {100 * self.error:.0f} %", "halo", "end")
         yield from self.frame.titles(f"{self.kind} MFU, %", "predicted MFU, %")
 

@@ -103,7 +103,7 @@ class _Front:
         yield scattered(((self.x(one.peak_bytes), self.y(one.mfu)) for one in self.predicted), "p-cloud")
         divisor, unit = byte_unit(self.x.high)
         marks = Scale(self.x.low / divisor, self.x.high / divisor, frame.left, frame.end)
-        yield from frame.ground(marks, marks.marks(6 if frame.width > 400 else 4), "{:g}".format)
+        yield from frame.ground(marks, marks.marks(7 if frame.width > 400 else 6), "{:g}".format)
         yield from frame.titles("MFU, %", f"peak memory of a rank, {unit}")
         yield from self._results()
         yield from self._limit()

@@ -55,7 +55,7 @@ def history(points: Sequence[TrialPoint], width: int, *, remaining_gain: float |
     Args:
         points: Trials that ended, in the order they ran.
         width: Pixels that it is drawn for.
-        remaining_gain: Share that is expected to be gained still; None where nobody knows.
+        remaining_gain: Share that one more trial is expected to gain; None where nobody knows.
     """
     drawn = _History.of(points, width, remaining_gain)
     return None if drawn is None else picture(width, drawn.frame.height, drawn.parts(), drawn.said, has_links=True)
@@ -115,7 +115,7 @@ class _History:
         return [*rises, (self.x(len(self.points) + 0.5), self.y(self.most))]
 
     def _band(self) -> Iterator[Markup]:
-        """From the best before a trial to what was expected when it was chosen."""
+        """From the best so far to what was expected to be found."""
         ends = self._expected()
         if len(ends) < 2:
             return
@@ -125,11 +125,11 @@ class _History:
         yield path(upper, "p-line")
 
     def _expected(self) -> list[tuple[float, float, float]]:
-        """Where each trial stands, the best before it, and what was expected; the last is what is expected now."""
+        """After each trial: where it stands, the best, and what was expected of others when the next was chosen."""
         ends = [
-            (self.x(position), before, before * (1 + point.expected_gain))
-            for position, (before, point) in enumerate(zip(self.best, self.points[1:], strict=False), 2)
-            if before is not None and point.expected_gain is not None
+            (self.x(position), best, best * (1 + after.expected_gain))
+            for position, (best, after) in enumerate(zip(self.best, self.points[1:], strict=False), 1)
+            if best is not None and after.expected_gain is not None
         ]
         if ends and self.remaining_gain is not None:
             ends.append((self.x(len(self.points) + 0.5), self.most, self.most * (1 + self.remaining_gain)))
@@ -172,8 +172,8 @@ class _History:
         yield text(right, best + 20, "best so far")
         if self.remaining_gain is not None:
             above = min(best - 14, self.y.clamped(self.most * (1 + self.remaining_gain)) - 4)
-            yield text(right, above - 14, f"{100 * self.remaining_gain:.1f} % left", "strong")
-            yield text(right, above, "expected")
+            yield text(right, above - 14, f"{100 * self.remaining_gain:.1f} % more", "strong")
+            yield text(right, above, "expected next")
 
     def _failed_words(self) -> Iterator[Markup]:
         num_failed = sum(1 for point in self.points if point.failure)

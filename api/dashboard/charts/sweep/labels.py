@@ -37,15 +37,17 @@ class Label:
 def placed(labels: Sequence[Label], frame: Frame, most: int) -> Iterator[Markup]:
     """The first ones that have room, each beside its point, above it to the left or to the right."""
     heights: list[float] = []
+    said: set[str] = set()
     for label in labels:
         if len(heights) == most:
             return
-        if any(abs(label.y - other) < _APART for other in heights):
+        if label.words in said or any(abs(label.y - other) < _APART for other in heights):
             continue
         place = _place(label, frame)
         if place is None:
             continue
         heights.append(label.y)
+        said.add(label.words)
         x, anchor = place
         yield text(x, max(label.y - 8, frame.top - _ROW + 4), label.words, label.class_, anchor)
 

@@ -19,6 +19,8 @@ __all__ = ["MANY", "At", "cloud", "crosses", "linked", "linked_dot", "listed", "
 MANY = 60
 """From so many on, trials that nothing singles out are one path."""
 
+_DENSE = 300
+
 At = tuple[TrialPoint, float, float]
 """A trial and its place."""
 
@@ -52,7 +54,8 @@ def cloud(places: Sequence[At], class_: str) -> Markup:
     if not places:
         return Markup("")
     moves = "".join(f"M{written(x)} {written(y)}h0" for _, x, y in places)
-    return element("path", d=moves, class_=class_, data_trials=listed(point.number for point, _, _ in places))
+    crowd = f"{class_} dense" if len(places) > _DENSE else class_
+    return element("path", d=moves, class_=crowd, data_trials=listed(point.number for point, _, _ in places))
 
 
 def crosses(places: Sequence[At]) -> Iterator[Markup]:

@@ -22,8 +22,8 @@ class TrialPoint:
         peak_bytes: What the fullest rank had; None where nobody measured it.
         failure: Why it has no result, in words; empty where it has one.
         is_out_of_memory: That is why.
-        expected_gain: Share by which the best so far was expected to be beaten by some layout when this one was
-            chosen; None where it was not recorded.
+        expected_gain: Share by which one more trial was expected to beat the best so far when this one was chosen;
+            None where it was not recorded.
         is_incumbent: It is the layout that runs today.
     """
 

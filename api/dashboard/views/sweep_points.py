@@ -1,0 +1,79 @@
+"""Trials of a sweep as its pictures take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from api.dashboard.charts.spread import Spread
+from api.dashboard.charts.sweep.points import TrialPoint
+from api.dashboard.views.layouts import degrees
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.trial import FailureKind, Measurement, Trial
+
+__all__ = ["half_of", "layout_in_short", "peak_of", "trial_points"]
+
+
+def trial_points(trials: Iterable[Trial], *, root: str = "", incumbent: Layout | None = None) -> tuple[TrialPoint, ...]:
+    """Trials that ended, in the order they ran, without repeats and without formats that the hardware lacks.
+
+    Args:
+        trials: Of one sweep, by number.
+        root: Path before every address of the service.
+        incumbent: The layout that runs today; None where nobody knows.
+    """
+    shown = (trial for trial in trials if trial.state.finished and trial.repeats is None)
+    return tuple(_point(trial, root, incumbent) for trial in shown if not trial.layout.is_emulated)
+
+
+def _point(trial: Trial, root: str, incumbent: Layout | None) -> TrialPoint:
+    predicted, reached = trial.prediction, trial.reached if trial.is_ranked else None
+    return TrialPoint(
+        number=trial.number,
+        name=layout_in_short(trial.layout),
+        href=f"{root}/trials/{trial.id}",
+        predicted=Spread.within_factor(predicted.mfu, predicted.relative_error),
+        predicted_bytes=predicted.memory.total_bytes,
+        reached=None if reached is None else Spread.within(reached.mfu, half_of(reached)),
+        peak_bytes=None if reached is None else peak_of(reached),
+        failure=_failure(trial),
+        is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
+        is_incumbent=trial.layout == incumbent,
+    )
+
+
+def half_of(reached: Measurement | TrialEstimate) -> float:
+    """Half the 95 % interval of an MFU, from that of the step time."""
+    return reached.mfu * reached.step_time_error_s / reached.step_time_s
+
+
+def peak_of(reached: Measurement | TrialEstimate) -> float | None:
+    """What the fullest rank had, or is estimated to have; None where nobody told."""
+    match reached:
+        case Measurement():
+            return max(reached.peak_bytes, default=None)
+        case TrialEstimate():
+            return reached.full_size.peak_bytes
+
+
+def layout_in_short(layout: Layout) -> str:
+    """Degrees above 1 and the micro-batch: ``tp4 pp4 dp2 mb1``."""
+    return " ".join(f"{one.letters}{one.value}" for one in degrees(layout) if one.value > 1 or one.letters == "mb")
+
+
+_KINDS = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.COMMUNICATION: "communication failed",
+    FailureKind.NUMERICS: "loss is no number",
+    FailureKind.CRASH: "crashed",
+    FailureKind.INTERRUPTED: "interrupted",
+    FailureKind.INFRASTRUCTURE: "nodes were lost",
+}
+
+
+def _failure(trial: Trial) -> str:
+    """Why it has no result, in words; empty where it has one, or was ended on purpose."""
+    if trial.failure is not None:
+        return _KINDS[trial.failure.kind]
+    return "no rank: it failed its loss gate" if trial.reached is not None and not trial.is_valid else ""
