@@ -37,10 +37,14 @@ class Standing:
         probability_best: That this trial's layout is the fastest of those ranked, 0..1; they sum to 1.
         tied_with_best: Its step time differs from that of the first by no more than chance makes them differ, 95 times
             in 100.
+        step_time_s: Geometric mean of the step times of all its runs.
+        relative_error: Half the 95 % interval of that, as a share of it, with what equal runs differ by.
     """
 
     probability_best: float
     tied_with_best: bool
+    step_time_s: float
+    relative_error: float
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
@@ -57,8 +61,13 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
     chances = _chances_to_be_least(log_s, deviations)
     apart = np.abs(log_s - log_s[0]) / np.hypot(deviations, deviations[0])
     return {
-        time.trial_id: Standing(probability_best=float(chance), tied_with_best=bool(distance <= _Z95))
-        for time, chance, distance in zip(times, chances, apart, strict=True)
+        time.trial_id: Standing(
+            probability_best=float(chances[row]),
+            tied_with_best=bool(apart[row] <= _Z95),
+            step_time_s=math.exp(log_s[row]),
+            relative_error=float(_Z95 * deviations[row]),
+        )
+        for row, time in enumerate(times)
     }
 
 

@@ -380,6 +380,8 @@ class Trial:
         estimate: What the layout would reach at full size, of a trial that stands for it and was measured.
         repeats: Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is
             the first of its layout.
+        expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; None
+            where nothing was measured before, the layout was not chosen so, and in records older than this field.
     """
 
     id: str
@@ -400,6 +402,7 @@ class Trial:
     scaled: ScaledTrial | None = None
     estimate: TrialEstimate | None = None
     repeats: int | None = None
+    expected_gain: float | None = None
 
     @property
     def ran(self) -> Layout:

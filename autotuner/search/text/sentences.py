@@ -20,6 +20,7 @@ __all__ = [
     "likely",
     "percent",
     "ranges",
+    "signed",
     "size_in_words",
     "value_in_words",
 ]
@@ -66,6 +67,12 @@ def size_in_words(num_parameters: int, num_active_parameters: int) -> str:
 def percent(share: float) -> str:
     """A share in whole hundredths: ``11 %``; what is there and rounds to nothing is ``<1 %``."""
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def signed(share: float, error: float | None = None) -> str:
+    """A gain or a loss in tenths of a hundredth: ``−0.4 %``, and with what it may be off ``+8.6 ± 1.3 %``."""
+    spread = "" if error is None else f" ± {100 * error:.1f}"
+    return f"{100 * share:+.1f}{spread} %".replace("-", "−")
 
 
 def likely(probability: float) -> str:

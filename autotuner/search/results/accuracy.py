@@ -1,0 +1,127 @@
+"""Were the predictions right: each beside what was measured, how many kept their interval, how far off they were."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Trial
+from autotuner.search.results.reached import Source, source_of
+from autotuner.search.text.sentences import percent, signed
+
+__all__ = ["Accuracy", "ComparedTrial", "accuracy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTrial:
+    """A trial's prediction, made before it ran, beside what it reached.
+
+    Attributes:
+        number: Of the trial, inside its sweep.
+        label: Its layout in short.
+        predicted_step_s: Of the layout at full size.
+        reached_step_s: Measured, estimated or simulated.
+        predicted_mfu: Of the layout at full size; on cores beside the peak that was known before any trial.
+        reached_mfu: Measured, estimated or simulated.
+        reached_error: Half-width of the interval of what was reached, as a share of it.
+        relative_error: Half-width of the 80 % interval of the prediction; None in records older than this field.
+        error: Step time that was reached over the predicted one, less 1: above 0 the layout was slower than predicted.
+        is_within: The reached step time lies in the interval of the prediction; None where that is not known.
+        predicted_bytes: Peak of the fullest rank, without what no allocator sees.
+        reached_bytes: Measured peak; None where nobody told.
+    """
+
+    trial_id: str
+    number: int
+    label: str
+    source: Source
+    predicted_step_s: float
+    reached_step_s: float
+    predicted_mfu: float
+    reached_mfu: float
+    reached_error: float
+    relative_error: float | None
+    error: float
+    is_within: bool | None
+    predicted_bytes: float
+    reached_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """How right the predictions of a sweep were.
+
+    Attributes:
+        trials: Those that were measured, by number.
+        num_intervals: Those whose prediction had an interval.
+        num_within: Those of them that kept it: of true 80 % intervals four of five.
+        median_error: Of step times, without signs; None before the first.
+        bias: Median error with signs: above 0 layouts are slower than predicted.
+        memory_error: Median error of peaks, without signs; None where nobody told them.
+        sentences: All this, without full stops; empty before the first.
+    """
+
+    trials: tuple[ComparedTrial, ...]
+    num_intervals: int
+    num_within: int
+    median_error: float | None
+    bias: float | None
+    memory_error: float | None
+    sentences: tuple[str, ...]
+
+
+def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
+    """How right predictions were, by the trials of a sweep that have a rank; repeats say nothing new."""
+    tells_peaks = request.trainer is None or request.job.cluster.accelerator.kind != "cpu"  # else of the process
+    ranked = sorted((trial for trial in trials if trial.is_ranked), key=lambda trial: trial.number)
+    compared = tuple(_compared(trial, tells_peaks=tells_peaks) for trial in ranked)
+    errors = [one.error for one in compared]
+    memory = [one.reached_bytes / one.predicted_bytes - 1 for one in compared if one.reached_bytes]
+    with_interval = [one for one in compared if one.is_within is not None]
+    found = Accuracy(
+        trials=compared,
+        num_intervals=len(with_interval),
+        num_within=sum(bool(one.is_within) for one in with_interval),
+        median_error=statistics.median(map(abs, errors)) if errors else None,
+        bias=statistics.median(errors) if errors else None,
+        memory_error=statistics.median(map(abs, memory)) if memory else None,
+        sentences=(),
+    )
+    return replace(found, sentences=tuple(_sentences(found)))
+
+
+def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
+    assert trial.reached is not None, "it has a rank"
+    prediction, reached_s = trial.prediction, trial.reached.step_time_s
+    predicted_s, memory = prediction.step_time.total_s, prediction.memory
+    half_width = prediction.relative_error
+    is_within = None if half_width is None else 1 / (1 + half_width) <= reached_s / predicted_s <= 1 + half_width
+    measured = trial.measurement if tells_peaks and trial.scaled is None else None
+    return ComparedTrial(
+        trial_id=trial.id,
+        number=trial.number,
+        label=str(trial.layout),
+        source=source_of(trial.reached),
+        predicted_step_s=predicted_s,
+        reached_step_s=reached_s,
+        predicted_mfu=prediction.mfu,
+        reached_mfu=trial.reached.mfu,
+        reached_error=trial.reached.step_time_error_s / reached_s,
+        relative_error=half_width,
+        error=reached_s / predicted_s - 1,
+        is_within=is_within,
+        predicted_bytes=memory.total_bytes - memory.allowance_bytes,
+        reached_bytes=max(measured.peak_bytes, default=None) if measured else None,
+    )
+
+
+def _sentences(found: Accuracy) -> Iterator[str]:
+    if found.median_error is None or found.bias is None:
+        return
+    if found.num_intervals:
+        yield f"{found.num_within} of {found.num_intervals} step times lie within the 80 % interval of their prediction"
+    yield f"half of them are off by less than {percent(found.median_error)}; in the median {signed(found.bias)} longer"
+    if found.memory_error is not None:
+        yield f"half of the peaks are off by less than {percent(found.memory_error)}"

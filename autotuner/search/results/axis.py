@@ -1,0 +1,110 @@
+"""Axis: one choice that layouts differ in, as charts and tables name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind, Option
+from autotuner.errors import InvalidInput
+from autotuner.search.text.sentences import value_in_words
+
+__all__ = ["AXES", "Axis", "Value", "axis_named", "varied"]
+
+Value = int | str
+"""A number, or a choice in words."""
+
+_SHARDING = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
+_IN_GROUPS = " in groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One choice of a layout.
+
+    Attributes:
+        name: For addresses: ``tp``, ``recompute``.
+        label: For people; of a degree its letters again.
+        words: Values in their order, the plainest first; empty for a number.
+        read: The value of a layout.
+    """
+
+    name: str
+    label: str
+    words: tuple[str, ...]
+    read: Callable[[Layout], Value]
+
+    def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
+        """Each value once, the least or plainest first."""
+        if self.words:
+            return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
+        return tuple(sorted(set(values), key=int))
+
+    def said(self, value: Value) -> str:
+        """The choice with its value: ``tp 4``, ``recompute none``."""
+        return f"{self.label} {value}"
+
+
+def axis_named(name: str) -> Axis:
+    """The axis of that name.
+
+    Raises:
+        InvalidInput: There is none; the rule lists those there are.
+    """
+    if name in AXES:
+        return AXES[name]
+    raise InvalidInput("choice", name, f"must be one of {', '.join(AXES)}", "tp")
+
+
+def varied(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
+    """Axes on which some of the layouts differ."""
+    return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
+
+
+def _sharding(layout: Layout) -> str:
+    if layout.shard_level is ShardLevel.NONE:
+        return "none"
+    word = _SHARDING[layout.shard_level]
+    return word if layout.data_parallel_replicate_degree == 1 else word + _IN_GROUPS
+
+
+def _axes() -> Iterable[Axis]:
+    for letters, name in _LETTERS.items():
+        yield Axis(name=letters, label=letters, words=(), read=_reading(name))
+    every = [word + groups for word in _SHARDING.values() for groups in ("", _IN_GROUPS)]
+    yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
+    for name, one in OPTIONS.items():
+        if name not in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
+            yield Axis(name=name, label=one.label, words=_words(one), read=_reading(name, in_words=not one.is_number))
+
+
+def _reading(name: str, *, in_words: bool = False) -> Callable[[Layout], Value]:
+    def read(layout: Layout) -> Value:
+        value = getattr(layout, name)
+        return value_in_words(value) if in_words else int(value)
+
+    return read
+
+
+def _words(one: Option) -> tuple[str, ...]:
+    values = one.plainest_first or one.values
+    return tuple(value_in_words(bool(value) if one.kind is Kind.SWITCH else value) for value in values)
+
+
+_LETTERS = {
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "dp": "data_parallel_degree",
+    "cp": "context_parallel_degree",
+    "ep": "expert_parallel_degree",
+    "mb": "micro_batch_size",
+}
+"""Degrees by the letters that head their columns; dp counts replicas, sharded or not."""
+
+_TOLD_ELSEWHERE = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level")
+"""Fields that ``dp`` and ``sharding`` tell."""
+
+AXES: Mapping[str, Axis] = {axis.name: axis for axis in _axes()}
+"""Every axis by its name."""

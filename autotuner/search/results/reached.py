@@ -1,0 +1,118 @@
+"""What a trial reached, measured or estimated or simulated, and how well that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.ports import RankedTime
+
+__all__ = ["Reached", "Source", "ranked_times", "source_of"]
+
+Source = Literal["measured", "estimated", "simulated"]
+"""Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A trial with what it reached.
+
+    Attributes:
+        number: Of the trial, inside its sweep.
+        label: The layout in short.
+        source: What its figures have to be called.
+        said: Where an estimate comes from; empty of anything else.
+        value: What the sweep maximises.
+        step_time_s: Of a measured trial the median of its steps.
+        relative_error: Half-width of the interval of step time, throughput and MFU, as a share of them.
+        confidence: How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate.
+        peak_bytes: Of the fullest rank; None where nobody told.
+        limit_bytes: What a rank may allocate.
+        price_per_million_tokens: In US dollars; None where the cluster's price is not known.
+    """
+
+    trial_id: str
+    number: int
+    label: str
+    layout: Layout
+    source: Source
+    said: str
+    value: float
+    mfu: float
+    tokens_per_s: float
+    step_time_s: float
+    relative_error: float
+    confidence: float
+    peak_bytes: float | None
+    limit_bytes: float
+    price_per_million_tokens: float | None
+
+    @classmethod
+    def of(cls, trial: Trial, request: SweepRequest) -> Reached:
+        """Of a trial that reached something."""
+        reached = trial.reached
+        assert reached is not None, "it was measured, and estimated where less of it ran"
+        error, confidence, peak_bytes = _known(reached)
+        return cls(
+            trial_id=trial.id,
+            number=trial.number,
+            label=str(trial.layout),
+            layout=trial.layout,
+            source=source_of(reached),
+            said=reached.said if isinstance(reached, TrialEstimate) else "",
+            value=request.objective.value(reached),
+            mfu=reached.mfu,
+            tokens_per_s=reached.tokens_per_s,
+            step_time_s=reached.step_time_s,
+            relative_error=error,
+            confidence=confidence,
+            peak_bytes=peak_bytes,
+            limit_bytes=float(request.trial_job.cluster.accelerator.memory_bytes),
+            price_per_million_tokens=_price(request, reached.tokens_per_s),
+        )
+
+
+def source_of(reached: Measurement | TrialEstimate) -> Source:
+    """What the figures have to be called; an estimate says by itself whether it rests on simulated trials."""
+    if isinstance(reached, TrialEstimate):
+        return "estimated"
+    return "simulated" if reached.is_simulated else "measured"
+
+
+def _known(reached: Measurement | TrialEstimate) -> tuple[float, float, float | None]:
+    """Half-width of the interval, how often the truth lies in it, and the peak."""
+    if isinstance(reached, TrialEstimate):
+        return reached.full_size.relative_error, 0.8, reached.full_size.peak_bytes
+    return reached.step_time_error_s / reached.step_time_s, 0.95, max(reached.peak_bytes, default=None)
+
+
+def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
+    cluster = request.job.cluster
+    per_s = cluster.price_per_accelerator_hour * cluster.world_size / 3600
+    return 1e6 * per_s / tokens_per_s if per_s else None
+
+
+def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
+    """What the order of ranked trials rests on, in that order; as a store tells it, where the trials are at hand."""
+    every = list(trials)
+    repeated: dict[int, list[float]] = {}
+    for trial in every:
+        if trial.repeats is not None and trial.reached is not None:
+            repeated.setdefault(trial.repeats, []).append(trial.reached.step_time_s)
+    return [
+        RankedTime(
+            trial_id=trial.id,
+            step_time_s=trial.reached.step_time_s,
+            step_time_interval_s=trial.reached.step_time_error_s,
+            noise_floor=trial.measurement.noise_floor if trial.measurement else None,
+            repeated_s=tuple(repeated.get(trial.number, ())),
+        )
+        for trial in objective.ranked(every)
+        if trial.reached is not None
+    ]

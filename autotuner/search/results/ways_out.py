@@ -1,0 +1,109 @@
+"""The nearest way out of a failure: the layout that ran and differs least, or what to change of the sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.costmodel.columns import Integers
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.search.results.axis import AXES, Value
+from autotuner.search.text.sentences import change_in_words
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["WayOut", "way_out"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """What to do about trials that died of one cause.
+
+    Attributes:
+        sentence: Without a full stop.
+        change: From a layout that died to the layout that ran and differs least; empty where none did or it says
+            nothing.
+        trial_id: The trial of the layout that ran; None without one.
+        number: Of that trial, inside its sweep.
+        label: The layout that ran, in short.
+    """
+
+    sentence: str
+    change: str = ""
+    trial_id: str | None = None
+    number: int | None = None
+    label: str = ""
+
+
+def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> WayOut:
+    """What would have helped, as far as trials of the sweep tell.
+
+    Args:
+        kind: Of death.
+        died: Trials of one group.
+        ran: Trials of the sweep that were measured.
+        request: Of the sweep.
+    """
+    match kind:
+        case FailureKind.OOM:
+            return _that_ran(died, ran) or WayOut(sentence=_more_memory(died, request))
+        case FailureKind.TIMEOUT:
+            longer = format_seconds(2 * request.trial.timeout_s)
+            return WayOut(sentence=f"give trials longer than {format_seconds(request.trial.timeout_s)}, say {longer}")
+        case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
+            return WayOut(sentence="run them again once the machines are back; nothing is held against their layouts")
+        case _:
+            near = _that_ran(died, ran)
+            read = "read the log of the rank that died first"
+            return WayOut(sentence=read) if near is None else replace(near, sentence=f"{read}; {near.sentence}")
+
+
+def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
+    """The pair of a layout that died and one that ran which differ in the fewest choices, the fastest first."""
+    if not died or not ran:
+        return None
+    one, other = _nearest(died, ran)
+    if one.layout == other.layout:
+        return _to(other, f"trial {other.number} of the same layout ran: run it again")
+    change = change_in_words(one.layout, other.layout)
+    return replace(_to(other, f"trial {other.number} ran with {change}{_peak(other)}"), change=change)
+
+
+def _to(other: Trial, sentence: str) -> WayOut:
+    return WayOut(sentence=sentence, trial_id=other.id, number=other.number, label=str(other.layout))
+
+
+def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
+    fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
+    codes = _codes([*died, *fastest_first])
+    num_apart = (codes[: len(died), None, :] != codes[None, len(died) :, :]).sum(axis=2)
+    row, column = divmod(int(num_apart.T.argmin()), len(died))[::-1]
+    return died[row], fastest_first[column]
+
+
+def _codes(trials: Sequence[Trial]) -> Integers:
+    """A number for each value of each axis, shape (trials, axes)."""
+    columns = []
+    for axis in AXES.values():
+        known: dict[Value, int] = {}
+        columns.append([known.setdefault(axis.read(trial.layout), len(known)) for trial in trials])
+    return np.array(columns, dtype=np.int64).T
+
+
+def _peak(trial: Trial) -> str:
+    peaks = trial.measurement.peak_bytes if trial.measurement and trial.scaled is None else ()
+    return f", in {format_bytes(max(peaks))}" if peaks else ""
+
+
+def _more_memory(died: Sequence[Trial], request: SweepRequest) -> str:
+    """Where nothing ran: what the layout that needs least lacks."""
+    limit = request.trial_job.cluster.accelerator.memory_bytes
+    least = min(died, key=lambda trial: trial.prediction.memory.total_bytes)
+    lacks = least.prediction.memory.total_bytes - limit
+    most = "let more be recomputed or sharded, or use more ranks"
+    if lacks <= 0:
+        return f"nothing of the sweep ran; {most}"
+    return f"nothing of the sweep ran; the least of them, {least.layout}, lacks {format_bytes(lacks)}: {most}"

@@ -1,0 +1,59 @@
+"""Why one layout is faster than another, by the parts of their predicted steps, beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.prediction import StepTime
+from autotuner.domain.runs.trial import Trial
+from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.text.sentences import signed
+from autotuner.units import format_seconds
+
+__all__ = ["why_faster"]
+
+_WORTHWHILE = 0.01
+"""Share of the step below which a part is not worth saying."""
+
+_NUM_PARTS = 2
+"""Parts of a kind, longer or shorter, that a sentence holds."""
+
+_APART = 0.03
+"""Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
+
+
+def why_faster(best: Trial, other: Trial, job: Job, gain: float) -> tuple[str, ...]:
+    """One to three sentences without full stops; parts are predicted, and it is said where they do not tell the gain.
+
+    Args:
+        best: The faster one.
+        other: What it is held to.
+        job: Of both.
+        gain: By which it was found to be faster, as a fraction of the other's throughput.
+    """
+    return tuple(_sentences(best, other, job, gain))
+
+
+def _sentences(best: Trial, other: Trial, job: Job, gain: float) -> Iterator[str]:
+    mine, theirs = best.prediction.step_time, other.prediction.step_time
+    shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
+    moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
+    saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
+    added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
+    if saved or added:
+        yield f"a step is predicted to take {_lists(saved, added, shifts)}"
+    else:
+        yield "no part of the step is predicted to differ by 1 % of it"
+    if saved:
+        yield f"{PART_WORDS[saved[0]]} of {other.layout}: {limit_of(saved[0], other.layout, job)}"
+    expected = theirs.total_s / mine.total_s - 1
+    if abs(expected - gain) >= _APART or (expected < 0) != (gain < 0):
+        yield f"the predictions of both say {signed(expected)}, and {signed(gain)} was found"
+
+
+def _lists(saved: list[str], added: list[str], shifts: dict[str, float]) -> str:
+    less = " and ".join(f"{format_seconds(-shifts[part])} less in {PART_WORDS[part]}" for part in saved)
+    more = " and ".join(f"{format_seconds(shifts[part])} more in {PART_WORDS[part]}" for part in added)
+    return ", but ".join(each for each in (less, more) if each)

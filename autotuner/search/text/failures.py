@@ -1,0 +1,20 @@
+"""Why trials died, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotuner.domain.runs.trial import FailureKind
+
+__all__ = ["FAILURE_WORDS"]
+
+FAILURE_WORDS: Mapping[FailureKind, str] = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.COMMUNICATION: "communication failed",
+    FailureKind.NUMERICS: "the loss is no number",
+    FailureKind.CRASH: "crashed",
+    FailureKind.INTERRUPTED: "the service died around it",
+    FailureKind.INFRASTRUCTURE: "its nodes were lost or never came",
+}
+"""What people call each kind of death."""

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.runs.challenge import Challenge
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.prospects import Prospects
+from autotuner.search.results.answer import Answer, answer
+from autotuner.search.results.beaten import Rival
+from tests.builders import big_job, prediction, step_time, sweep_request
+from tests.unit.search.results.trials import BASE, died, ran
+
+REQUEST = sweep_request(job=big_job())
+FULL = replace(BASE, recompute=Recompute.FULL)
+SMALL = replace(BASE, tensor_parallel_degree=2, pipeline_parallel_degree=4)
+
+
+def of(*trials: object, **changes: object) -> Answer:
+    found = answer(replace(REQUEST, **changes), trials)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_without_a_ranked_trial_there_is_no_answer() -> None:
+    assert answer(REQUEST, []) is None
+    assert answer(REQUEST, [died(0, BASE)]) is None
+
+
+def test_the_fastest_is_the_answer_with_its_interval_and_its_memory() -> None:
+    found = of(ran(0, FULL, 1.3), ran(1, BASE, 1.0))
+    assert (found.best.number, found.best.source, found.best.layout) == (1, "measured", BASE)
+    assert found.best.relative_error == pytest.approx(0.002)
+    assert found.best.confidence == 0.95
+    assert (found.best.peak_bytes, found.best.limit_bytes) == (10_000_000, 80e9)
+    assert found.best.price_per_million_tokens is None
+
+
+def test_a_million_tokens_cost_what_all_accelerators_cost_meanwhile() -> None:
+    job = big_job()
+    priced = replace(job, cluster=replace(job.cluster, price_per_accelerator_hour=3.6))
+    found = of(ran(0, BASE, 1.0), job=priced)
+    assert found.best.price_per_million_tokens == pytest.approx(64 * 0.001 * 1000)  # 1,000 token/s on 64 of them
+
+
+def test_what_is_beaten_is_said_with_what_differs_and_by_how_much() -> None:
+    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
+    (rival,) = found.beaten
+    assert (rival.rival, rival.said, rival.change) == (Rival.NEXT, "rank 2", "recompute full → none")
+    assert rival.gain == pytest.approx(0.3)
+    assert 0 < rival.gain_error < 0.06  # runs of one layout are taken to differ by 1 %, of which two count
+    assert not rival.is_tie
+
+
+def test_what_runs_today_comes_first_however_far_behind_it_is() -> None:
+    others = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(4)]
+    found = of(*others, ran(9, SMALL, 2.0), challenge=Challenge(incumbent=SMALL))
+    assert (found.beaten[0].said, found.beaten[0].rank) == ("what runs today", 5)
+    assert not found.is_in_use
+    assert found.why is not None
+    assert found.why.than == "what runs today"
+
+
+def test_the_best_may_be_what_runs_today() -> None:
+    assert of(ran(0, BASE, 1.0), challenge=Challenge(incumbent=BASE)).is_in_use
+
+
+def test_the_best_without_each_choice_is_told_once_where_it_lacks_several() -> None:
+    near = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(3)]
+    found = of(*near, ran(5, replace(SMALL, recompute=Recompute.FULL), 1.5))
+    (without,) = [one for one in found.beaten if one.rival is Rival.WITHOUT]
+    assert without.said == "rank 4, the best without tp 4 or pp 2 or recompute none"
+
+
+def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
+    found = of(ran(0, BASE, 1.0), ran(1, SMALL, 1.005), ran(2, FULL, 1.5))
+    (tie,) = found.certainty.ties
+    assert (tie.rank, tie.change) == (2, "tensor 4 → 2, pipeline 2 → 4")
+    assert found.certainty.probability_best + tie.probability_best == pytest.approx(1.0, abs=1e-6)  # the third is far
+    assert found.why is not None
+    assert (found.why.than, found.why.is_tie) == ("rank 3", False)  # of a tie there is little to explain
+
+
+def test_repeats_count_for_the_layout_that_they_repeat() -> None:
+    trials = [ran(0, BASE, 1.0), ran(1, FULL, 1.01), *(ran(n, BASE, 1.08, repeats=0) for n in (2, 3, 4))]
+    found = of(*trials)
+    assert found.certainty.num_ranked == 2
+    assert found.beaten[0].gain < 0  # by the mean of its four runs the first is the slower one
+
+
+def test_how_much_of_the_space_was_tried_is_said_where_it_is_known() -> None:
+    trials = [ran(0, BASE, 1.0), died(1, FULL)]
+    found = answer(REQUEST, trials, Prospects(num_candidates=36_417, num_fitting=802, expected_gain=0.007))
+    assert found is not None
+    assert found.certainty.sentences == (
+        "the only layout with a rank so far",
+        "2 of 36,417 legal layouts were tried, all were predicted, 802 of them to fit",
+        "another trial is expected to gain 0.7 % of the best",
+    )
+    assert of(*trials).certainty.sentences == ("the only layout with a rank so far",)
+
+
+def test_the_parts_of_the_predicted_steps_say_why() -> None:
+    slow = prediction(step_time=replace(step_time(), recompute_s=0.4))
+    found = of(ran(0, BASE, 1.0, prediction=prediction()), ran(1, FULL, 1.3, prediction=slow))
+    assert found.why is not None
+    assert found.why.sentences == (
+        "a step is predicted to take 400 ms less in recomputation",
+        f"recomputation of {FULL}: recompute full: the forward pass runs again in the backward pass, to save memory",
+    )
+
+
+def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:
+    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
+    assert found.why is not None
+    assert found.why.sentences == (
+        "no part of the step is predicted to differ by 1 % of it",
+        "the predictions of both say +0.0 %, and +30.0 % was found",
+    )
+
+
+def test_a_layout_that_changes_the_mathematics_says_what_its_loss_gate_says() -> None:
+    assert of(ran(0, replace(BASE, precision=Precision.FP8), 1.0)).gate is GateOutcome.NOT_GATED
+    assert of(ran(0, BASE, 1.0)).gate is None
+
+
+def test_the_answer_is_one_sentence() -> None:
+    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
+    assert found.sentence == (
+        f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s, 100 % likely the best of 2; +30.0 ± 3.6 % against rank 2"
+    )
+
+
+def test_simulated_trials_say_so() -> None:
+    found = of(ran(0, BASE, 1.0, measured={"is_simulated": True}))
+    assert found.best.source == "simulated"
+    assert "MFU, simulated" in found.sentence
