@@ -19,6 +19,7 @@ from api.metrics.requests import RequestMetrics
 from api.openapi import install_openapi, operation_id
 from api.previews import Previews
 from api.routes import (
+    attention,
     audit,
     calibrations,
     catalog,
@@ -53,7 +54,7 @@ _PREFIX = "/api/v1"
 _ROUTES = (
     *(sweeps, control, trials, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
-    *(descriptions, checks, catalog, stacks, trainers, tokens, audit, workers, health),
+    *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )
 """In the order in which the OpenAPI document lists them."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from api.examples import (
     access,
     accounts,
+    attention,
     calibrations,
     catalog,
     clusters,
@@ -89,6 +90,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "json_feed": webhooks.json_feed,
     "atom_feed": webhooks.atom_feed,
     "list_engines": clusters.engine_list,
+    "list_attention": attention.attention_list,
     "list_workers": workers.worker_list,
     "create_check": clusters.cluster_check,
     "list_checks": clusters.check_page,

@@ -6,6 +6,7 @@ no object mixes the two.
 
 from api.schemas.access import CallerView, TokenCreate, TokenCreated, TokenList
 from api.schemas.accounts import AuditPage
+from api.schemas.attention import AttentionList, TroubleView
 from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from api.schemas.control import BudgetChange, SweepClone
@@ -73,6 +74,7 @@ __all__ = [
     "AcceleratorDetail",
     "AcceleratorList",
     "Adoption",
+    "AttentionList",
     "AuditPage",
     "BaselineList",
     "BaselineView",
@@ -147,6 +149,7 @@ __all__ = [
     "TrialDetail",
     "TrialPage",
     "TrialView",
+    "TroubleView",
     "WebhookCreate",
     "WebhookCreated",
     "WebhookList",

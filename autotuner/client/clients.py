@@ -128,6 +128,7 @@ class _Operations:
     create_token = _Operation(operations.create_token)
     revoke_token = _Operation(operations.revoke_token)
     read_audit = _Operation(operations.read_audit)
+    list_attention = _Operation(operations.list_attention)
     list_workers = _Operation(operations.list_workers)
     list_accelerators = _Operation(operations.list_accelerators)
     read_accelerator = _Operation(operations.read_accelerator)

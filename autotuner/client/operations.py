@@ -445,6 +445,11 @@ def read_audit(*, caller: str | None = None, limit: int = 50, offset: int = 0) -
 
 
 # ---------------------------------------------------------------- what the service knows and is
+def list_attention() -> Call[schemas.AttentionList]:
+    """What went wrong and stands unmended, with the page where to go on with it."""
+    return _get("/attention", schemas.AttentionList)
+
+
 def list_workers() -> Call[schemas.WorkerList]:
     """Workers that say that they live."""
     return _get("/workers", schemas.WorkerList)

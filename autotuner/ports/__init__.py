@@ -16,6 +16,7 @@ from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.store import Store
 from autotuner.ports.sweep_lists import ALL_SWEEPS, NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
+from autotuner.ports.troubles import TroubleStore
 from autotuner.ports.workers import WorkerStore
 
 __all__ = [
@@ -43,5 +44,6 @@ __all__ = [
     "TrialFilter",
     "TrialWatcher",
     "TrialsVersion",
+    "TroubleStore",
     "WorkerStore",
 ]

@@ -32,6 +32,7 @@ from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
 from autotuner.ports.sweep_lists import ALL_SWEEPS, NEWEST_FIRST, SweepFilter, SweepOrder
+from autotuner.ports.troubles import TroubleStore
 from autotuner.ports.workers import WorkerStore
 
 __all__ = ["Store"]
@@ -85,6 +86,11 @@ class Store(Names, Protocol):
     @property
     def gauges(self) -> GaugeStore:
         """What an operator watches of all of this."""
+        ...
+
+    @property
+    def troubles(self) -> TroubleStore:
+        """What went wrong and stands unmended."""
         ...
 
     @property

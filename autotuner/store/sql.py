@@ -61,6 +61,7 @@ from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine, write_again
 from autotuner.store.shelf import Shelf
 from autotuner.store.tables import clusters, models, profiles, trials
+from autotuner.store.troubles import SqlTroubles
 from autotuner.store.workers import SqlWorkers
 
 __all__ = ["SqlStore", "memory_store", "open_store"]
@@ -108,6 +109,7 @@ class SqlStore:
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)
         self.gauges = SqlGauges(engine)
+        self.troubles = SqlTroubles(engine)
         self.control = SqlControl(engine)
         self.access = SqlAccess(engine)
         self.workers = SqlWorkers(engine)

@@ -20,6 +20,7 @@ from autotuner.store import (
     statements,
     steps,
     sweep_lists,
+    troubles,
 )
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.tables import sweeps
@@ -167,6 +168,21 @@ def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine
 
 def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engine) -> None:
     assert "(trial_id=? AND step>? AND step<?)" in plan(sqlite, steps.select_reports({"a", "b"}, [3, 9]))
+
+
+TROUBLES = {
+    "ix_checks": troubles.select_checks(),
+    "ix_mfu_gates_finished_at_created_at": troubles.select_gates(1.0),
+    "ix_sweeps_state_created_at_id": troubles.select_sweeps(1.0),
+    "ix_deliveries_state_next_attempt_at_id": troubles.select_dead(1.0),
+    "sqlite_autoindex_retune_runs": troubles.select_runs(),
+}
+"""Queries by an index that each is found by."""
+
+
+@pytest.mark.parametrize("index", TROUBLES)
+def test_sqlite_finds_what_went_wrong_by_indexes(sqlite: Engine, index: str) -> None:
+    assert index in plan(sqlite, TROUBLES[index])
 
 
 UPKEEP = {

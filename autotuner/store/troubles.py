@@ -1,0 +1,178 @@
+"""What went wrong and stands unmended, on SQLite and PostgreSQL."""
+
+# ruff: noqa: D102  # the port documents every method
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, func, select, type_coerce
+
+from autotuner.domain.runs.cluster_check import CheckLine, CheckState
+from autotuner.domain.runs.sweep_state import SweepState
+from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.domain.upkeep.retune import RunState, Verdict
+from autotuner.domain.upkeep.trouble import Trouble, TroubleKind
+from autotuner.store.engine import reading
+from autotuner.store.statements import AnySelect
+from autotuner.store.tables import checks, deliveries, mfu_gates, retune_runs, sweeps
+from autotuner.store.tables.columns import KnownFields
+
+__all__ = ["SqlTroubles", "select_checks", "select_dead", "select_gates", "select_runs", "select_sweeps"]
+
+_VERDICTS = {
+    Verdict.REGRESSION: TroubleKind.REGRESSION,
+    Verdict.COULD_NOT_RUN: TroubleKind.RETUNE_COULD_NOT_RUN,
+}
+
+_OUTCOMES = {
+    MfuGateOutcome.FAILED: TroubleKind.GATE_FAILED,
+    MfuGateOutcome.COULD_NOT_RUN: TroubleKind.GATE_COULD_NOT_RUN,
+    MfuGateOutcome.UNDECIDED: TroubleKind.GATE_UNDECIDED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Detail:
+    """The field of an outcome that is told, read without the others."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The field of a gate's request that names it."""
+
+    software: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """The field of a check's findings that says why it failed."""
+
+    lines: tuple[CheckLine, ...] = ()
+
+
+class SqlTroubles:
+    """The TroubleStore port."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def read(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:
+        with reading(self._engine) as connection:
+            found = (
+                *_of_retunes(connection, limit),
+                *_of_gates(connection, since, limit),
+                *_of_sweeps(connection, since, limit),
+                *_of_clusters(connection, limit),
+                *_of_webhooks(connection, since, limit),
+            )
+        kinds = list(TroubleKind)
+        return sorted(found, key=lambda trouble: (kinds.index(trouble.kind), -trouble.at))
+
+
+# ---------------------------------------------------------------------- retunes
+def select_runs() -> AnySelect:
+    """The last finished run of each retune, where it went wrong."""
+    others = retune_runs.alias("others")
+    finished = (others.c.retune == retune_runs.c.retune) & (others.c.state == RunState.FINISHED)
+    last = select(func.max(others.c.due_at)).where(finished).scalar_subquery()
+    outcome = type_coerce(retune_runs.c.outcome, KnownFields(_Detail)).label("outcome")
+    return (
+        select(retune_runs.c.retune, retune_runs.c.verdict, retune_runs.c.finished_at, outcome)
+        .where(retune_runs.c.verdict.in_(_VERDICTS), retune_runs.c.due_at == last)
+        .order_by(retune_runs.c.finished_at.desc())
+    )
+
+
+def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
+    for name, verdict, at, outcome in connection.execute(select_runs().limit(limit)):
+        yield Trouble(kind=_VERDICTS[verdict], subject=name, name=name, detail=outcome.detail, at=at)
+
+
+# ---------------------------------------------------------------------- gates
+def select_gates(since: float) -> AnySelect:
+    """Gates that ended since then and let nothing pass."""
+    result = type_coerce(mfu_gates.c.result, KnownFields(_Detail)).label("result")
+    asked = type_coerce(mfu_gates.c.request, KnownFields(_Asked)).label("asked")
+    return (
+        select(mfu_gates.c.id, mfu_gates.c.baseline_name, mfu_gates.c.outcome, mfu_gates.c.finished_at, result, asked)
+        .where(mfu_gates.c.finished_at > since, mfu_gates.c.outcome.in_(_OUTCOMES))
+        .order_by(mfu_gates.c.finished_at.desc())
+    )
+
+
+def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    for row in connection.execute(select_gates(since).limit(limit)):
+        name = row.asked.software or f"gate of {row.baseline_name}"
+        detail = row.result.detail
+        yield Trouble(kind=_OUTCOMES[row.outcome], subject=row.id, name=name, detail=detail, at=row.finished_at)
+
+
+# ---------------------------------------------------------------------- sweeps
+def select_sweeps(since: float) -> AnySelect:
+    """Sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
+    later = sweeps.alias("later")
+    measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
+    mended = select(later.c.id).where(measured, later.c.state == SweepState.COMPLETE).exists()
+    of_retune = select(retune_runs.c.id).where(retune_runs.c.sweep_id == sweeps.c.id).exists()
+    of_gate = select(mfu_gates.c.id).where(mfu_gates.c.sweep_id == sweeps.c.id).exists()
+    columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model_name, sweeps.c.cluster_name)
+    return (
+        select(*columns, sweeps.c.stop_detail, sweeps.c.finished_at)
+        .where(sweeps.c.state == SweepState.FAILED, sweeps.c.finished_at > since, ~mended, ~of_retune, ~of_gate)
+        .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
+    )
+
+
+def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    for row in connection.execute(select_sweeps(since).limit(limit)):
+        name = row.name or f"{row.model_name} on {row.cluster_name}"
+        kind, detail = TroubleKind.SWEEP_FAILED, row.stop_detail
+        yield Trouble(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
+
+
+# ---------------------------------------------------------------------- clusters
+def select_checks() -> AnySelect:
+    """The last check of each cluster that came to an end, where that was a failure."""
+    others = checks.alias("others")
+    ended = others.c.state.in_((CheckState.COMPLETE, CheckState.FAILED))
+    mine = (others.c.cluster_name == checks.c.cluster_name) & ended
+    last = (
+        select(others.c.id)
+        .where(mine)
+        .order_by(others.c.created_at.desc(), others.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    findings = type_coerce(checks.c.findings, KnownFields(_Lines)).label("findings")
+    return (
+        select(checks.c.cluster_name, checks.c.finished_at, findings)
+        .where(checks.c.state == CheckState.FAILED, checks.c.id == last)
+        .order_by(checks.c.created_at.desc(), checks.c.id.desc())
+    )
+
+
+def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
+    for name, at, findings in connection.execute(select_checks().limit(limit)):
+        detail = findings.lines[-1].text if findings.lines else "it says nothing more"
+        yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
+
+
+# ---------------------------------------------------------------------- webhooks
+def select_dead(since: float) -> AnySelect:
+    """How many deliveries to each webhook were given up since then, and when the last was."""
+    last = func.max(deliveries.c.ended_at).label("last")
+    dead = (deliveries.c.state == DeliveryState.DEAD) & (deliveries.c.ended_at > since)
+    counted = select(deliveries.c.webhook, func.count().label("count"), last).where(dead)
+    return counted.group_by(deliveries.c.webhook).order_by(last.desc())
+
+
+def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    for name, count, at in connection.execute(select_dead(since).limit(limit)).all():
+        mine = (deliveries.c.webhook == name) & (deliveries.c.state == DeliveryState.DEAD)
+        detail = connection.scalars(select(deliveries.c.detail).where(mine, deliveries.c.ended_at == at).limit(1)).one()
+        yield Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail=detail, at=at, count=count)

@@ -1,0 +1,150 @@
+"""Store contract: what went wrong is told until it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.domain.upkeep.retune import Verdict
+from autotuner.domain.upkeep.trouble import Trouble, TroubleKind
+from autotuner.ports import Store
+from tests.builders import cpu_cluster, tiny_job
+from tests.contracts.acts import LEASE_S, OWNER, claim, create, finish, held_sweep
+from tests.contracts.upkeep import (
+    announcement,
+    asked_gate,
+    gate_result,
+    mfu_gate_request,
+    outcome,
+    saved_retune,
+    started_run,
+    webhook,
+)
+
+
+def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
+    return [(one.kind, one.subject) for one in store.troubles.read(since=since, **limits)]
+
+
+def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
+    sweep = held_sweep(store, **changes)
+    ended: dict[str, Any] = {"state": SweepState.FAILED, "reason": StopReason.CANNOT_RUN, "detail": "no node answers"}
+    return store.finish_sweep(sweep.id, owner=OWNER, now=now, **ended)
+
+
+# ---------------------------------------------------------------------- retunes
+def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
+    saved_retune(store)
+    store.retunes.conclude(started_run(store).id, outcome(), now=120.0)
+    (trouble,) = store.troubles.read(since=1e9)
+    assert trouble == Trouble(
+        kind=TroubleKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
+    )
+    next_night = started_run(store, expected_due_at=200.0, due_at=200.0, next_due_at=300.0, now=200.0)
+    assert told(store) == [(TroubleKind.REGRESSION, "nightly")]
+    store.retunes.conclude(next_night.id, outcome(Verdict.UNCHANGED), now=220.0)
+    assert told(store) == []
+
+
+def test_a_retune_that_could_not_run_is_told_of(store: Store) -> None:
+    saved_retune(store)
+    store.retunes.conclude(started_run(store).id, outcome(Verdict.COULD_NOT_RUN), now=120.0)
+    assert told(store) == [(TroubleKind.RETUNE_COULD_NOT_RUN, "nightly")]
+
+
+# ---------------------------------------------------------------------- gates
+@pytest.mark.parametrize(
+    ("ended", "kind"),
+    [
+        (MfuGateOutcome.FAILED, TroubleKind.GATE_FAILED),
+        (MfuGateOutcome.UNDECIDED, TroubleKind.GATE_UNDECIDED),
+        (MfuGateOutcome.COULD_NOT_RUN, TroubleKind.GATE_COULD_NOT_RUN),
+        (MfuGateOutcome.PASSED, None),
+        (MfuGateOutcome.CANCELLED, None),
+        (MfuGateOutcome.NO_BASELINE, None),
+    ],
+)
+def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
+    store: Store, ended: MfuGateOutcome, kind: TroubleKind | None
+) -> None:
+    gate = asked_gate(store, request=mfu_gate_request(software="pull request 7"))
+    store.mfu_gates.conclude(gate.id, gate_result(ended, detail="6 % slower"), now=50.0)
+    assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
+    assert told(store, since=60.0) == []
+    for trouble in store.troubles.read(since=0.0):
+        assert (trouble.name, trouble.detail, trouble.at) == ("pull request 7", "6 % slower", 50.0)
+
+
+# ---------------------------------------------------------------------- sweeps
+def test_a_sweep_that_failed_is_told_of_until_a_later_one_measured_its_job(store: Store) -> None:
+    sweep = failed(store)
+    (trouble,) = store.troubles.read(since=10.0)
+    assert (trouble.kind, trouble.subject, trouble.name) == (TroubleKind.SWEEP_FAILED, sweep.id, "tiny on cpu:2")
+    assert (trouble.detail, trouble.at) == ("no node answers", 20.0)
+    assert told(store, since=30.0) == []
+    create(store, now=2.0, job=tiny_job(num_cores=4))
+    finish(store, claim(store))
+    assert told(store) == [(TroubleKind.SWEEP_FAILED, sweep.id)]  # that was another job
+    create(store, now=3.0)
+    finish(store, claim(store))
+    assert told(store) == []
+
+
+def test_the_sweep_of_a_gate_or_a_retune_is_no_trouble_of_its_own(store: Store) -> None:
+    saved_retune(store)
+    started_run(store)
+    asked_gate(store)
+    for _ in range(2):
+        sweep = claim(store, now=110.0)
+        store.finish_sweep(
+            sweep.id, owner=OWNER, now=120.0, state=SweepState.FAILED, reason=StopReason.ERROR, detail="x"
+        )
+    assert told(store) == []
+
+
+# ---------------------------------------------------------------------- clusters
+def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store) -> None:
+    store.save_cluster(cpu_cluster(name="lab", engine="slurm"))
+
+    def checked(state: CheckState, at: float) -> None:
+        store.create_check("lab", CheckRequest(), now=at)
+        check = store.claim_check(owner=OWNER, now=at, lease_s=LEASE_S)
+        assert check is not None
+        findings = CheckFindings().said("it begins", at).said("node 7 refuses connections", at)
+        store.finish_check(check.id, state, findings, owner=OWNER, now=at + 1)
+
+    checked(CheckState.FAILED, 10.0)
+    checked(CheckState.CANCELLED, 20.0)
+    (trouble,) = store.troubles.read(since=1e9)
+    assert (trouble.kind, trouble.subject) == (TroubleKind.CHECK_FAILED, "lab")
+    assert (trouble.detail, trouble.at) == ("node 7 refuses connections", 11.0)
+    checked(CheckState.COMPLETE, 30.0)
+    assert told(store) == []
+
+
+# ---------------------------------------------------------------------- webhooks
+def test_deliveries_that_were_given_up_are_told_of_by_webhook_until_they_are_sent_again(store: Store) -> None:
+    store.announcements.save_webhook(webhook())
+    for number in range(3):
+        store.announcements.announce(announcement(f"rt-{number}"))
+        delivery = store.announcements.claim_delivery(owner=OWNER, now=30.0, lease_s=LEASE_S)
+        assert delivery is not None
+        store.announcements.end_delivery(delivery.id, DeliveryState.DEAD, f"answered 50{number}", now=40.0 + number)
+    (trouble,) = store.troubles.read(since=20.0)
+    assert (trouble.kind, trouble.subject, trouble.count) == (TroubleKind.DELIVERIES_DEAD, "team", 3)
+    assert (trouble.detail, trouble.at) == ("answered 502", 42.0)
+    for delivery in store.announcements.deliveries()[0]:
+        store.announcements.send_again(delivery.id, now=50.0)
+    assert told(store) == []
+
+
+def test_no_more_of_a_kind_are_told_than_asked_for_the_newest_first(store: Store) -> None:
+    sweeps = [failed(store, now=20.0 + number, seed=number) for number in range(3)]
+    newest = sorted(sweeps, key=lambda sweep: (sweep.created_at, sweep.id))[-2:]
+    assert {subject for _, subject in told(store, limit=2)} == {sweep.id for sweep in newest}
