@@ -67,6 +67,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "predict": predictions.prediction_table,
     "explain_layout": explanations.explanation,
     "explain_trial": explanations.explanation,
+    "read_parts": explanations.parts,
     "read_rules": sweeps.sweep_rules,
     "list_formats": exports.format_list,
     "export_layout": exports.layout_export,

@@ -6,12 +6,14 @@ from typing import Any
 
 from api.examples.catalog import model
 from api.examples.predictions import job_body, layout, prediction
-from api.schemas import LayoutExplanation
+from api.schemas import LayoutExplanation, TrialParts
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
+from autotuner.search.explain.step_parts import StepPart, StepParts
+from autotuner.search.explain.trial_parts import StagePeak
 
-__all__ = ["explanation", "explanation_bodies"]
+__all__ = ["explanation", "explanation_bodies", "parts"]
 
 
 def explanation_bodies() -> dict[str, Any]:
@@ -43,7 +45,9 @@ def explanation() -> LayoutExplanation:
             layout=layout(),
             prediction=predicted,
             time=(time,),
+            step=_step(None),
             memory=(memory,),
+            stages=(predicted.memory,),
             limit_bytes=limit_bytes,
             margin_bytes=limit_bytes - predicted.memory.total_bytes,
             helpful=(micro_batch,),
@@ -53,3 +57,26 @@ def explanation() -> LayoutExplanation:
         ),
         model(),
     )
+
+
+def parts() -> TrialParts:
+    """A trial's longest pass on both sides, and the memory of its one stage."""
+    memory = prediction().memory
+    peak = StagePeak(
+        stage=0, predicted=memory, predicted_bytes=memory.total_bytes, measured_bytes=41_200_000_000, rank=3
+    )
+    step = _step(2.9)
+    return TrialParts(is_small=False, step=step, largest_loss=step.largest_loss, stages=(peak,), limit_bytes=80e9)
+
+
+def _step(measured_s: float | None) -> StepParts:
+    """One part of a step, which a prediction alone has not measured."""
+    backward = StepPart(
+        name="backward",
+        kind="backward",
+        predicted_s=2.7,
+        measured_s=measured_s,
+        limit="the same work for gradients of inputs and weights",
+    )
+    rank = None if measured_s is None else 3
+    return StepParts(parts=(backward,), predicted_s=2.7, measured_s=measured_s, rank=rank)

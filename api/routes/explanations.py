@@ -9,10 +9,11 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules
+from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules, TrialParts
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.explanation import explain
+from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["router"]
@@ -37,6 +38,17 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[LayoutExplanation]:
     """Explain a trial's layout as today's cost model predicts it; what was measured is in the trial itself."""
     return LayoutExplanation.of_trial(app, app.store.get_trial(trial_id))
+
+
+@router.get("/trials/{trial_id}/parts", responses=problems(404, 422))
+def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
+    """Divide a trial's step and memory into parts, each as predicted and as measured.
+
+    Passes, the collectives of each kind of group, waiting and the optimizer; memory by pipeline rank.
+    """
+    trial = app.store.get_trial(trial_id)
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    return app.asides.ask(trial_parts, trial, request)
 
 
 @router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))

@@ -21,7 +21,7 @@ from api.schemas.descriptions import (
     StackList,
     StackProfileList,
 )
-from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
+from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules, TrialParts
 from api.schemas.exports import (
     ExportRequest,
     FormatList,
@@ -148,6 +148,7 @@ __all__ = [
     "TrialCounts",
     "TrialDetail",
     "TrialPage",
+    "TrialParts",
     "TrialView",
     "TroubleView",
     "WebhookCreate",

@@ -15,11 +15,14 @@ from autotuner.bootstrap import App
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.prediction import Memory
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.pairwise import Insight, insights
+from autotuner.search.explain.step_parts import StepParts
+from autotuner.search.explain.trial_parts import TrialParts
 
-__all__ = ["LayoutChange", "LayoutExplanation", "SweepRules"]
+__all__ = ["LayoutChange", "LayoutExplanation", "SweepRules", "TrialParts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,9 @@ class LayoutExplanation:
         model_size: How large the model is that it is a layout of.
         label: The layout in short.
         time: Parts that take time, longest first.
+        step: The same time in the words that measured steps are told in, in the order of a step.
         memory: Parts that take memory, largest first.
+        stages: Memory of each pipeline rank, in their order; ``memory`` is that of the fullest.
         limit_bytes: What a rank may allocate.
         margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
         helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
@@ -79,7 +84,9 @@ class LayoutExplanation:
     layout: Layout
     predicted: Predicted
     time: tuple[TimePart, ...]
+    step: StepParts
     memory: tuple[MemoryPart, ...]
+    stages: tuple[Memory, ...]
     limit_bytes: float
     margin_bytes: float
     helpful: tuple[LayoutChange, ...]
@@ -96,7 +103,9 @@ class LayoutExplanation:
             layout=explanation.layout,
             predicted=Predicted.of(explanation.prediction),
             time=explanation.time,
+            step=explanation.step,
             memory=explanation.memory,
+            stages=explanation.stages,
             limit_bytes=explanation.limit_bytes,
             margin_bytes=explanation.margin_bytes,
             helpful=tuple(LayoutChange.of(change) for change in explanation.helpful),

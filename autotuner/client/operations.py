@@ -166,6 +166,11 @@ def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:
     return _get(f"/trials/{trial_id}/explanation", schemas.LayoutExplanation)
 
 
+def read_parts(trial_id: str) -> Call[schemas.TrialParts]:
+    """A trial's step and memory by part, predicted beside measured."""
+    return _get(f"/trials/{trial_id}/parts", schemas.TrialParts)
+
+
 def list_calibrations(*, cluster: str | None = None) -> Call[schemas.CalibrationList]:
     """What stored trials teach about hardware and software."""
     return _get("/calibrations", schemas.CalibrationList, cluster=cluster)

@@ -10,7 +10,7 @@ from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.runs.trial import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
-from tests.builders import cpu_layout, measurement, sweep_request
+from tests.builders import breakdown, cpu_layout, measurement, sweep_request
 
 LAYOUT: dict[str, Any] = {"tensor_parallel_degree": 8, "recompute": "full"}
 
@@ -77,6 +77,24 @@ def test_a_trial_is_explained_within_the_memory_that_it_had(client: httpx.Client
 
 def test_an_unknown_trial_has_no_explanation(client: httpx.Client) -> None:
     assert client.get("/trials/sw-none-0000/explanation").status_code == 404
+
+
+def test_an_explanation_tells_the_memory_of_every_pipeline_rank(client: httpx.Client) -> None:
+    answer = client.post("/explanations", json=JOB | {"layout": {"pipeline_parallel_degree": 8}}).json()
+    stages = [sum(size for part, size in stage.items() if part.endswith("_bytes")) for stage in answer["stages"]]
+    assert len(stages) == 8
+    assert max(stages) == pytest.approx(answer["predicted"]["peak_bytes"])  # the same sum in another order
+    assert sum(part["predicted_s"] for part in answer["step"]["parts"]) == pytest.approx(answer["step"]["predicted_s"])
+
+
+def test_the_parts_of_a_trial_stand_beside_what_was_measured_of_them(client: httpx.Client, driver: StoreDriver) -> None:
+    profiled = measurement(breakdown=breakdown(forward_s=0.1, backward_s=0.3))
+    trial = driver.ended(driver.sweep(), 0, profiled)
+    parts = client.get(f"/trials/{trial.id}/parts").json()
+    assert {part["name"]: part["measured_s"] for part in parts["step"]["parts"]} >= {"forward": 0.1, "backward": 0.3}
+    assert parts["step"]["rank"] == 0
+    assert "of the step computes" in parts["largest_loss"]
+    assert [stage["stage"] for stage in parts["stages"]] == [0]
 
 
 def test_the_rules_of_a_sweep_count_pairs_of_measured_trials(client: httpx.Client, driver: StoreDriver) -> None:

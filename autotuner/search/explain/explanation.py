@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.costmodel.predict import predict
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
@@ -13,6 +14,7 @@ from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.neighbours import neighbours
+from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 from autotuner.units import format_bytes, format_seconds
@@ -95,7 +97,9 @@ class Explanation:
 
     Attributes:
         time: Parts that take time, longest first.
+        step: The same time in the words that measured steps are told in, in the order of a step.
         memory: Parts that take memory, largest first.
+        stages: Memory of each pipeline rank; ``memory`` is that of the fullest.
         limit_bytes: What a rank has.
         margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
         helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
@@ -108,7 +112,9 @@ class Explanation:
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
+    step: StepParts
     memory: tuple[MemoryPart, ...]
+    stages: tuple[Memory, ...]
     limit_bytes: float
     margin_bytes: float
     helpful: tuple[Change, ...]
@@ -135,7 +141,9 @@ def explain(layout: Layout, job: Job) -> Explanation:
         layout=layout,
         prediction=own,
         time=_time(own.step_time, layout, job),
+        step=step_parts(layout, job, own.step_time),
         memory=_memory(own.memory),
+        stages=stage_memory(layout, job),
         limit_bytes=limit_bytes,
         margin_bytes=limit_bytes - own.memory.total_bytes,
         helpful=_helpful(changes, own),

@@ -9,6 +9,7 @@ from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.legality import require_legal
 from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement, Trial
@@ -59,9 +60,13 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     """The parts of what ran as the trial, or would have.
 
     Args:
-        trial: Its layout is legal today.
+        trial: It need not have run.
         request: Of its sweep.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
     """
+    require_legal(trial.layout, request.trial_job)
     layout, job = trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
     step = _step(layout, job, predicted, trial.measurement)
