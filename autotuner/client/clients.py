@@ -74,6 +74,7 @@ class _Operations:
     predict = _Operation(operations.predict)
     explain_layout = _Operation(operations.explain_layout)
     explain_trial = _Operation(operations.explain_trial)
+    read_parts = _Operation(operations.read_parts)
     list_calibrations = _Operation(operations.list_calibrations)
     list_formats = _Operation(operations.list_formats)
     export_layout = _Operation(operations.export_layout)
