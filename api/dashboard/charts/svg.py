@@ -86,15 +86,20 @@ def cross(x: float, y: float, radius: float = 3.2) -> Markup:
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle", gap: float = 6.0) -> Markup:
     """A box with diagonal strokes, cut off at its edges: idle time, allowances."""
-    strokes = []
+    return rect(x, y, width, height, class_) + element("path", d=strokes(x, y, width, height, gap), class_="hatch")
+
+
+def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -> str:
+    """Diagonal strokes of a box as commands of a path, so that many boxes may share one."""
+    drawn = []
     at = -height
     while at < width:
         left, right = max(0.0, at), min(width, at + height)
         if right > left:
             ends = (x + left, y + height - (left - at), x + right, y + height - (right - at))
-            strokes.append("M{} {}L{} {}".format(*map(written, ends)))
+            drawn.append("M{} {}L{} {}".format(*map(written, ends)))
         at += gap
-    return rect(x, y, width, height, class_) + element("path", d="".join(strokes), class_="hatch")
+    return "".join(drawn)
 
 
 def picture(

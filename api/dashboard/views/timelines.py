@@ -1,0 +1,160 @@
+"""The timeline of a step as pages show it: picture, meaning of its colours, numbers, and where to look closer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from markupsafe import Markup
+
+from api.dashboard.charts.timeline import KIND_CLASSES, KIND_WORDS, timeline_picture
+from api.dashboard.charts.window import Window
+from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
+from autotuner.search.explain.timeline import PredictedTimeline
+from autotuner.search.text.sentences import percent
+from autotuner.units import format_seconds
+
+__all__ = ["SHOWN", "Shown", "TimelineLink", "TimelineRow", "TimelineView", "timeline_view"]
+
+Shown = Literal["both", "measured", "predicted"]
+SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
+
+Address = Callable[[Shown, Window], str]
+"""Address of the page with another choice of what is shown, and of the part that is looked at."""
+
+_PARTS = (
+    *(("forward_s", "forward"), ("backward_s", "backward"), ("weight_s", "weight gradient"), ("send_s", "send")),
+    *(("sync_s", "gradient sync"), ("optimizer_s", "optimizer"), ("idle_s", "idle")),
+)
+
+_APART = 0.001
+"""Share of the step below which the simulator and the closed form say the same."""
+
+_LEAST_IDLE = 1e-4
+"""Share of the step below which nobody waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineLink:
+    """A way to look elsewhere; ``is_on`` where it is taken already, and ``key`` presses it."""
+
+    name: str
+    address: str
+    is_on: bool = False
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRow:
+    """Seconds of one lane by part, in the order of ``TimelineView.heads``."""
+
+    name: str
+    is_measured: bool
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineView:
+    """What the template shows.
+
+    Attributes:
+        key: Class and words of every colour in the picture.
+        caption: What the blocks are, as sentences.
+        choices: Measured, predicted, or both; empty where there is one alone.
+        moves: Where to look closer; those that lead nowhere are left out.
+        heads: Parts in the columns of the table.
+    """
+
+    picture: Markup
+    key: tuple[tuple[str, str], ...]
+    caption: str
+    choices: tuple[TimelineLink, ...]
+    moves: tuple[TimelineLink, ...]
+    heads: tuple[str, ...]
+    rows: tuple[TimelineRow, ...]
+
+
+def timeline_view(
+    predicted: PredictedTimeline | None,
+    measured: StepTimeline | None,
+    address: Address,
+    *,
+    shown: Shown = "both",
+    window: Window,
+) -> TimelineView | None:
+    """The view of a step, measured or predicted; None where there is neither."""
+    expected = None if predicted is None else predicted.timeline
+    if shown == "measured" and measured is not None:
+        expected = None
+    main = expected if measured is None or (shown == "predicted" and expected is not None) else measured
+    if main is None:
+        return None
+    thin = expected if main is measured else None
+    lanes = [(rank, main is measured) for rank in main.ranks] + [(rank, False) for rank in (thin.ranks if thin else ())]
+    parts = [(field, name) for field, name in _PARTS if any(getattr(lane.seconds, field) for lane, _ in lanes)]
+    return TimelineView(
+        picture=timeline_picture(main, thin, window, is_measured=main is measured),
+        key=_key(main, thin),
+        caption=_caption(main, thin, predicted if expected is not None else None, is_measured=main is measured),
+        choices=() if measured is None or predicted is None else _choices(shown, window, address),
+        moves=_moves(shown, window, address),
+        heads=tuple(name for _, name in parts),
+        rows=tuple(_row(lane, is_measured, main, [field for field, _ in parts]) for lane, is_measured in lanes),
+    )
+
+
+def _key(main: StepTimeline, thin: StepTimeline | None) -> tuple[tuple[str, str], ...]:
+    lanes = [*main.ranks, *(thin.ranks if thin else ())]
+    kinds = {block.kind for lane in lanes for block in lane.blocks}
+    words: dict[str, str] = {}
+    for kind in BlockKind:
+        if kind in kinds and KIND_WORDS[kind] not in words.values():
+            look = KIND_CLASSES[kind]
+            words[look] = f"{words[look]}, {KIND_WORDS[kind]}" if look in words else KIND_WORDS[kind]
+    idles = any(lane.seconds.idle_s > _LEAST_IDLE * main.step_s for lane in lanes)
+    return (*words.items(), *([("idle", "idle")] if idles else []))
+
+
+def _caption(
+    main: StepTimeline, thin: StepTimeline | None, predicted: PredictedTimeline | None, *, is_measured: bool
+) -> str:
+    idle_s = sum(lane.seconds.idle_s for lane in main.ranks) / len(main.ranks)
+    said = ["Numbers are micro-batches."]
+    if is_measured:
+        said.append("Thick blocks were measured on a step under the profiler" + (", thin ones" if thin else "."))
+        if thin:
+            said[-1] += " are predicted by the schedule simulator."
+    else:
+        alike = "every rank of a stage" if len(main.ranks) > 1 else "every rank"
+        said.append(f"Predicted by the schedule simulator; {alike} does the same.")
+    if idle_s > _LEAST_IDLE * main.step_s:
+        said.append(f"Idle: {format_seconds(idle_s)} of {format_seconds(main.step_s)}, mean of the lanes.")
+    if predicted is not None and abs(predicted.apart) > _APART:
+        longer = "longer" if predicted.apart > 0 else "shorter"
+        said.append(f"The simulated step is {percent(abs(predicted.apart))} {longer} than the predicted one.")
+    return " ".join(said)
+
+
+def _choices(shown: Shown, window: Window, address: Address) -> tuple[TimelineLink, ...]:
+    return tuple(TimelineLink(name=one.capitalize(), address=address(one, window), is_on=one == shown) for one in SHOWN)
+
+
+def _moves(shown: Shown, window: Window, address: Address) -> tuple[TimelineLink, ...]:
+    ways = (
+        ("Closer", window.closer, "+"),
+        ("Farther", window.farther, "-"),
+        ("Earlier", window.earlier, "ArrowLeft"),
+        ("Later", window.later, "ArrowRight"),
+        ("Whole step", Window(0.0, 1.0), "0"),
+    )
+    return tuple(
+        TimelineLink(name=name, address=address(shown, to), key=key) for name, to, key in ways if str(to) != str(window)
+    )
+
+
+def _row(lane: RankTimeline, is_measured: bool, main: StepTimeline, fields: list[str]) -> TimelineRow:
+    several = len({one.pipeline_rank for one in main.ranks}) > 1
+    name = f"rank {lane.rank}" + (f", pipeline rank {lane.pipeline_rank}" if several else "")
+    cells = tuple(format_seconds(value) if (value := getattr(lane.seconds, field)) else "–" for field in fields)
+    return TimelineRow(name=name, is_measured=is_measured, cells=cells)
