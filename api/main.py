@@ -36,6 +36,7 @@ from api.routes import (
     retunes,
     stacks,
     sweeps,
+    tables,
     tokens,
     trainers,
     trials,
@@ -52,7 +53,7 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, trials, predictions, explanations, calibrations, exports, events),
+    *(sweeps, control, trials, tables, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )

@@ -50,6 +50,7 @@ from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.runnable import require_layouts
 from autotuner.search.sweeps.kept_trials import KeptTrials
+from autotuner.search.table.sweep_tables import SweepTables
 from autotuner.search.upkeep.gates.asking import ask_gate
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
@@ -90,6 +91,7 @@ class App:
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
     _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
+    _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def open(self) -> Store:
@@ -214,6 +216,14 @@ class App:
             if not self._kept_trials:
                 self._kept_trials.append(KeptTrials(store))
             return self._kept_trials[0]
+
+    @property
+    def sweep_tables(self) -> SweepTables:
+        """The same as tables, beside what was predicted and not tried."""
+        with self._opening:
+            if not self._sweep_tables:
+                self._sweep_tables.append(SweepTables(self.asides))
+            return self._sweep_tables[0]
 
     # ------------------------------------------------------------------ predictions
     @property

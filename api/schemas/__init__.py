@@ -64,6 +64,7 @@ from api.schemas.retunes import (
     RetuneView,
 )
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
+from api.schemas.tables import TableColumn, TableItem, TablePage
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
@@ -140,6 +141,9 @@ __all__ = [
     "SweepPreview",
     "SweepRules",
     "SweepSummary",
+    "TableColumn",
+    "TableItem",
+    "TablePage",
     "TokenCreate",
     "TokenCreated",
     "TokenList",

@@ -68,6 +68,8 @@ class _Operations:
     rerun_trial = _Operation(operations.rerun_trial)
     list_trials = _Operation(operations.list_trials)
     rank_sweep = _Operation(operations.rank_sweep)
+    read_table = _Operation(operations.read_table)
+    read_table_csv = _Operation(operations.read_table_csv)
     rank_all = _Operation(operations.rank_all)
     read_trial = _Operation(operations.read_trial)
     read_rules = _Operation(operations.read_rules)

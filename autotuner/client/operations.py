@@ -135,6 +135,28 @@ def rank_sweep(
     return _get(f"/sweeps/{sweep_id}/ranking", schemas.RankingPage, **_passing(where), **window)
 
 
+def read_table(
+    sweep_id: str,
+    *,
+    where: str = "",
+    sort: str = "",
+    columns: str = "",
+    rows: Literal["ranked", "untried"] = "ranked",
+    limit: int = 50,
+    offset: int = 0,
+) -> Call[schemas.TablePage]:
+    """Trials of a sweep, or the best layouts that none tried, as a table: ``where="tp=4 mfu>40", sort="-tokens"``."""
+    path, window = f"/sweeps/{sweep_id}/table", {"limit": limit, "offset": offset}
+    return _get(path, schemas.TablePage, where=where, sort=sort, columns=columns, rows=rows, **window)
+
+
+def read_table_csv(
+    sweep_id: str, *, where: str = "", sort: str = "", columns: str = "", rows: Literal["ranked", "untried"] = "ranked"
+) -> Call[str]:
+    """The same table as CSV, every row."""
+    return _get(f"/sweeps/{sweep_id}/table.csv", str, where=where, sort=sort, columns=columns, rows=rows)
+
+
 def rank_all(*, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> Call[schemas.RankingPage]:
     """Trials of all sweeps by measured MFU, highest first."""
     return _get("/ranking", schemas.RankingPage, **_passing(where), limit=limit, offset=offset)

@@ -1,0 +1,37 @@
+"""Rows of tables, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.search.table.row import TableRow, ranked_rows
+from tests.builders import measurement, prediction, sweep_request
+
+__all__ = ["rows", "trial", "untried"]
+
+
+def trial(number: int, words: str, **measured: Any) -> Trial:
+    """A complete trial of the layout in these words."""
+    return Trial(
+        id=f"sw-x-{number:04d}",
+        sweep_id="sw-x",
+        number=number,
+        state=TrialState.COMPLETE,
+        layout=layout_of(words),
+        prediction=prediction(relative_error=0.1),
+        measurement=measurement(**measured),
+    )
+
+
+def rows(*trials: Trial) -> tuple[TableRow, ...]:
+    """Their ranking."""
+    return ranked_rows(sweep_request(), trials)
+
+
+def untried(words: str = "tp2 mb1", **predicted: Any) -> TableRow:
+    """A layout that no trial tried."""
+    layout: Layout = layout_of(words)
+    return TableRow(layout=layout, prediction=prediction(**predicted))
