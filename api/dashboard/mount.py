@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.staticfiles import StaticFiles
 
 from api.dashboard.pages import (
@@ -30,10 +30,13 @@ _PAGES = (
 )
 
 
+_styles = APIRouter(include_in_schema=False)
+
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-async def _styles(_: Request) -> Response:
+@_styles.get("/static/style.css", openapi_extra=OPEN)
+async def styles() -> Response:
     """The style sheet; its address changes with it."""
     return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
 
