@@ -62,6 +62,7 @@ __all__ = [
     "rounded",
     "seconds",
     "sentence",
+    "short",
     "size",
     "source",
     "standing",
@@ -127,6 +128,21 @@ def byte_rate(per_s: float | None) -> str:
 def token_rate(per_s: float | None) -> str:
     """``104 ktoken/s``."""
     return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
+
+
+def short(value: float | None) -> str:
+    """A number of three digits under a head that says its unit: ``58.0 k``, ``1.25 M``, ``812``."""
+    if not _known(value):
+        return _UNKNOWN
+    for scale, prefix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= 0.9995 * scale:
+            return f"{_three_digits(value / scale)}{prefix}"
+    return _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{max(0, min(digits, 3))}f}"
 
 
 def exact_rate(per_s: float | None) -> str:

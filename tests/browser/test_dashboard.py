@@ -15,23 +15,6 @@ from tests.builders import breakdown, cpu_cluster, cpu_layout, failure, measurem
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
 
 
-def test_without_a_sweep_the_page_says_how_to_start_one(page: Page, address: str) -> None:
-    page.goto("/")
-    expect(page.get_by_role("heading", name="No sweep yet")).to_be_visible()
-    expect(page.locator("pre").nth(0)).to_contain_text("autotuner sweep --model llama-demo --cluster local")
-    expect(page.locator("pre").nth(1)).to_contain_text(f"curl {address}/api/v1/sweeps")
-
-
-def test_a_new_sweep_appears_in_the_list_by_itself(page: Page, driver: StoreDriver) -> None:
-    page.goto("/")
-    driver.sweep(sweep_request(name="nightly"))
-    row = page.get_by_role("row").filter(has_text="nightly")
-    expect(row).to_contain_text("running")
-    expect(row).to_contain_text("tiny")
-    row.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("nightly")
-
-
 def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(

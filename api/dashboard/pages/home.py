@@ -1,4 +1,4 @@
-"""The first page: all sweeps, newest first."""
+"""The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
-from api.dependencies import AppOf
+from api.dashboard.views.attention import attention_lines
+from api.dashboard.views.sweep_list import Asked, SweepList
+from api.dependencies import AppOf, SweepOrderOf
 from api.documents import MAX_INTEGER
 from api.schemas import SweepPage
-from autotuner.ports import ALL_SWEEPS, NEWEST_FIRST, Page
+from autotuner.bootstrap import App
+from autotuner.domain.runs.sweep import SweepState
+from autotuner.ports import Page, SweepFilter
+from autotuner.search.upkeep.attention import attention
 
 __all__ = ["router"]
 
@@ -22,19 +27,36 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
 """Further pages begin behind more sweeps than a database can count."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
+_Text = Annotated[str, Query(max_length=200)]
+_State = Annotated[SweepState | Literal[""], Query()]
+"""A form sends what is left empty, too."""
 
 
 @router.get("/")
-def sweeps_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
-    """All sweeps, newest first."""
-    window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
-    sweeps = SweepPage.of(app.store, ALL_SWEEPS, NEWEST_FIRST, window, app.clock.now())
+def sweeps_page(
+    request: Request,
+    app: AppOf,
+    order: SweepOrderOf,
+    q: _Text = "",
+    state: _State = "",
+    owner: _Text = "",
+    part: _Part = None,
+    number: _Number = 1,
+) -> Response:
+    """What needs attention, and the sweeps that match."""
+    asked = Asked(where=SweepFilter(text=q, state=state or None, owner=owner or None), order=order, number=number)
+    now = app.clock.now()
     return page(
         request,
-        "_sweeps.html" if part else "sweeps.html",
-        sweeps=sweeps.items,
-        total=sweeps.total,
-        number=number,
-        is_last=window.offset + window.limit >= sweeps.total,
+        "home/_home.html" if part else "home/home.html",
+        lines=attention_lines(attention(app.store, now=now), now),
+        sweeps=_sweeps(app, asked, now),
+        states=list(SweepState),
+        owners=app.store.sweep_owners(),
         service=str(request.base_url).rstrip("/"),
     )
+
+
+def _sweeps(app: App, asked: Asked, now: float) -> SweepList:
+    window = Page(limit=_SWEEPS_PER_PAGE, offset=(asked.number - 1) * _SWEEPS_PER_PAGE)
+    return SweepList.of(SweepPage.of(app.store, asked.where, asked.order, window, now), asked, now)

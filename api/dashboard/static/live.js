@@ -75,9 +75,15 @@ function follow(url) {
   }
 }
 
+/** Whether somebody fills in a form of the live part, which a redraw would empty. */
+function isBeingFilledIn() {
+  const fields = [...live.querySelectorAll("input, select, textarea")];
+  return fields.some((field) => field === document.activeElement || (field.defaultValue ?? field.value) !== field.value);
+}
+
 function poll(seconds) {
   setInterval(async () => {
-    if (document.visibilityState !== "visible" || connection.textContent === "Finished") return;
+    if (document.visibilityState !== "visible" || connection.textContent === "Finished" || isBeingFilledIn()) return;
     try {
       await refresh();
       connection.textContent = "Live";

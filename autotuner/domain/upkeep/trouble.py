@@ -28,7 +28,7 @@ class Trouble:
 
     Attributes:
         subject: Id of the sweep or gate, name of the retune, cluster or webhook; empty where none waits alone.
-        name: What people call it.
+        name: What people call it; empty where nothing has one.
         detail: What happened, with its numbers, as a sentence without a full stop.
         at: When, epoch seconds.
         count: How many of that kind this stands for.

@@ -30,7 +30,7 @@ def _unattended(store: Store, now: float) -> list[Trouble]:
         return []
     sweeps = "1 sweep waits" if waiting == 1 else f"{waiting:,} sweeps wait"
     kind, detail = TroubleKind.NO_WORKER, f"{sweeps}, and no worker has told within a minute that it lives"
-    return [Trouble(kind=kind, subject="", name="queue", detail=detail, at=found.oldest_queued_at, count=waiting)]
+    return [Trouble(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
 
 
 def place_of(trouble: Trouble) -> str:
