@@ -340,6 +340,7 @@ def test_the_layout_in_use_needs_no_loss_gate_nor_one_that_trains_the_same_funct
 
 
 # ---------------------------------------------------------------------- taken up again
+@pytest.mark.oracle  # seconds of a sampler's work
 @pytest.mark.parametrize("of", [challenge(), Challenge(baseline=nights(1200.0), test=TEST)], ids=["incumbent", "best"])
 def test_a_worker_that_takes_over_after_any_trial_goes_on_where_the_last_one_was(of: Challenge) -> None:
     request, whole = challenged(of), Machine(faster_than_incumbent)
@@ -351,6 +352,7 @@ def test_a_worker_that_takes_over_after_any_trial_goes_on_where_the_last_one_was
         assert [(t.layout, t.repeats) for t in again.trials] == [(t.layout, t.repeats) for t in whole.trials]
 
 
+@pytest.mark.oracle  # seconds of a sampler's work
 def test_a_run_that_was_cut_short_in_any_phase_is_run_again_as_the_same_repeat() -> None:
     request, whole = challenged(challenge()), Machine(faster_than_incumbent)
     ended(whole, request)

@@ -127,6 +127,7 @@ def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much
     assert 0 <= float(found[2]) < 2
 
 
+@pytest.mark.oracle  # seconds of a sampler's work
 def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0)))
     while isinstance(order := plan.next(0.0), RunTrial):
@@ -156,6 +157,7 @@ def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_muc
     assert order.detail.startswith(said)
 
 
+@pytest.mark.oracle  # seconds of a sampler's work
 def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out_of_memory() -> None:
     request = sweep_request(budget=Budget(num_trials=1000))
     least_bytes = ordered(plan_for(replace(request, space=ONE_LAYOUT))).prediction.memory.total_bytes

@@ -87,6 +87,7 @@ def test_the_ranking_is_that_of_estimates_and_says_so() -> None:
     assert sum(one.probability_best for one in standings(times).values()) == pytest.approx(1.0)
 
 
+@pytest.mark.oracle  # seconds of a sampler's work
 def test_small_trials_bring_estimates_nearer_to_the_truth_than_predictions_are() -> None:
     request = for_eight_ranks(budget=Budget(num_trials=10, min_gain=0, prune_below=0))
     store, sweep = swept(request, FakeLauncher(as_it_is))
