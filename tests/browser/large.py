@@ -16,7 +16,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import RANK_DEGREES
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest
+from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import (
     Breakdown,
     FailureKind,
@@ -29,7 +29,7 @@ from autotuner.domain.runs.trial import (
 )
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from tests.api.service import StoreDriver
+from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
 
 __all__ = ["LARGE_JOB", "large_sweep"]
@@ -39,6 +39,8 @@ LARGE_JOB = Job(
     cluster=load_cluster("h100:64"),
     workload=Workload(seq_len=8192, global_batch_size=1024),
 )
+
+_TRIAL_S = 300.0
 
 _OUT_OF_MEMORY = 0.97
 """Share of the memory above which a trial here does not fit."""
@@ -55,8 +57,24 @@ def large_sweep(
     for number, row in enumerate(rows):
         trial = _started(driver, sweep, number, row)
         if number < num_trials:
-            driver.end(trial, _outcome(trial, chance))
-    return driver.finish(sweep) if finished else sweep
+            now = _began(number) + 0.9 * _TRIAL_S
+            driver.store.finish_trial(trial.id, _outcome(trial, chance), owner=driver.owner, now=now)
+    return _finished(driver, sweep, num_trials) if finished else sweep
+
+
+def _began(number: int) -> float:
+    return NOW + _TRIAL_S * number
+
+
+def _finished(driver: StoreDriver, sweep: Sweep, num_trials: int) -> Sweep:
+    return driver.store.finish_sweep(
+        sweep.id,
+        owner=driver.owner,
+        now=_began(num_trials),
+        state=SweepState.COMPLETE if num_trials else SweepState.FAILED,
+        reason=StopReason.TRIAL_BUDGET,
+        detail=f"{num_trials} of {num_trials} trials ran",
+    )
 
 
 _SPACE = default_trial_space(LARGE_JOB).with_axes(
@@ -87,13 +105,13 @@ def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayou
     queued = driver.store.add_trial(
         sweep.id, owner=driver.owner, number=number, layout=row.layout, prediction=row.prediction
     )
-    trial = driver.store.start_trial(queued.id, owner=driver.owner, now=1_760_000_000.0 + 60 * number)
+    trial = driver.store.start_trial(queued.id, owner=driver.owner, now=_began(number))
     for step in range(3):
         driver.store.add_step(
             trial.id,
             step_report(step, step_time_s=row.prediction.step_time.total_s, mfu=row.prediction.mfu),
             owner=driver.owner,
-            now=1_760_000_000.0 + 60 * number + step,
+            now=_began(number) + 10 * step,
         )
     return trial
 
