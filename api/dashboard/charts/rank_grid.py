@@ -1,0 +1,164 @@
+"""Ranks on the nodes of a cluster, those lit that one rank communicates with; each is a link that lights its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from markupsafe import Markup
+
+from api.dashboard.charts.svg import element, picture, rect, text
+from autotuner.search.explain.rank_groups import RankGroups
+
+__all__ = ["GROUP_CLASSES", "MOST_NODES", "rank_grid", "shown_nodes"]
+
+GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}
+"""Classes of lit ranks; expert ranks lie among those of the other groups and are told in the table alone."""
+
+MOST_NODES = 16
+"""Nodes that a picture shows: of more, the first of those that hold a rank of the groups."""
+
+_LIT = ("tensor", "context", "pipeline", "data")
+_CELL, _GAP, _PAD, _HEAD = 28.0, 4.0, 8.0, 22.0
+_BETWEEN = 18.0
+_TOP, _LEFT = 24.0, 2.0
+_MOST_COLUMNS = 4
+
+
+def rank_grid(groups: RankGroups, address: Callable[[int], str]) -> Markup:
+    """The picture; ``address`` is where another rank lights its own groups."""
+    nodes = shown_nodes(groups)
+    grid = _Grid.of(groups, nodes)
+    parts = [*_stages(grid, groups, nodes)]
+    lit = _lit(groups)
+    for place, node in enumerate(nodes):
+        x, y = grid.place(place)
+        parts.append(rect(x, y, grid.node_width, grid.node_height, "node", radius=6))
+        parts.append(text(x + _PAD, y + 15, f"node {node}"))
+        parts.extend(_ranks(grid, groups, node, (x, y), lit, address))
+    label = f"Ranks on nodes: the groups of rank {groups.rank} are lit, on {len(nodes)} nodes."
+    return picture(grid.width, grid.height, parts, label, "chart")
+
+
+def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
+    """All nodes where they are few; else the first of those that hold a rank of the groups, its own among them."""
+    num_nodes = ceil(groups.world_size / groups.ranks_per_node)
+    if num_nodes <= MOST_NODES:
+        return tuple(range(num_nodes))
+    lit = {rank // groups.ranks_per_node for group in groups.groups for rank in group.ranks}
+    found = sorted(lit, key=lambda node: (node != groups.node, node))[:MOST_NODES]
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grid:
+    """Where nodes and their ranks lie.
+
+    Attributes:
+        columns: Nodes beside each other; pipeline ranks, where each has whole nodes.
+        by_stage: Columns are pipeline ranks.
+        across: Ranks beside each other in a node.
+        down: Rows of ranks in a node.
+        num_nodes: Shown.
+    """
+
+    columns: int
+    by_stage: bool
+    across: int
+    down: int
+    num_nodes: int
+
+    @classmethod
+    def of(cls, groups: RankGroups, nodes: Sequence[int]) -> _Grid:
+        stages = groups.world_size // groups.ranks_per_stage
+        whole = groups.ranks_per_stage % groups.ranks_per_node == 0
+        everything = len(nodes) * groups.ranks_per_node >= groups.world_size
+        by_stage = whole and everything and 1 < stages <= 8
+        across = 4 if groups.ranks_per_node <= 16 else 8
+        per_node = min(groups.ranks_per_node, groups.world_size)
+        return cls(
+            columns=stages if by_stage else min(_MOST_COLUMNS, len(nodes)),
+            by_stage=by_stage,
+            across=min(across, per_node),
+            down=ceil(per_node / across),
+            num_nodes=len(nodes),
+        )
+
+    @property
+    def node_width(self) -> float:
+        return max(2 * _PAD + self.across * (_CELL + _GAP) - _GAP, 76.0)
+
+    @property
+    def node_height(self) -> float:
+        return _HEAD + self.down * (_CELL + _GAP) - _GAP + _PAD
+
+    @property
+    def rows(self) -> int:
+        return ceil(self.num_nodes / self.columns)
+
+    @property
+    def width(self) -> float:
+        return 2 * _LEFT + self.columns * (self.node_width + _BETWEEN) - _BETWEEN
+
+    @property
+    def top(self) -> float:
+        return _TOP if self.by_stage else 2.0
+
+    @property
+    def height(self) -> float:
+        return self.top + self.rows * (self.node_height + _BETWEEN) - _BETWEEN + 4
+
+    def place(self, number: int) -> tuple[float, float]:
+        """Upper left corner of a node; those of a pipeline rank lie under each other."""
+        if self.by_stage:
+            column, row = divmod(number, self.rows)
+        else:
+            row, column = divmod(number, self.columns)
+        return _LEFT + column * (self.node_width + _BETWEEN), self.top + row * (self.node_height + _BETWEEN)
+
+
+def _stages(grid: _Grid, groups: RankGroups, nodes: Sequence[int]) -> Iterator[Markup]:
+    if grid.by_stage:
+        for stage in range(grid.columns):
+            x, _ = grid.place(stage * grid.rows)
+            look = "strong" if stage == groups.pipeline_rank else None
+            yield text(x + grid.node_width / 2, 14, f"pipeline rank {stage}", look, "middle")
+    del nodes
+
+
+def _lit(groups: RankGroups) -> dict[int, str]:
+    """Class by rank; where a rank shares several groups with this one, that of the innermost."""
+    found: dict[int, str] = {}
+    for group in groups.groups:
+        if group.axis in _LIT:
+            for rank in group.ranks:
+                found.setdefault(rank, GROUP_CLASSES[group.axis])
+    return found | {groups.rank: "me"}
+
+
+def _ranks(
+    grid: _Grid,
+    groups: RankGroups,
+    node: int,
+    corner: tuple[float, float],
+    lit: dict[int, str],
+    address: Callable[[int], str],
+) -> Iterator[Markup]:
+    first = node * groups.ranks_per_node
+    for number in range(min(groups.ranks_per_node, groups.world_size - first)):
+        row, column = divmod(number, grid.across)
+        x = corner[0] + _PAD + column * (_CELL + _GAP)
+        y = corner[1] + _HEAD + row * (_CELL + _GAP)
+        rank = first + number
+        look = lit.get(rank, "")
+        words = {"": None, "pp": "on-communication bold", "dp": "on-communication bold"}.get(look, "on-dark")
+        size = "small-rank" if rank > 999 else ""
+        yield element(
+            "a",
+            rect(x, y, _CELL, _CELL, f"rank {look}".strip(), radius=4),
+            text(x + _CELL / 2, y + _CELL / 2 + 4, str(rank), f"{words or ''} {size}".strip() or None, "middle"),
+            href=address(rank),
+            aria_label=f"rank {rank}",
+            data_zoom="",
+        )
