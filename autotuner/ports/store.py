@@ -16,6 +16,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial
@@ -204,10 +205,12 @@ class Store(Names, Protocol):
         reason: StopReason,
         detail: str,
         seen: Demand | None = None,
+        prospects: Prospects | None = None,
     ) -> Sweep:
         """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``.
 
-        Where other things are asked of it by now than were ``seen``, nothing ends: it comes back as it is.
+        Where other things are asked of it by now than were ``seen``, nothing ends: it comes back as it is. Prospects
+        that are not known stay as they were.
 
         A sweep that neither a retune nor an MFU gate started is announced, however it ends.
         """
@@ -224,6 +227,7 @@ class Store(Names, Protocol):
         prediction: Prediction,
         scaled: ScaledTrial | None = None,
         repeats: int | None = None,
+        prospects: Prospects | None = None,
     ) -> Trial:
         """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``.
 
@@ -235,6 +239,8 @@ class Store(Names, Protocol):
             prediction: Of that layout.
             scaled: What runs in its place, on fewer ranks; None: the layout itself.
             repeats: Number of the trial whose layout it runs again; None: it is the first of its layout.
+            prospects: What the search expected when it chose the layout, kept with the sweep and in part with the
+                trial; None: it did not choose it, and the sweep's stay as they were.
         """
         ...
 

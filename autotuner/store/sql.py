@@ -21,6 +21,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
@@ -225,12 +226,14 @@ class SqlStore:
         reason: StopReason,
         detail: str,
         seen: Demand | None = None,
+        prospects: Prospects | None = None,
     ) -> Sweep:
         with writing(self._engine) as connection:
             held = records.hold_sweep(connection, sweep_id, owner)
             if seen is not None and held.demand != seen:
                 return held
-            sweep = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
+            ended = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
+            sweep = transitions.expect(ended, prospects)
             connection.execute(statements.update_sweep(sweep))
             records.end_trials(connection, sweep, now)
             records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
@@ -248,12 +251,16 @@ class SqlStore:
         prediction: Prediction,
         scaled: ScaledTrial | None = None,
         repeats: int | None = None,
+        prospects: Prospects | None = None,
     ) -> Trial:
-        trial = transitions.new_trial(sweep_id, number, layout, prediction, scaled, repeats)
+        queued = transitions.new_trial(sweep_id, number, layout, prediction, scaled, repeats)
+        trial = transitions.chosen(queued, prospects)
         try:
             with writing(self._engine) as connection:
-                records.hold_sweep(connection, sweep_id, owner)
+                sweep = records.hold_sweep(connection, sweep_id, owner)
                 connection.execute(statements.insert_trial(trial))
+                if prospects is not None:
+                    connection.execute(statements.update_sweep(transitions.expect(sweep, prospects)))
         except IntegrityError as error:
             raise transitions.number_taken(trial) from error
         return trial

@@ -12,6 +12,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
@@ -117,6 +118,11 @@ def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopRea
     )
 
 
+def expect(sweep: Sweep, prospects: Prospects | None) -> Sweep:
+    """With what its search expects of going on; as it was where that is not known."""
+    return sweep if prospects is None else replace(sweep, prospects=prospects)
+
+
 def fail_unreadable(problem: InvalidInput, *, now: float) -> dict[str, object]:
     """What changes of a sweep that ends because this release cannot read its record."""
     return {
@@ -152,6 +158,11 @@ def new_trial(
         scaled=scaled,
         repeats=repeats,
     )
+
+
+def chosen(trial: Trial, prospects: Prospects | None) -> Trial:
+    """With what the search expected to gain when it chose the trial's layout; as it was where it did not."""
+    return trial if prospects is None else replace(trial, expected_gain=prospects.expected_gain)
 
 
 def number_taken(trial: Trial) -> Conflict:

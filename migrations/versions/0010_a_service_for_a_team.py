@@ -1,4 +1,4 @@
-"""Who may call and who asked for what; sweeps that pause; leases told by renewals; what was thinned; workers."""
+"""Who may call and asked for what; sweeps that pause; leases told by renewals; what is left to gain; workers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def upgrade() -> None:
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("interventions", sa.Text(), server_default="{}", nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
+    op.add_column("sweeps", sa.Column("prospects", sa.Text(), nullable=True))
+    op.add_column("trials", sa.Column("expected_gain", sa.Double(), nullable=True))
     op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
     op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
     _create_access()
@@ -87,7 +89,8 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
-    for name in ("thinned_at", "interventions", "pause_requested"):
+    op.drop_column("trials", "expected_gain")
+    for name in ("prospects", "thinned_at", "interventions", "pause_requested"):
         op.drop_column("sweeps", name)
     op.drop_column("deliveries", "owner")
     for table in ("checks", "sweeps"):

@@ -14,6 +14,7 @@ from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.interventions import Interventions, Rerun
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep_state import StopReason, SweepEnd, SweepState
 from autotuner.domain.runs.trainer import Trainer
@@ -183,6 +184,8 @@ class Sweep:
         renewals: How often a worker has said that it works on it, so that others see whether one still does.
         lease_s: For how long the owner may be silent before another takes over.
         interventions: What people changed of it since they asked for it.
+        prospects: What its search expects of going on, as of the last trial that it chose or of its end; None before,
+            and in records older than this field.
     """
 
     id: str
@@ -201,6 +204,7 @@ class Sweep:
     renewals: int = 0
     lease_s: float | None = None
     interventions: Interventions = field(default_factory=Interventions)
+    prospects: Prospects | None = None
 
     @property
     def demand(self) -> Demand:

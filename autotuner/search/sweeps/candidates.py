@@ -49,6 +49,11 @@ class Candidates:
         return len(self.layouts)
 
     @property
+    def num_fitting(self) -> int:
+        """How many are predicted to fit in memory."""
+        return int(np.count_nonzero(self.predictions.fits))
+
+    @property
     def least_bytes(self) -> float:
         """The smallest predicted peak; infinite where there is no candidate."""
         return float(self.predictions.memory.total_bytes.min(initial=math.inf))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.sweeps.stopping import Finish
@@ -21,6 +22,7 @@ class RunTrial:
         stored: The interrupted trial to try again, or None for a new one.
         scaled: What runs in its place, where trials have fewer ranks than their job.
         repeats: Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout.
+        prospects: What the search expected when it chose the layout; None where it did not.
     """
 
     number: int
@@ -29,6 +31,7 @@ class RunTrial:
     stored: Trial | None
     scaled: ScaledTrial | None = None
     repeats: int | None = None
+    prospects: Prospects | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

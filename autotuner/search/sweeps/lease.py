@@ -15,6 +15,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import Outcome, StepReport, Trial, TrialState
@@ -128,6 +129,7 @@ class Lease:
         *,
         scaled: ScaledTrial | None = None,
         repeats: int | None = None,
+        prospects: Prospects | None = None,
     ) -> Trial:
         """Store a queued trial, as often as it takes: what runs beside it goes on meanwhile."""
 
@@ -141,6 +143,7 @@ class Lease:
                     prediction=prediction,
                     scaled=scaled,
                     repeats=repeats,
+                    prospects=prospects,
                 )
             except Conflict:
                 stored = next((t for t in all_trials(self._store, self._sweep_id) if t.number == number), None)
@@ -217,7 +220,13 @@ class Lease:
         )
 
     def finish_sweep(
-        self, state: SweepState, reason: StopReason, detail: str, *, seen: Demand | None = None
+        self,
+        state: SweepState,
+        reason: StopReason,
+        detail: str,
+        *,
+        seen: Demand | None = None,
+        prospects: Prospects | None = None,
     ) -> Sweep | None:
         """Store how the sweep ended, as often as it takes; None where more is asked of it than was seen: it goes on."""
         sweep = self._until_stored(
@@ -229,6 +238,7 @@ class Lease:
                 reason=reason,
                 detail=detail,
                 seen=seen,
+                prospects=prospects,
             )
         )
         self._hear(sweep)

@@ -5,6 +5,7 @@ What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
 from autotuner.search.sweeps.candidates import Candidates
@@ -69,13 +71,25 @@ class SweepPlan:
             return self._order(*self._study.again())
         match wanted := self._wanted(now):
             case None:
-                return self._order(*self._study.ask(self._step_from_incumbent()))
+                prospects = self.prospects  # from the same proposal that said to go on
+                return replace(self._order(*self._study.ask(self._step_from_incumbent())), prospects=prospects)
             case _ if self._study.running or self._gates:
                 return Wait()
             case Finish():
                 return wanted
             case Repeat(layout=layout, repeats=repeats):
                 return replace(self._order(*self._study.ask(layout)), repeats=repeats)
+
+    @property
+    def prospects(self) -> Prospects:
+        """What the search expects of going on; the sampler remembers it as long as nothing more is known."""
+        proposal = self._study.propose()
+        gain = 0.0 if proposal is None else proposal.expected_gain
+        return Prospects(
+            num_candidates=len(self._candidates),
+            num_fitting=self._candidates.num_fitting,
+            expected_gain=gain if math.isfinite(gain) else None,
+        )
 
     def _wanted(self, now: float) -> Repeat | Finish | None:
         """What to begin now that nobody interrupted; None: a trial of the layout to try next."""

@@ -15,6 +15,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.past_trial import PastTrial
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, Sweep
 from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
 from autotuner.errors import LeaseLost
@@ -72,6 +73,12 @@ class SweepRun:
     def demand(self) -> Demand:
         """What the plan knows to be asked of the sweep."""
         return self._plan.demand
+
+    @property
+    def prospects(self) -> Prospects:
+        """What the search expects of going on."""
+        with self._planning:
+            return self._plan.prospects
 
     def run(self) -> Finish | None:
         """Run trials until the plan says that the sweep is over; None when it was told to stop before.
@@ -167,7 +174,12 @@ class SweepRun:
 
     def _added(self, order: RunTrial) -> Trial:
         return self._lease.add_trial(
-            order.number, order.layout, order.prediction, scaled=order.scaled, repeats=order.repeats
+            order.number,
+            order.layout,
+            order.prediction,
+            scaled=order.scaled,
+            repeats=order.repeats,
+            prospects=order.prospects,
         )
 
     def _estimated(self, ended: Trial) -> Trial:

@@ -109,7 +109,7 @@ class Worker:
                 past=past,
             )
             while (end := run.run()) is not None:
-                if lease.finish_sweep(end.state, end.reason, end.detail, seen=run.demand):
+                if lease.finish_sweep(end.state, end.reason, end.detail, seen=run.demand, prospects=run.prospects):
                     _log.info("sweep.finished", reason=end.reason.value, detail=end.detail)
                     return
             if self._shutdown.is_set() or not lease.cancel_requested:

@@ -11,6 +11,7 @@ from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
@@ -50,6 +51,7 @@ class _Sweeps(TypedColumns):
     interventions: Named[Interventions] = Column(KnownFields(Interventions), server_default="{}")
     thinned_at: Named[float | None]  # when steps and events of its trials were thinned
     lease_s: Named[float | None]
+    prospects: Named[Prospects | None] = Column(KnownFields(Prospects))
 
 
 sweeps = Table(
@@ -87,6 +89,7 @@ class _Trials(TypedColumns):
     num_busy: Named[int] = Column(server_default="0")
     scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
     repeats: Named[int | None]
+    expected_gain: Named[float | None]
 
 
 trials = Table(
