@@ -33,6 +33,7 @@ from api.routes import (
     gates,
     health,
     predictions,
+    results,
     retunes,
     stacks,
     sweeps,
@@ -53,7 +54,7 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, trials, tables, predictions, explanations, calibrations, exports, events),
+    *(sweeps, control, results, trials, tables, predictions, explanations, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )

@@ -53,6 +53,7 @@ from api.schemas.requests import (
     named_cluster,
     named_model,
 )
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures
 from api.schemas.retunes import (
     Adoption,
     RetuneCreate,
@@ -134,9 +135,13 @@ __all__ = [
     "SmallTrials",
     "StackList",
     "StackProfileList",
+    "SweepAccuracy",
+    "SweepAnswer",
+    "SweepChoices",
     "SweepClone",
     "SweepCreate",
     "SweepDetail",
+    "SweepFailures",
     "SweepPage",
     "SweepPreview",
     "SweepRules",

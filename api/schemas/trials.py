@@ -131,6 +131,8 @@ class TrialView:
         gate_outcome: What the loss gate says of a layout that changes the mathematics; null for any other.
         jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
         repeats: Number of the trial whose layout it runs again, to be compared; it has no rank. Null: it repeats none.
+        expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; null
+            where nothing was measured before, the search did not choose it, and in records older than this field.
     """
 
     id: str
@@ -152,6 +154,7 @@ class TrialView:
     small: SmallTrialView | None = None
     estimated: Estimated | None = None
     repeats: int | None = None
+    expected_gain: float | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -177,6 +180,7 @@ class TrialView:
             small=SmallTrialView.of(trial.scaled, trial.measurement) if trial.scaled else None,
             estimated=Estimated.of(trial.estimate) if trial.estimate else None,
             repeats=trial.repeats,
+            expected_gain=trial.expected_gain,
         )
 
 

@@ -172,6 +172,26 @@ def read_rules(sweep_id: str) -> Call[schemas.SweepRules]:
     return _get(f"/sweeps/{sweep_id}/rules", schemas.SweepRules)
 
 
+def read_answer(sweep_id: str) -> Call[schemas.SweepAnswer]:
+    """What to train with by a sweep, how sure that is, what it beats and why."""
+    return _get(f"/sweeps/{sweep_id}/answer", schemas.SweepAnswer)
+
+
+def read_choices(sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> Call[schemas.SweepChoices]:
+    """Which choices mattered in a sweep, and the best of every pair of values of two of them."""
+    return _get(f"/sweeps/{sweep_id}/choices", schemas.SweepChoices, rows=rows, columns=columns)
+
+
+def read_failures(sweep_id: str) -> Call[schemas.SweepFailures]:
+    """Trials of a sweep that died, grouped by cause."""
+    return _get(f"/sweeps/{sweep_id}/failures", schemas.SweepFailures)
+
+
+def read_accuracy(sweep_id: str) -> Call[schemas.SweepAccuracy]:
+    """Predictions of a sweep beside what its trials reached."""
+    return _get(f"/sweeps/{sweep_id}/accuracy", schemas.SweepAccuracy)
+
+
 # ---------------------------------------------------------------- predictions and what explains them
 def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
     """Predict one layout, or the best of a space, without running anything."""

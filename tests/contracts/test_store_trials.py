@@ -7,6 +7,8 @@ import math
 import pytest
 
 from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.prospects import Prospects
+from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Page, Store, TrialFilter
@@ -23,6 +25,35 @@ def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -
     assert (trial.layout, trial.prediction) == (layout, guess)
     assert (trial.state, trial.number, trial.attempts) == (TrialState.QUEUED, 3, 0)
     assert store.get_trial(trial.id) == trial
+
+
+def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert sweep.prospects is None
+    first, second = (Prospects(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
+    for number, expected in enumerate((first, second, None)):
+        store.add_trial(
+            sweep.id, owner=OWNER, number=number, layout=cpu_layout(), prediction=prediction(), prospects=expected
+        )
+    trials, _ = store.list_trials(sweep.id)
+    assert [trial.expected_gain for trial in trials] == [None, 0.25, None]
+    assert store.get_sweep(sweep.id).prospects == second  # the last trial was not chosen by the search
+
+
+def test_what_the_search_expects_at_the_end_is_kept_with_the_sweep(store: Store) -> None:
+    sweep = held_sweep(store)
+    left = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
+    ended = store.finish_sweep(
+        sweep.id,
+        owner=OWNER,
+        now=20.0,
+        state=SweepState.COMPLETE,
+        reason=StopReason.TRIAL_BUDGET,
+        detail="3 of 3 trials ran",
+        prospects=left,
+    )
+    assert ended.prospects == left
+    assert store.get_sweep(sweep.id) == ended
 
 
 def test_a_trial_id_says_its_sweep_and_number(store: Store) -> None:

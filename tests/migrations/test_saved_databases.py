@@ -16,6 +16,7 @@ from autotuner.domain.runs.engine_job import JobPhase
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import FailureKind, Stopped, TrialState
 from autotuner.domain.upkeep.announcement import DeliveryState
@@ -93,6 +94,15 @@ def test_saved_trials_are_read_and_ranked(store: Store) -> None:
     assert (failed.state, failed.failure.kind, len(failed.steps)) == (TrialState.FAILED, FailureKind.OOM, 1)
     (step,) = store.get_trial("sw-running000-0000").steps
     assert math.isnan(step.loss)
+
+
+def test_what_a_search_expected_is_read_where_the_revision_had_it(store: Store, revision: str) -> None:
+    sweep, trial = store.get_sweep("sw-finished00"), store.get_trial("sw-finished00-0001")
+    if revision < "0010":
+        assert (sweep.prospects, trial.expected_gain) == (None, None)
+        return
+    assert sweep.prospects == Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
+    assert trial.expected_gain == 0.125
 
 
 def test_saved_events_and_descriptions_are_read(store: Store) -> None:

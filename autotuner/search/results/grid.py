@@ -9,9 +9,9 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
-from autotuner.search.results.choices import Importance
+from autotuner.search.results.choices import Choices, Importance, choices
 
-__all__ = ["Cell", "Grid", "grid", "two_that_matter"]
+__all__ = ["Cell", "Grid", "grid", "mattered", "two_that_matter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,19 @@ def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout])
     names += [name for name in ("tp", "pp") if name not in names]
     first, second = sorted(names[:2], key=[*AXES].index)
     return first, second
+
+
+def mattered(
+    request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
+) -> tuple[Choices, Grid]:
+    """What mattered, and two choices at a time: those that are named, else those that matter most.
+
+    Raises:
+        InvalidInput: There is no such choice.
+    """
+    found = choices(request, trials)
+    first, second = two_that_matter(found.importance, [trial.layout for trial in trials])
+    return found, grid(request, trials, row or first, column or second)
 
 
 def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:

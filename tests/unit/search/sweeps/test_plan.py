@@ -99,6 +99,27 @@ def test_accelerator_hours_pass_while_a_trial_runs() -> None:
     assert plan.overspent(19.0)
 
 
+def test_each_trial_says_what_was_expected_to_be_gained_when_it_was_chosen() -> None:
+    plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
+    first = ordered(plan)
+    assert first.prospects is not None
+    assert first.prospects.expected_gain is None  # nothing to be more than
+    assert 0 < first.prospects.num_fitting <= first.prospects.num_candidates
+    plan.finished(trial(first, measurement=measured_as_predicted(first)))
+    second = ordered(plan)
+    assert second.prospects is not None
+    assert second.prospects.expected_gain is not None
+    plan.finished(trial(second, measurement=measured_as_predicted(second)))
+    assert plan.prospects.expected_gain != second.prospects.expected_gain  # one more trial was told of
+
+
+def test_a_search_that_has_tried_everything_expects_nothing() -> None:
+    plan = plan_for(sweep_request(space=ONE_LAYOUT, budget=Budget(num_trials=5)))
+    run(plan, 1)
+    assert stopped(plan).reason == StopReason.SPACE_EXHAUSTED
+    assert (plan.prospects.num_candidates, plan.prospects.expected_gain) == (1, 0.0)
+
+
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
     request = sweep_request(budget=Budget(num_trials=1000, min_gain=0))
     plan = plan_for(request)

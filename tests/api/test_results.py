@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.prospects import Prospects
+from autotuner.domain.runs.sweep import Sweep
+from tests.api.service import StoreDriver
+from tests.builders import cpu_layout, failure, measurement, prediction
+
+PLAIN = cpu_layout(tensor_parallel_degree=2)
+FULL = replace(PLAIN, recompute=Recompute.FULL)
+
+
+@pytest.fixture
+def sweep(driver: StoreDriver) -> Sweep:
+    """Two layouts that were measured, and one that ran out of memory."""
+    made = driver.sweep()
+    driver.ended(made, 0, measurement(step_time_s=0.75, mfu=0.2, tokens_per_s=700.0), layout=FULL)
+    driver.ended(made, 1, measurement(step_time_s=0.5, mfu=0.3, tokens_per_s=1000.0), layout=PLAIN)
+    driver.ended(made, 2, failure(), layout=replace(PLAIN, micro_batch_size=4))
+    return made
+
+
+def test_the_answer_names_the_best_and_what_it_beats(client: httpx.Client, sweep: Sweep) -> None:
+    answer = client.get(f"/sweeps/{sweep.id}/answer").json()["answer"]
+    assert (answer["best"]["number"], answer["best"]["source"]) == (1, "measured")
+    assert answer["best"]["layout"]["recompute"] == "none"
+    (rival,) = answer["beaten"]
+    assert (rival["rival"], rival["change"]) == ("next", "recompute full → none")
+    assert rival["gain"] == pytest.approx(0.5)
+    assert answer["certainty"]["num_tried"] == 3
+
+
+def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: StoreDriver) -> None:
+    made = driver.sweep()
+    assert client.get(f"/sweeps/{made.id}/answer").json() == {"answer": None, "prospects": None}
+    assert client.get(f"/sweeps/{made.id}/failures").json() == {"items": []}
+    assert client.get(f"/sweeps/{made.id}/accuracy").json()["trials"] == []
+    assert client.get(f"/sweeps/{made.id}/choices").json()["grid"]["cells"] == []
+
+
+def test_what_the_search_expects_stands_beside_the_answer_and_the_trial(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    made = driver.sweep()
+    prospects = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.25)
+    trial = driver.store.add_trial(
+        made.id, owner=driver.owner, number=0, layout=PLAIN, prediction=prediction(), prospects=prospects
+    )
+    answer = client.get(f"/sweeps/{made.id}/answer").json()
+    assert answer["prospects"] == {"num_candidates": 12, "num_fitting": 9, "expected_gain": 0.25}
+    assert client.get(f"/trials/{trial.id}").json()["expected_gain"] == 0.25
+
+
+def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, sweep: Sweep) -> None:
+    answer = client.get(f"/sweeps/{sweep.id}/choices", params={"rows": "mb", "columns": "recompute"}).json()
+    assert answer["grid"]["columns"] == ["full", "none"]
+    assert [[cell["number"] for cell in row] for row in answer["grid"]["cells"]] == [[0, 1], [None, 2]]
+    assert answer["choices"]["effects"][0]["statement"].startswith("recompute full → none: +50.0 %")
+
+
+def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, sweep: Sweep) -> None:
+    refused = client.get(f"/sweeps/{sweep.id}/choices", params={"rows": "zp"})
+    assert refused.status_code == 422
+    assert "must be one of tp" in refused.text
+
+
+def test_failures_are_grouped_with_a_way_out(client: httpx.Client, sweep: Sweep) -> None:
+    (group,) = client.get(f"/sweeps/{sweep.id}/failures").json()["items"]
+    assert (group["kind"], group["trials"][0]["number"]) == ("oom", 2)
+    assert group["way_out"]["change"] == "micro-batch 4 → 1"
+
+
+def test_predictions_stand_beside_what_was_reached(client: httpx.Client, sweep: Sweep) -> None:
+    answer = client.get(f"/sweeps/{sweep.id}/accuracy").json()
+    assert [trial["reached_step_s"] for trial in answer["trials"]] == [0.75, 0.5]
+    assert answer["sentences"]
