@@ -9,6 +9,7 @@ from api.dashboard.pages import (
     audit,
     calibrations,
     clusters,
+    explore,
     gates,
     home,
     login,
@@ -25,6 +26,7 @@ __all__ = ["add_dashboard"]
 
 _PAGES = (
     *(home, sweep, trial),
+    *(explore,),
     *(retunes, gates, webhooks, clusters, calibrations),
     *(audit, login),
 )

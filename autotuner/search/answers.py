@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.costmodel.columns import LayoutColumns
@@ -18,7 +18,7 @@ from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
-from autotuner.search.explain.explanation import explain
+from autotuner.search.explain.what_if import what_if
 from autotuner.search.expressible import sayable_space
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.runnable import empty_space
@@ -121,4 +121,4 @@ def warm() -> None:
     workload = Workload(seq_len=2048, global_batch_size=8)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
     best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
-    explain(best.table.rows[0].layout, job)
+    what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)

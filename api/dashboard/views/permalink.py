@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -18,9 +19,11 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.sweep import Sweep
-from autotuner.errors import AutotunerError, InvalidInput
+from autotuner.errors import AutotunerError, InvalidInput, NotFound
 
 __all__ = ["DEFAULT", "Permalink", "whole_number"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}")
 
 _OF_SWEEP = "sweep:"
 """Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""
@@ -134,11 +137,13 @@ class Permalink:
         return app.calibrated(job)
 
     def _model(self, app: App) -> TransformerSpec:
+        _require_name("model", self.model)
         if self.model.startswith(_OF_SWEEP):
             return app.store.get_sweep(self.model.removeprefix(_OF_SWEEP)).request.job.model
         return named_model(self.model, app)
 
     def _cluster(self, app: App) -> Cluster:
+        _require_name("cluster", self.cluster)
         if self.cluster.startswith(_OF_SWEEP):
             return app.store.get_sweep(self.cluster.removeprefix(_OF_SWEEP)).request.job.cluster
         return named_cluster(self.cluster, app)
@@ -158,6 +163,12 @@ def whole_number(field: str, given: str | int) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
         raise InvalidInput(field, str(given)[:40], "must be a whole number")
     return int(text)
+
+
+def _require_name(kind: str, given: str) -> None:
+    """Return if something could be stored under that name: not all that people type can be asked of a database."""
+    if not _NAME.fullmatch(given):
+        raise NotFound(kind, given[:40])
 
 
 def _is_catalog_model(model: TransformerSpec) -> bool:

@@ -13,6 +13,7 @@ from autotuner.domain.runs.prediction import Memory
 from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain
+from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 
 __all__ = ["LegalLayout", "WhatIf", "what_if"]
 
@@ -23,11 +24,13 @@ class LegalLayout:
 
     Attributes:
         stages: Memory by part of each pipeline rank, in their order.
+        timeline: None without a pipeline: one rank does one micro-batch after the other.
         untried: Rules of our own trial job that it breaks: a sweep does not try it, other software may run it.
     """
 
     explanation: Explanation
     stages: tuple[Memory, ...]
+    timeline: PredictedTimeline | None
     untried: tuple[Reason, ...]
 
 
@@ -67,5 +70,6 @@ def _legal(layout: Layout, job: Job) -> LegalLayout:
     return LegalLayout(
         explanation=explain(layout, job),
         stages=stage_memory(layout, job),
+        timeline=predicted_timeline(layout, job) if layout.pipeline_parallel_degree > 1 else None,
         untried=reasons(layout, job, TRIAL_RULES),
     )

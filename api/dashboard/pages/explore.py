@@ -1,0 +1,154 @@
+"""The page of a layout that somebody chooses by hand: would it run, how fast, where its memory goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.dashboard.charts.stage_memory import stage_memory
+from api.dashboard.render import page
+from api.dashboard.views.explore_asked import Asked
+from api.dashboard.views.explore_panel import Panel
+from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
+from api.dashboard.views.permalink import DEFAULT, Permalink
+from api.dependencies import AppOf
+from autotuner.bootstrap import App
+from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.search.answers import Question, best_of_space
+from autotuner.search.explain.what_if import WhatIf, what_if
+from autotuner.units import format_bytes, format_count, format_rate
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_Part = Annotated[Literal["explore"] | None, Query()]
+
+_JOB_INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack", "optimizer_state_precision")
+_INPUTS = frozenset((*_JOB_INPUTS, *OPTIONS))
+"""Inputs that say beside themselves what is wrong with them."""
+
+
+@router.get("/explore")
+def explore_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """A layout of a job, as the address or the form says it; without one, the best that is predicted.
+
+    The form without a script sends every input; the answer leads to the permalink, which says the same in less.
+    """
+    asked = Asked.of(request.query_params)
+    job, asked = _job(app, asked)
+    answer = app.asides.ask(what_if, asked.layout(_best(app, asked, job)), job)
+    link = asked.link.with_layout(answer.layout)
+    if asked.is_form and not part and not asked.errors:
+        return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})
+    template = "explore/_explore.html" if part else "explore/explore.html"
+    shown = _around(app, link, job) | _answered(answer, job, asked, link)
+    return page(request, template, given=asked, permalink=link, **shown)
+
+
+def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
+    """The job that is asked about; where an input is wrong, one to show the controls of, and what is wrong."""
+    try:
+        return asked.link.job(app), asked
+    except InvalidInput as error:
+        hint = "" if error.nearest is None else f"; nearest: {error.nearest}"
+        wrong = asked.with_error(_input(error.field), f"{error.rule}{hint}")
+    except NotFound as error:
+        name = {"model": "model", "stack": "stack", "sweep": "model"}.get(error.kind, "cluster")
+        wrong = asked.with_error(name, str(error))
+    return DEFAULT.job(app), wrong
+
+
+def _input(field: str) -> str:
+    """The input for a field of the job."""
+    last = field.rpartition(".")[2]
+    return last if last in _JOB_INPUTS else "cluster"
+
+
+def _best(app: App, asked: Asked, job: Job) -> Layout:
+    """The best predicted layout that keeps the mathematics; a plain one where another is named, or none can run."""
+    if asked.base is not None or asked.errors:
+        return Layout()
+    changing = OPTIONS["precision"].changes_mathematics
+    keeping = tuple(value for value in default_space(job).values("precision") or () if value not in changing)
+    question = Question(job=job, axes={"precision": keeping}, limit=1)
+    try:
+        found = app.asides.search(best_of_space, question).table
+    except InvalidInput:
+        return Layout()
+    best = found.rows[0] if found.rows else found.nearest
+    return Layout() if best is None else best.layout
+
+
+def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
+    """What was found, as the template shows it; of inputs that are wrong nothing but the controls."""
+    shown = {"panel": Panel.of(answer, job), "answer": None, "verdict": None, "broken": ()}
+    if asked.errors:
+        return shown
+    shown |= {"answer": answer, "broken": [Broken.of(reason, answer.layout, job, link) for reason in answer.reasons]}
+    if answer.legal is None:
+        return shown | {"nearest": answer.nearest and link.with_layout(answer.nearest).to("/explore")}
+    explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.stages, answer.layout, job)
+    return shown | {
+        "verdict": Verdict.of(explanation.prediction, job),
+        "memory": memory,
+        "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
+        "helps": Help.of_all(explanation, link),
+    }
+
+
+def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
+    """Names to choose from, and the job in numbers."""
+    accelerator, _, count = link.cluster.partition(":")
+    is_counted = _canonical(accelerator) in accelerators()
+    cluster = _canonical(accelerator) if is_counted else link.cluster
+    return {
+        "models": _grouped(link.model, {"stored here": _stored_models(app), "catalog": models()}),
+        "clusters": _grouped(cluster, {"this service": ("local", *_stored_clusters(app)), "catalog": accelerators()}),
+        "cluster": cluster,
+        "count": count if is_counted else "",
+        "stacks": stacks(),
+        "world_size": job.cluster.world_size,
+        "about_cluster": _cluster_in_words(job),
+        "about_workload": f"{format_count(job.workload.tokens_per_step)} tokens a step",
+        "shown_inputs": _INPUTS,
+    }
+
+
+def _grouped(chosen: str, groups: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Names by where they come from, with the one that is chosen in any case."""
+    is_known = any(chosen in names for names in groups.values())
+    return {"as asked for": () if is_known else (chosen,), **groups}
+
+
+def _stored_models(app: App) -> tuple[str, ...]:
+    return tuple(model.name for model in app.store.list_models())
+
+
+def _stored_clusters(app: App) -> tuple[str, ...]:
+    return tuple(cluster.name for cluster in app.store.list_clusters())
+
+
+def _canonical(accelerator: str) -> str:
+    """``h100-sxm`` for ``h100``; what no catalog knows as it is."""
+    try:
+        return load_accelerator(accelerator).name
+    except AutotunerError:
+        return accelerator
+
+
+def _cluster_in_words(job: Job) -> str:
+    cluster = job.cluster
+    size = f"{cluster.num_nodes} node{'s' if cluster.num_nodes > 1 else ''} of {cluster.accelerators_per_node}"
+    rate = format_rate(cluster.intra_node_link.bandwidth_bytes_per_s, "B/s")
+    links = f"{cluster.intra_node_link.name} {rate}"
+    if cluster.num_nodes > 1:
+        between = cluster.inter_node_link
+        links += f", {between.name} {format_rate(between.bandwidth_bytes_per_s, 'B/s')}"
+    return f"{size} × {format_bytes(cluster.accelerator.memory_bytes)}; {links}"

@@ -1,0 +1,96 @@
+// Asks again whenever an input moves, and puts the answer in its place. Without this script a button sends the form.
+
+const TYPING_MS = 150;
+const SLOW_MS = 300;
+const COPIED_MS = 2000;
+
+const box = document.getElementById("explore");
+const said = document.getElementById("said");
+let asking = null;
+let typing = 0;
+
+/** What a person has in hand, by id: the answer replaces the elements, not what was done to them. */
+function inHand() {
+  const focused = box.contains(document.activeElement) ? document.activeElement : null;
+  const isText = focused instanceof HTMLInputElement && focused.type === "text";
+  return {
+    id: focused?.id ?? "",
+    text: isText ? focused.value : null,
+    from: isText ? focused.selectionStart : 0,
+    to: isText ? focused.selectionEnd : 0,
+    open: [...box.querySelectorAll("details")].map((one) => [one.id, one.open]),
+    scrolled: [...box.querySelectorAll(".scroll")].map((one) => one.scrollLeft),
+  };
+}
+
+function replace(html) {
+  const before = inHand();
+  box.innerHTML = html;
+  for (const [id, open] of before.open) if (document.getElementById(id)) document.getElementById(id).open = open;
+  box.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = before.scrolled[index] ?? 0; });
+  const focused = before.id && document.getElementById(before.id);
+  if (!focused) return;
+  if (before.text !== null) {
+    focused.value = before.text;
+    focused.setSelectionRange(before.from, before.to);
+  }
+  focused.focus({ preventScroll: true });
+}
+
+/** Fetches the page's part for an address; a newer question takes the place of one that is under way. */
+async function ask(address, remember) {
+  asking?.abort();
+  const own = (asking = new AbortController());
+  const slow = setTimeout(() => box.setAttribute("aria-busy", "true"), SLOW_MS);
+  try {
+    const answer = await fetch(`${address}&part=explore`, { headers: { Accept: "text/html" }, signal: own.signal });
+    if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
+    if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
+    replace(await answer.text());
+    const head = box.querySelector("[data-permalink]");
+    history[remember](null, "", head.dataset.permalink);
+    said.textContent = head.dataset.said;
+  } catch (error) {
+    if (error.name !== "AbortError") said.textContent = "No answer: what you see is as before. Change an input to ask again.";
+  } finally {
+    clearTimeout(slow);
+    if (own === asking) box.removeAttribute("aria-busy");
+  }
+}
+
+function askForm() {
+  const form = document.getElementById("ask");
+  ask(`${form.action}?${new URLSearchParams(new FormData(form))}`, "replaceState");
+}
+
+async function copy(link) {
+  const before = link.textContent;
+  try {
+    await navigator.clipboard.writeText(link.href);
+    link.textContent = "Copied";
+  } catch {
+    link.textContent = "Copy it from the address bar";
+  }
+  setTimeout(() => { link.textContent = before; }, COPIED_MS);
+}
+
+box.addEventListener("input", (event) => {
+  clearTimeout(typing);
+  if (event.target.type === "text") typing = setTimeout(askForm, TYPING_MS);
+  else askForm();
+});
+
+box.addEventListener("submit", (event) => {
+  event.preventDefault();
+  askForm();
+});
+
+box.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || new URL(link.href).pathname !== location.pathname) return;
+  event.preventDefault();
+  if (link.id === "permalink") copy(link);
+  else ask(link.href, "pushState");
+});
+
+addEventListener("popstate", () => location.reload());

@@ -1,0 +1,145 @@
+"""What the inputs of ``/explore`` say, a job and a layout chosen by hand, and what is wrong with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
+from autotuner.catalog.load import accelerators
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind
+from autotuner.domain.layouts.words import layout_of
+from autotuner.errors import InvalidInput
+from autotuner.search.explain.arranging import with_choice
+
+__all__ = ["ALL_RANKS", "Asked"]
+
+ALL_RANKS = "all"
+"""Value of the shard degree that stands for as many as there are, however many that will be."""
+
+_SHARDS = "data_parallel_shard_degree"
+_SWITCH = {"on": 1, "off": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the inputs say.
+
+    Attributes:
+        texts: What stands in each input, as it was typed.
+        errors: What is wrong, by input.
+        link: The job that the inputs name; with ``DEFAULT``'s in the place of what is wrong.
+        base: Layout that the address names; None: the best that is predicted.
+        changes: Options that single inputs say, over those of ``base``.
+    """
+
+    texts: Mapping[str, str]
+    errors: Mapping[str, str] = field(default_factory=dict)
+    link: Permalink
+    base: Layout | None = None
+    changes: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """What a query says: that of a permalink, of the form without a script, or a mixture."""
+        errors: dict[str, str] = {}
+        return cls(
+            texts=dict(query),
+            link=_link(query, errors),
+            base=_base(query, errors),
+            changes=_changes(query, errors),
+            errors=errors,
+        )
+
+    @property
+    def is_form(self) -> bool:
+        """Whether inputs of the form were sent one by one, of which a permalink says the same in less."""
+        return bool(self.changes) or "accelerator" in self.texts
+
+    def with_error(self, name: str, text: str) -> Self:
+        """With a complaint beside an input."""
+        return replace(self, errors={**self.errors, name: text})
+
+    def layout(self, best: Layout) -> Layout:
+        """The layout that is asked about, as it was asked: nothing follows from its choices yet.
+
+        Args:
+            best: In the place of one that the address does not name.
+        """
+        layout = self.base or best
+        for name, value in self.changes.items():
+            if name == _SHARDS:
+                layout = replace(layout, data_parallel_replicate_degree=2 if value else 1)
+                layout = replace(layout, data_parallel_shard_degree=value or layout.data_parallel_shard_degree)
+            else:
+                layout = with_choice(layout, name, value)
+        return layout
+
+
+def _link(query: Mapping[str, str], errors: dict[str, str]) -> Permalink:
+    numbers = {}
+    for name in ("seq_len", "global_batch_size"):
+        try:
+            number = whole_number(name, query.get(name) or getattr(DEFAULT, name))
+        except InvalidInput as error:
+            errors[name] = error.rule
+            continue
+        if number:
+            numbers[name] = number
+        else:
+            errors[name] = "must be 1 or more"
+    asked = {name: query[name].strip() for name in ("model", "stack", "optimizer_state_precision") if query.get(name)}
+    cluster = _cluster(query, errors)
+    return replace(DEFAULT, cluster=cluster, **asked, **numbers)  # type: ignore[arg-type]  # names of its own fields
+
+
+def _cluster(query: Mapping[str, str], errors: dict[str, str]) -> str:
+    """Accelerator and count as the form sends them, or the name that a permalink has."""
+    accelerator = query.get("accelerator", "").strip()
+    if accelerator not in accelerators():
+        return accelerator or query.get("cluster", "").strip() or DEFAULT.cluster
+    try:
+        count = whole_number("count", query.get("count") or 8)
+    except InvalidInput as error:
+        errors["count"] = error.rule
+        count = 8
+    return f"{accelerator}:{count}"
+
+
+def _base(query: Mapping[str, str], errors: dict[str, str]) -> Layout | None:
+    words = query.get("layout", "").strip()
+    try:
+        return layout_of(words) if words else None
+    except InvalidInput as error:
+        errors["layout"] = str(error)
+        return None
+
+
+def _changes(query: Mapping[str, str], errors: dict[str, str]) -> dict[str, int]:
+    changes: dict[str, int] = {}
+    for name in OPTIONS:
+        if query.get(name):
+            try:
+                changes[name] = _value(name, query[name].strip())
+            except InvalidInput as error:
+                errors[name] = error.rule
+    return changes
+
+
+def _value(name: str, text: str) -> int:
+    """The value of an option as its control sends it: a number, a choice's word, on or off."""
+    one = OPTIONS[name]
+    if name == _SHARDS and text == ALL_RANKS:
+        return 0
+    if one.kind is Kind.CHOICE:
+        return one.from_plain(text, name)
+    if one.kind is Kind.SWITCH:
+        if text not in _SWITCH:
+            raise InvalidInput(name, text, "must be on or off", "on")
+        return _SWITCH[text]
+    number = whole_number(name, text)
+    if number < one.lowest:
+        raise InvalidInput(name, text, f"must be {one.lowest} or more", one.lowest)
+    return number

@@ -1,0 +1,224 @@
+"""Controls of ``/explore``: for each option the values it may take, those it may not struck through with the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from api.dashboard.views.explore_asked import ALL_RANKS
+from api.dashboard.views.layouts import option_value
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.option import Kind
+from autotuner.search.explain.choosable import Choosable
+from autotuner.search.explain.what_if import WhatIf
+
+__all__ = ["Control", "Panel", "Value"]
+
+_ROOM = 30
+"""Letters that stand side by side beside a label; more are a menu."""
+
+_DEGREES = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+}
+
+_USUAL = (
+    "micro_batch_size",
+    "shard_level",
+    "data_parallel_shard_degree",
+    "reshard_after_forward",
+    "recompute",
+    "recompute_every",
+    "pipeline_schedule",
+    "virtual_stages_per_rank",
+    "sequence_parallel",
+    "precision",
+    "attention_kernel",
+    "compiled",
+)
+"""Choices that most people make, in the order in which they make them; the rest is folded."""
+
+_RANKS_LEFT = "beside the other degrees they do not divide the ranks there are"
+"""In the place of a product that differs from value to value."""
+
+_SHORT = {
+    "data_parallel_shard_degree": "shard over",
+    "reshard_after_forward": "reshard",
+    "recompute_every": "every … layers",
+    "virtual_stages_per_rank": "stages per rank",
+    "sequence_parallel": "sequence par.",
+    "attention_kernel": "attention",
+    "first_stage_less_layers": "first stage less",
+    "last_stage_less_layers": "last stage less",
+    "fp32_gradient_reduce": "fp32 reduce",
+    "async_tensor_parallel": "async tensor",
+    "offload_activations": "offload",
+    "gradient_bucket_bytes": "bucket",
+    "collective_algorithm": "NCCL algorithm",
+    "collective_protocol": "NCCL protocol",
+    "collective_channels": "NCCL channels",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A value of a control.
+
+    Attributes:
+        sent: What the form sends for it.
+        text: What people read.
+        is_idle: It would change nothing beside the other choices, so it cannot be chosen.
+    """
+
+    sent: str
+    text: str
+    is_chosen: bool
+    is_legal: bool
+    is_idle: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One option with its values.
+
+    Attributes:
+        field: Of the layout.
+        label: What people read before it.
+        name: The option in full.
+        letters: Of a degree, as in a table; else empty.
+        is_menu: Its values are too many, or too long, to stand side by side.
+        notes: Why values are struck, once for each rule.
+    """
+
+    field: str
+    label: str
+    name: str
+    letters: str
+    values: tuple[Value, ...]
+    is_menu: bool
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
+        """The control of an option."""
+        values = tuple(_value(choice, layout) for choice in choices)
+        name, letters = OPTIONS[field].label, _DEGREES.get(field, "")
+        return cls(
+            field=field,
+            label=_SHORT.get(field, name),
+            name=name,
+            letters=letters,
+            values=values,
+            is_menu=sum(len(value.text) + 2 for value in values) > _ROOM + 8 * (len(values) < 4),
+            notes=tuple(_notes(choices, values, letters)),
+        )
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is another value than the present one that would change anything."""
+        return any(not value.is_idle for value in self.values if not value.is_chosen)
+
+
+def _value(choice: Choosable, layout: Layout) -> Value:
+    one = OPTIONS[choice.field]
+    text, sent = option_value(choice.field, choice.value), str(one.plain(choice.value))
+    if one.kind is Kind.SWITCH:
+        sent = text
+    if choice.field == "data_parallel_shard_degree" and choice.value == layout.data_parallel_degree:
+        text, sent = f"all {choice.value}", ALL_RANKS
+    return Value(sent=sent, text=text, is_chosen=choice.is_chosen, is_legal=choice.is_legal, is_idle=choice.is_idle)
+
+
+def _notes(choices: Sequence[Choosable], values: Sequence[Value], letters: str) -> list[str]:
+    """Why values cannot be: the first rule of each, and once for all that break the same."""
+    by_rule: dict[str, list[tuple[str, str]]] = {}
+    for choice, value in zip(choices, values, strict=True):
+        for reason in choice.reasons[:1]:
+            message = _RANKS_LEFT if reason.rule == "world-size" else reason.message
+            by_rule.setdefault(reason.rule, []).append((value.text, message))
+    idle = all(choice.is_idle or choice.is_chosen for choice in choices)
+    return [broken[0][1] if idle else _note(broken, letters) for broken in by_rule.values()]
+
+
+def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
+    """The values that break a rule, and its words for the first of them."""
+    (_, message), *_ = broken
+    values = ", ".join(value for value, _ in broken)
+    return f"{f'{letters} ' if letters else ''}{values}: {message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """All controls of a layout.
+
+    Attributes:
+        degrees: Those that split ranks, in the order of the columns; without experts no expert ranks.
+        usual: Choices that most people make.
+        rare: All others.
+        num_rare_changed: Of these, how many are not as they are by default.
+        product: The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``.
+        is_whole: Whether it is the number of ranks of the cluster.
+        data: Data-parallel ranks, which the other degrees leave.
+        words: The layout in short.
+    """
+
+    degrees: tuple[Control, ...]
+    usual: tuple[Control, ...]
+    rare: tuple[Control, ...]
+    num_rare_changed: int
+    product: str
+    is_whole: bool
+    data: int
+    words: str
+
+    @classmethod
+    def of(cls, answer: WhatIf, job: Job) -> Self:
+        """The controls for what was answered."""
+        layout = answer.layout
+        controls = {field: Control.of(field, values, layout) for field, values in answer.choices.items()}
+        degrees = [field for field in _DEGREES if job.model.experts or field != "expert_parallel_degree"]
+        usual = [field for field in _USUAL if _is_asked(field, layout, controls)]
+        shown = {*degrees, *usual, *_DEGREES, "data_parallel_shard_degree"}
+        rare = [field for field in controls if field not in shown]
+        factors = " × ".join(
+            str(degree)
+            for degree in (
+                layout.tensor_parallel_degree,
+                layout.pipeline_parallel_degree,
+                layout.data_parallel_degree,
+                layout.context_parallel_degree,
+            )
+        )
+        return cls(
+            degrees=tuple(controls[field] for field in degrees),
+            usual=tuple(controls[field] for field in usual),
+            rare=tuple(controls[field] for field in rare),
+            num_rare_changed=sum(getattr(layout, field) != OPTIONS[field].default for field in rare),
+            product=f"{factors} = {layout.world_size} ranks",
+            is_whole=layout.world_size == job.cluster.world_size,
+            data=layout.data_parallel_degree,
+            words=str(layout),
+        )
+
+
+def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control]) -> bool:
+    """Whether an option that says more of another is worth its line beside that one."""
+    match field:
+        case "data_parallel_shard_degree":
+            return layout.shard_level is not ShardLevel.NONE and len(controls[field].values) > 1
+        case "reshard_after_forward":
+            return layout.shard_level is ShardLevel.PARAMETERS
+        case "recompute_every":
+            return layout.recompute is not Recompute.NONE
+        case "pipeline_schedule":
+            return layout.pipeline_parallel_degree > 1
+        case "virtual_stages_per_rank":
+            return layout.pipeline_schedule in (PipelineSchedule.INTERLEAVED_1F1B, PipelineSchedule.ZERO_BUBBLE)
+        case "sequence_parallel":
+            return layout.tensor_parallel_degree > 1
+    return True

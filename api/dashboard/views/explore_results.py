@@ -1,0 +1,261 @@
+"""What ``/explore`` answers: the verdict, the memory of each stage by part, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from api.dashboard import words
+from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
+from api.dashboard.views.permalink import Permalink
+from api.schemas import Predicted
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.legality import Reason
+from autotuner.domain.runs.prediction import Memory, Prediction
+from autotuner.search.explain.arranging import arranged, with_choice
+from autotuner.search.explain.explanation import Change, Explanation
+from autotuner.search.explain.memory_sources import source_of_memory
+from autotuner.search.text.sentences import is_wide, likely, value_in_words
+from autotuner.units import GIGA, MEGA, TERA
+
+__all__ = ["Broken", "Help", "MemoryRow", "MemoryTable", "Verdict"]
+
+_MOST_STAGES = 8
+"""Stages that stand side by side; of more, the fullest and some on the way are shown."""
+
+_FEW_STAGES = 4
+
+_SURE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is predicted of a layout in one line.
+
+    Attributes:
+        mfu: ``39.2 %``.
+        mfu_spread: Half of the 80 % interval in points, or its ends where they lie far apart.
+        standing: A state of the style sheet: complete, warned or failed.
+        fit: In words, whether it fits and how sure that is.
+        sentence: All of it in a sentence, for who hears the page.
+    """
+
+    mfu: str
+    mfu_spread: str
+    step: str
+    step_spread: str
+    tokens: str
+    peak: str
+    limit: str
+    standing: str
+    fit: str
+    sentence: str
+
+    @classmethod
+    def of(cls, prediction: Prediction, job: Job) -> Self:
+        """The verdict on a legal layout."""
+        predicted, limit = Predicted.of(prediction), job.cluster.accelerator.memory_bytes
+        standing, fit = _fit(prediction, predicted.peak_bytes - limit)
+        mfu, step = words.percent(prediction.mfu), words.seconds(predicted.step_time_s)
+        return cls(
+            mfu=mfu,
+            mfu_spread=_points(predicted),
+            step=step,
+            step_spread="" if predicted.relative_error is None else f"± {words.rounded(predicted.relative_error)}",
+            tokens=words.token_rate(prediction.tokens_per_s),
+            peak=words.num_bytes(predicted.peak_bytes),
+            limit=words.num_bytes(limit),
+            standing=standing,
+            fit=fit,
+            sentence=f"predicted MFU {mfu}, step {step}, {fit}",
+        )
+
+
+def _points(predicted: Predicted) -> str:
+    """What stands behind the MFU: ``± 11.5``, or the ends of an interval that is too wide for that."""
+    error = predicted.relative_error
+    if error is None:
+        return ""
+    if is_wide(error):
+        return words.predicted_mfu(predicted).partition(", ")[2]
+    return f"± {100 * predicted.mfu * error:.1f}"
+
+
+def _fit(prediction: Prediction, excess_bytes: float) -> tuple[str, str]:
+    chance = prediction.fit_probability
+    if not prediction.fits:
+        return "failed", f"{words.num_bytes(excess_bytes)} too large"
+    if chance is None:
+        return "complete", "legal, fits"
+    return ("complete" if chance >= _SURE else "warned"), f"legal, fits {likely(chance)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A rule that a layout breaks.
+
+    Attributes:
+        subject: The option, with the value that it has.
+        message: The rule's words.
+        nearest: What the rule names as the nearest value; empty where it names none.
+        mended: Address of the layout with it; empty without one.
+    """
+
+    subject: str
+    message: str
+    nearest: str
+    mended: str
+
+    @classmethod
+    def of(cls, reason: Reason, layout: Layout, job: Job, link: Permalink) -> Self:
+        """A rule with its way out."""
+        if reason.rule == "world-size":
+            return cls(subject="degrees", message=reason.message, nearest="", mended="")
+        subject = reason.field if reason.is_of_job else OPTIONS[reason.field].label
+        value = value_in_words(reason.value(layout, job))
+        if reason.nearest is None or reason.is_of_job:
+            return cls(subject=f"{subject} {value}", message=reason.message, nearest="", mended="")
+        after = with_choice(layout, reason.field, OPTIONS[reason.field].from_plain(reason.nearest, reason.field))
+        return cls(
+            subject=f"{subject} {value}",
+            message=reason.message,
+            nearest=f"{subject} {value_in_words(reason.nearest)}",
+            mended=link.with_layout(arranged(after, job)).to("/explore"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """A part of the memory on each stage that is shown.
+
+    Attributes:
+        part: Name, and class of the style sheet.
+        sizes: In the table's unit; a dash for nothing.
+        source: Where it comes from.
+    """
+
+    part: str
+    sizes: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTable:
+    """Memory by part and stage.
+
+    Attributes:
+        unit: Of all numbers.
+        noun: What a column is: a stage, or a rank that holds several.
+        stages: Numbers of those that are shown.
+        num_stages: How many there are.
+        rows: One for each part that takes any.
+        peaks: Sums of the columns.
+        free: What the fullest stage leaves of the limit, in words.
+        bars: The same as a picture takes it.
+    """
+
+    unit: str
+    noun: str
+    stages: tuple[int, ...]
+    num_stages: int
+    rows: tuple[MemoryRow, ...]
+    peaks: tuple[str, ...]
+    free: str
+    bars: tuple[StageBar, ...]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether so many columns leave no room beside them for where each part comes from."""
+        return len(self.stages) > _FEW_STAGES
+
+    @classmethod
+    def of(cls, stages: Sequence[Memory], layout: Layout, job: Job) -> Self:
+        """The table of a layout's stages."""
+        shown = _shown(stages)
+        most = max(memory.total_bytes for memory in stages)
+        unit, prefix = _unit(most)
+        noun = "stage" if layout.virtual_stages_per_rank == 1 else "rank"
+        left = job.cluster.accelerator.memory_bytes - most
+        return cls(
+            unit=prefix,
+            noun=noun,
+            stages=shown,
+            num_stages=len(stages),
+            rows=tuple(
+                MemoryRow(
+                    part=part,
+                    sizes=tuple(_three(_part(stages[rank], part) / unit) for rank in shown),
+                    source=source_of_memory(f"{part}_bytes", layout, job),
+                )
+                for part in MEMORY_PARTS
+                if any(_part(stages[rank], part) for rank in shown)
+            ),
+            peaks=tuple(_three(stages[rank].total_bytes / unit) for rank in shown),
+            free=f"{words.num_bytes(left)} free" if left >= 0 else f"{words.num_bytes(-left)} too large",
+            bars=tuple(StageBar.of(f"{noun} {rank}", stages[rank]) for rank in shown),
+        )
+
+
+def _part(memory: Memory, part: str) -> float:
+    size: float = getattr(memory, f"{part}_bytes")
+    return size
+
+
+def _shown(stages: Sequence[Memory]) -> tuple[int, ...]:
+    """All stages, or of many the first ones, the fullest, some between and the last."""
+    count = len(stages)
+    if count <= _MOST_STAGES:
+        return tuple(range(count))
+    fullest = max(range(count), key=lambda rank: stages[rank].total_bytes)
+    spread = {round(index * (count - 1) / (_MOST_STAGES - 2)) for index in range(_MOST_STAGES - 1)}
+    return tuple(sorted({fullest, *spread}))
+
+
+def _unit(most_bytes: float) -> tuple[float, str]:
+    units = ((TERA, "TB"), (GIGA, "GB"), (MEGA, "MB"))
+    return next(((float(unit), name) for unit, name in units if most_bytes >= unit), (1000.0, "kB"))
+
+
+def _three(value: float) -> str:
+    if not value:
+        return "–"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}" if value >= 0.01 else "<0.01"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Help:
+    """A change of one step.
+
+    Attributes:
+        change: What differs.
+        step: Of the step time, in percent: ``−8.6 %``.
+        chip: Class of the chip that says whether it fits.
+        address: Of the layout with it.
+    """
+
+    change: str
+    step: str
+    mfu: str
+    chip: str
+    fit: str
+    address: str
+
+    @classmethod
+    def of_all(cls, explanation: Explanation, link: Permalink) -> tuple[Self, ...]:
+        """What would help, and then what would if there were more memory."""
+        return tuple(cls._of(change, link) for change in (*explanation.helpful, *explanation.too_large))
+
+    @classmethod
+    def _of(cls, change: Change, link: Permalink) -> Self:
+        chance = change.prediction.fit_probability
+        sure = f"fits, {likely(chance)}" if chance is not None else "fits"
+        return cls(
+            change=change.change,
+            step=f"{-100 * change.saved_share:+.1f} %".replace("-", "−"),
+            mfu=words.percent(change.prediction.mfu),
+            chip="oom" if change.excess_bytes else "tight" if chance is not None and chance < _SURE else "",
+            fit=f"{words.num_bytes(change.excess_bytes)} too large" if change.excess_bytes else sure,
+            address=link.with_layout(change.layout).to("/explore"),
+        )

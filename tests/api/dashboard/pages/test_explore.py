@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from api.dashboard.views.permalink import Permalink
+from autotuner.domain.layouts.words import layout_of
+from tests.api.service import StoreDriver
+from tests.builders import cpu_cluster, sweep_request, tiny_model
+
+TP8 = "layout=zero2+tp8+pp4+1f1b+mb1+sp+flash+bf16"
+
+
+@pytest.fixture
+def browser(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, headers={"Accept": "text/html"}) as client:
+        yield client
+
+
+def text_of(browser: httpx.Client, address: str) -> str:
+    answer = browser.get(address)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_without_a_question_the_best_layout_of_a_known_job_is_shown(browser: httpx.Client) -> None:
+    page = text_of(browser, "/explore")
+    assert "Memory calculator" in page
+    assert "legal, fits" in page
+    assert 'value="1024"' in page
+
+
+def test_the_permalink_of_an_answer_asks_the_same_again(browser: httpx.Client) -> None:
+    page = text_of(browser, f"/explore?{TP8}")
+    link = page.split('data-permalink="')[1].split('"')[0].replace("&amp;", "&")
+    assert Permalink.read(link).layout == layout_of("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
+    assert text_of(browser, link).split("data-said")[1] == page.split("data-said")[1]
+
+
+def test_the_form_without_a_script_leads_to_the_permalink(browser: httpx.Client) -> None:
+    sent = {
+        "model": "llama-3-8b",
+        "accelerator": "h100-sxm",
+        "count": "16",
+        "seq_len": "4,096",
+        "layout": "fsdp8 mb1 flash bf16",
+        "tensor_parallel_degree": "2",
+        "recompute": "full",
+    }
+    answer = browser.get("/explore", params=sent)
+    assert answer.status_code == 303
+    link = Permalink.read(urlsplit(answer.headers["location"]).query)
+    assert (link.model, link.cluster, link.seq_len) == ("llama-3-8b", "h100-sxm:16", 4096)
+    assert str(link.layout) == "fsdp8 tp2 mb1 recompute-full flash bf16"
+    assert "Memory calculator" in text_of(browser, answer.headers["location"])
+
+
+def test_a_layout_that_cannot_run_is_told_with_the_nearest_that_can(browser: httpx.Client) -> None:
+    page = text_of(browser, "/explore?layout=tp16+pp4+1f1b+mb1+flash+bf16")
+    assert "8 kv heads do not split over 16 tensor ranks" in page
+    assert "Nearest layout that can run" in page
+    assert "Start a sweep" not in page
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("seq_len=long", "must be a whole number"),
+        ("seq_len=0", "must be 1 or more"),
+        ("model=llama-3-71b", "did you mean"),
+        ("model=sweep:sw-nothing", "no sweep"),
+        ("cluster=h101:8", "no accelerator"),
+        ("cluster=h100:many", "must"),
+        ("stack=torhc", "no stack"),
+        ("model=gpt2&seq_len=4096", "must not exceed the 1024 learned positions of gpt2"),
+        ("optimizer_state_precision=fp4", "must be one of fp32, bf16"),
+        ("layout=tq8", "is no word of a layout"),
+        ("recompute=everything", "must be one of none, selective, full"),
+        ("accelerator=h100-sxm&count=x", "must be a whole number"),
+        ("model=%00", "no model"),
+    ],
+)
+def test_what_is_wrong_with_an_input_is_said_and_nothing_fails(browser: httpx.Client, query: str, said: str) -> None:
+    page = text_of(browser, f"/explore?{query}")
+    assert said in page
+    assert "What to mend" in page
+    assert "Degrees" in page
+
+
+def test_what_was_typed_stays_in_its_input(browser: httpx.Client) -> None:
+    page = text_of(browser, '/explore?seq_len="><script>alert(1)</script>')
+    assert "<script>alert" not in page
+    assert 'value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"' in page
+
+
+def test_stored_models_and_clusters_can_be_chosen(browser: httpx.Client, driver: StoreDriver) -> None:
+    driver.store.save_model(tiny_model(name="ours"))
+    driver.store.save_cluster(cpu_cluster(name="lab"))
+    page = text_of(browser, "/explore?model=ours&cluster=lab&seq_len=64&global_batch_size=8")
+    assert "<option selected>ours</option>" in page
+    assert "<option selected>lab</option>" in page
+    assert "Memory calculator" in page
+
+
+def test_the_job_of_a_sweep_can_be_explored(browser: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep(replace(sweep_request(), name="of ours"))
+    page = text_of(browser, Permalink.of_sweep(sweep).to("/explore"))
+    assert "Memory calculator" in page
+    assert f"<option selected>sweep:{sweep.id}</option>" in page
+
+
+def test_a_part_is_what_stands_in_the_page(browser: httpx.Client) -> None:
+    part = text_of(browser, f"/explore?{TP8}&part=explore")
+    assert "<html" not in part
+    assert part.strip() in text_of(browser, f"/explore?{TP8}")
+
+
+def test_more_accelerators_than_there_are_on_earth_are_refused(browser: httpx.Client) -> None:
+    assert "accelerators" in text_of(browser, "/explore?cluster=h100:2000000000")
