@@ -27,7 +27,7 @@ def stocked(driver: StoreDriver) -> list[str]:
     gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, HOSTILE)
     driver.store.announcements.save_webhook(webhook(name="ours"))
     driver.store.save_cluster(cpu_cluster(name="lab"))
-    pages = ("/", "/retunes", "/gates", "/clusters", "/calibrations", "/webhooks", "/login", "/nothing")
+    pages = ("/", "/retunes", "/gates", "/clusters", "/calibrations", "/webhooks", "/login", "/explore", "/nothing")
     return [
         *pages,
         *(f"/sweeps/{sweep.id}", f"/trials/{trial.id}", f"/trials/{trial.id}?format=arguments"),

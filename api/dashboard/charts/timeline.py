@@ -19,7 +19,7 @@ from api.dashboard.charts.window import WHOLE, Window
 from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankTimeline, StepTimeline
 from autotuner.units import format_seconds
 
-__all__ = ["KIND_CLASSES", "KIND_WORDS", "timeline_picture"]
+__all__ = ["KIND_CLASSES", "KIND_WORDS", "WIDE", "timeline_picture"]
 
 KIND_CLASSES = {
     BlockKind.FORWARD: "forward",
@@ -44,6 +44,8 @@ KIND_WORDS = {
 """What people call each."""
 
 WIDE = 1296
+"""Pixels of a whole page."""
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 104.0, 12.0, 26.0, 26.0
 _FOLD_GAP = 16.0
 """Pixels that a fold takes."""

@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.charts.stage_memory import stage_memory
+from api.dashboard.charts.window import Window
 from api.dashboard.render import page
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
 from api.dashboard.views.permalink import DEFAULT, Permalink
+from api.dashboard.views.timelines import Shown, TimelineView, timeline_view
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
@@ -21,14 +23,21 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.search.answers import Question, best_of_space
-from autotuner.search.explain.what_if import WhatIf, what_if
+from autotuner.search.explain.what_if import LegalLayout, WhatIf, what_if
 from autotuner.units import format_bytes, format_count, format_rate
 
 __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_Part = Annotated[Literal["explore"] | None, Query()]
+_Part = Annotated[Literal["explore", "timeline"] | None, Query()]
+
+_TEMPLATES = {None: "explore/explore.html", "explore": "explore/_explore.html", "timeline": "trial/_timeline.html"}
+
+_Zoom = Annotated[str | None, Query(max_length=32)]
+
+_BESIDE_PANEL = 896
+"""Pixels of a picture beside the controls."""
 
 _JOB_INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack", "optimizer_state_precision")
 _INPUTS = frozenset((*_JOB_INPUTS, *OPTIONS))
@@ -36,7 +45,7 @@ _INPUTS = frozenset((*_JOB_INPUTS, *OPTIONS))
 
 
 @router.get("/explore")
-def explore_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom = None) -> Response:
     """A layout of a job, as the address or the form says it; without one, the best that is predicted.
 
     The form without a script sends every input; the answer leads to the permalink, which says the same in less.
@@ -47,9 +56,20 @@ def explore_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     link = asked.link.with_layout(answer.layout)
     if asked.is_form and not part and not asked.errors:
         return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})
-    template = "explore/_explore.html" if part else "explore/explore.html"
     shown = _around(app, link, job) | _answered(answer, job, asked, link)
-    return page(request, template, given=asked, permalink=link, **shown)
+    timeline = None if answer.legal is None or asked.errors else _timeline(answer.legal, request, link, zoom)
+    if part == "timeline" and timeline is None:
+        raise NotFound("timeline of", link.query)
+    return page(request, _TEMPLATES[part], given=asked, permalink=link, timeline=timeline, **shown)
+
+
+def _timeline(legal: LegalLayout, request: Request, link: Permalink, zoom: str | None) -> TimelineView | None:
+    root = request.scope.get("root_path", "")
+
+    def address(_: Shown, window: Window) -> str:
+        return f"{root}{link.to('/explore')}&zoom={window}"
+
+    return timeline_view(legal.timeline, None, address, window=Window.parse(zoom), width=_BESIDE_PANEL)
 
 
 def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
@@ -88,7 +108,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
 
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
     """What was found, as the template shows it; of inputs that are wrong nothing but the controls."""
-    shown = {"panel": Panel.of(answer, job), "answer": None, "verdict": None, "broken": ()}
+    shown: dict[str, Any] = {"panel": Panel.of(answer, job), "answer": None, "verdict": None, "broken": ()}
     if asked.errors:
         return shown
     shown |= {"answer": answer, "broken": [Broken.of(reason, answer.layout, job, link) for reason in answer.reasons]}

@@ -87,7 +87,7 @@ box.addEventListener("submit", (event) => {
 
 box.addEventListener("click", (event) => {
   const link = event.target.closest("a");
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || new URL(link.href).pathname !== location.pathname) return;
+  if (!link || "zoom" in link.dataset || event.ctrlKey || event.metaKey || event.shiftKey || new URL(link.href).pathname !== location.pathname) return;
   event.preventDefault();
   if (link.id === "permalink") copy(link);
   else ask(link.href, "pushState");

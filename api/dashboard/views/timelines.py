@@ -8,7 +8,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from api.dashboard.charts.timeline import KIND_CLASSES, KIND_WORDS, timeline_picture
+from api.dashboard.charts.timeline import KIND_CLASSES, KIND_WORDS, WIDE, timeline_picture
 from api.dashboard.charts.window import Window
 from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.search.explain.timeline import PredictedTimeline
@@ -82,8 +82,9 @@ def timeline_view(
     *,
     shown: Shown = "both",
     window: Window,
+    width: int = WIDE,
 ) -> TimelineView | None:
-    """The view of a step, measured or predicted; None where there is neither."""
+    """The view of a step, measured or predicted, drawn so wide; None where there is neither."""
     expected = None if predicted is None else predicted.timeline
     if shown == "measured" and measured is not None:
         expected = None
@@ -94,7 +95,7 @@ def timeline_view(
     lanes = [(rank, main is measured) for rank in main.ranks] + [(rank, False) for rank in (thin.ranks if thin else ())]
     parts = [(field, name) for field, name in _PARTS if any(getattr(lane.seconds, field) for lane, _ in lanes)]
     return TimelineView(
-        picture=timeline_picture(main, thin, window, is_measured=main is measured),
+        picture=timeline_picture(main, thin, window, is_measured=main is measured, width=width),
         key=_key(main, thin),
         caption=_caption(main, thin, predicted if expected is not None else None, is_measured=main is measured),
         choices=() if measured is None or predicted is None else _choices(shown, window, address),
