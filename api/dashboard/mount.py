@@ -10,6 +10,7 @@ from api.dashboard.pages import (
     calibrations,
     clusters,
     explore,
+    find,
     gates,
     home,
     login,
@@ -25,7 +26,7 @@ from api.edge.needs import CHECKS, OPEN
 __all__ = ["add_dashboard"]
 
 _PAGES = (
-    *(home, sweep, trial),
+    *(home, find, sweep, trial),
     *(explore,),
     *(retunes, gates, webhooks, clusters, calibrations),
     *(audit, login),

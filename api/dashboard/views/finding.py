@@ -1,0 +1,183 @@
+"""What somebody may mean by the words of a search: sweeps, trials by id or number, trials of such layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from api.dashboard.views.sweep_points import half_of
+from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.words import fields_said
+from autotuner.domain.runs.sweep import SweepOverview
+from autotuner.domain.runs.trial import Trial
+from autotuner.errors import InvalidInput, NotFound
+from autotuner.ports import Page, Store, SweepFilter, TrialFilter
+
+__all__ = ["Finding", "FoundTrial", "Words", "exact_place", "find"]
+
+_NUM_SWEEPS = 10
+_NUM_TRIALS = 20
+_LOOKED_AT = 200
+"""Trials of such degrees, the fastest first, that are looked at for what else was asked of their layouts."""
+
+_APART = re.compile(r"\b(tp|pp|dp|cp|ep|mb|v|fsdp|zero|trial)[ =]+([0-9]+)\b")
+"""How people write what is one word of a layout: ``tp 4``, ``tp=4``."""
+
+_NUMBER = re.compile(r"(?:trial|#)?([0-9]{1,9})")
+
+_COLUMNS = ("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batch_size")
+"""Fields that the store finds trials by."""
+
+_DATA = "data_parallel_degree"
+"""Of ``dp8`` here, as in the columns of a ranking: replicas, sharded or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """A search, taken apart.
+
+    Attributes:
+        asked: As it was typed.
+        number: A trial's, where the search has one.
+        layout: Fields of a layout that it names; of degrees ``data_parallel_degree`` in the place of its two parts.
+        rest: What else it says: words of sweeps.
+    """
+
+    asked: str
+    number: int | None = None
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    rest: str = ""
+
+    @classmethod
+    def of(cls, asked: str) -> Self:
+        """The words of a search: ``llama tp 4 pp=2 recompute-full`` asks about layouts of sweeps that say llama."""
+        number: int | None = None
+        fields: dict[str, Any] = {}
+        rest: list[str] = []
+        for word in _APART.sub(r"\1\2", asked.lower()).split():
+            if found := _NUMBER.fullmatch(word):
+                number = int(found[1])
+            elif said := _said(word):
+                fields |= said
+            else:
+                rest.append(word)
+        return cls(asked=asked, number=number, layout=fields, rest=" ".join(rest))
+
+    def is_meant_by(self, layout: Layout) -> bool:
+        """Whether a layout has all that was asked of one."""
+        return all(_plain(layout, name) == value for name, value in self.layout.items())
+
+
+def _said(word: str) -> Mapping[str, Any]:
+    """The fields that a word names; nothing where it names none."""
+    try:
+        said = fields_said(word)
+    except InvalidInput:
+        return {}
+    replicas = said.pop("data_parallel_replicate_degree", None)
+    return said if replicas is None else said | {_DATA: replicas}
+
+
+def _plain(layout: Layout, name: str) -> Any:
+    value = getattr(layout, name)
+    return OPTIONS[name].plain(value) if name in OPTIONS else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTrial:
+    """A trial that was found, and the sweep it is of.
+
+    Attributes:
+        kind: What its figures are called.
+        mfu: None of one that has no rank.
+        spread: Half the 95 % interval of the MFU; None where it is estimated or not known.
+    """
+
+    trial: Trial
+    sweep: SweepOverview
+    kind: str
+    mfu: float | None
+    spread: float | None
+
+    @classmethod
+    def of(cls, trial: Trial, sweep: SweepOverview) -> Self:
+        """The trial with what it reached."""
+        reached = trial.reached if trial.is_ranked else None
+        kind = "simulated" if sweep.engine == SIMULATED else "measured"
+        kind = "estimated" if trial.scaled is not None else kind
+        spread = half_of(reached) if reached is not None and kind != "estimated" else None
+        return cls(trial=trial, sweep=sweep, kind=kind, mfu=reached.mfu if reached else None, spread=spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found.
+
+    Attributes:
+        num_sweeps: How many sweeps match, of which the newest are listed.
+        numbered: Trials of the number that was asked for, of the newest sweeps that match.
+        alike: The fastest trials whose layouts have all that was asked of one.
+        is_cut: There may be more of these.
+    """
+
+    words: Words
+    sweeps: tuple[SweepOverview, ...]
+    num_sweeps: int
+    numbered: tuple[FoundTrial, ...]
+    alike: tuple[FoundTrial, ...]
+    is_cut: bool
+
+
+def exact_place(store: Store, asked: str) -> str | None:
+    """Path of the sweep or trial that has this very id; None where none has."""
+    word = asked.strip()
+    for path, read in (("sweeps", store.get_sweep), ("trials", store.get_trial)):
+        try:
+            read(word)
+        except NotFound:
+            continue
+        return f"/{path}/{word}"
+    return None
+
+
+def find(store: Store, asked: str, *, now: float) -> Finding:
+    """Everything that the words may mean."""
+    words = Words.of(asked)
+    text = words.rest if words.layout or words.number is not None else asked
+    found, total = store.list_overviews(now=now, where=SweepFilter(text=text), page=Page(limit=_NUM_SWEEPS))
+    layouts = _alike(store, words, now) if words.layout else []
+    is_about_sweeps = bool(text.strip())
+    return Finding(
+        words=words,
+        sweeps=tuple(found) if is_about_sweeps else (),
+        num_sweeps=total if is_about_sweeps else 0,
+        numbered=tuple(_numbered(store, found, words.number)),
+        alike=tuple(layouts[:_NUM_TRIALS]),
+        is_cut=len(layouts) > _NUM_TRIALS,
+    )
+
+
+def _numbered(store: Store, sweeps: Sequence[SweepOverview], number: int | None) -> Iterator[FoundTrial]:
+    if number is None:
+        return
+    for sweep in sweeps:
+        trials, _ = store.list_trials(sweep.id, page=Page(limit=1, offset=number))
+        yield from (FoundTrial.of(trial, sweep) for trial in trials if trial.number == number)
+
+
+def _alike(store: Store, words: Words, now: float) -> list[FoundTrial]:
+    where = TrialFilter(**{name: words.layout[name] for name in _COLUMNS if name in words.layout})
+    is_all = not words.rest and set(words.layout) <= set(_COLUMNS)
+    ranked, _ = store.ranking(where=where, page=Page(limit=_NUM_TRIALS + 1 if is_all else _LOOKED_AT))
+    meant = [trial for trial in ranked if words.is_meant_by(trial.layout)]
+    sweeps = {sweep_id: store.overview(sweep_id, now=now) for sweep_id in dict.fromkeys(one.sweep_id for one in meant)}
+    found = [FoundTrial.of(trial, sweeps[trial.sweep_id]) for trial in meant]
+    return [one for one in found if _says(one.sweep, words.rest)]
+
+
+def _says(sweep: SweepOverview, rest: str) -> bool:
+    text = f"{sweep.name} {sweep.id} {sweep.model} {sweep.cluster} {sweep.created_by}".lower()
+    return all(word in text for word in rest.split())
