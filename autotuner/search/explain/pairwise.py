@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
 from autotuner.search.text.sentences import value_in_words
 
 __all__ = ["Insight", "MeasuredLayouts", "insights"]
@@ -67,12 +67,12 @@ class Axis:
     rank: Callable[[int], int]
     stepwise: bool
 
-    def values(self, before: Layout, after: Layout) -> tuple[str, str]:
-        """The two values in words; nothing for ranks that moved, whose pairs count together."""
+    def values(self, before: int, after: int) -> tuple[str, str]:
+        """Two values of the first field in words; nothing for ranks that moved, whose pairs count together."""
         if len(self.fields) == 2:
             return "", ""
-        name = self.fields[0]
-        return value_in_words(getattr(before, name)), value_in_words(getattr(after, name))
+        one = OPTIONS[self.fields[0]]
+        return value_in_words(one.value_of(before)), value_in_words(one.value_of(after))
 
 
 _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
@@ -93,7 +93,8 @@ def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
         codes = _codes(rows)
         for axis in _AXES:
             for before, after in _pairs(codes, axis):
-                values = axis.values(rows.row(before), rows.row(after))
+                first = LAYOUT_FIELDS.index(axis.fields[0])
+                values = axis.values(int(codes[before, first]), int(codes[after, first]))
                 gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
     found = [_insight(*key, values) for key, values in gains.items()]
     missing = [_nothing(subject) for subject in _SIX if subject not in {insight.subject for insight in found}]

@@ -12,7 +12,7 @@ from autotuner.costmodel.columns import Floats, Integers
 __all__ = ["Shares", "shares_explained"]
 
 _NOTHING = 1e-9
-"""Share of the largest eigenvalue below which a direction is none: columns that follow from others."""
+"""Share of its square below which the rest of a column is rounding: it follows from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +77,23 @@ class _Fit:
     free: int
 
     def explained(self, columns: Integers) -> float:
-        """Adjusted coefficient of determination; 0 where as many effects as values explain anything."""
-        weights, directions = np.linalg.eigh(self.products[np.ix_(columns, columns)])
-        tells = weights > _NOTHING * weights.max(initial=0.0)
-        along = directions.T[tells] @ self.with_values[columns]
-        left = self.free - int(tells.sum())
-        if not self.total or left <= 0:
+        """Adjusted coefficient of determination; 0 where as many effects as values explain anything.
+
+        Columns are made orthogonal to those before them, one after the other (Gram and Schmidt), within their products:
+        so many small factorizations would keep the threads of a linear algebra library waiting for one another.
+        """
+        products, with_values = self.products[np.ix_(columns, columns)], self.with_values[columns]
+        lengths, explained, num_effects = products.diagonal().copy(), 0.0, 0
+        for index, length in enumerate(lengths):
+            left = float(products[index, index])
+            if left <= _NOTHING * length:
+                continue
+            explained, num_effects = explained + with_values[index] ** 2 / left, num_effects + 1
+            share = products[index] / left
+            with_values = with_values - share * with_values[index]
+            products = products - np.outer(products[index], share)
+        free = self.free - num_effects
+        if not self.total or free <= 0:
             return 0.0
-        share = float((along**2 / weights[tells]).sum()) / self.total
-        return min(1.0, max(0.0, 1 - (1 - share) * self.free / left))  # rounding may pass both ends
+        adjusted = 1 - (1 - float(explained) / self.total) * self.free / free
+        return min(1.0, max(0.0, adjusted))  # rounding may pass both ends

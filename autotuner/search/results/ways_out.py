@@ -11,7 +11,7 @@ import numpy as np
 from autotuner.costmodel.columns import Integers
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Trial
-from autotuner.search.results.axis import AXES, Value
+from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
 from autotuner.units import format_bytes, format_seconds
 
@@ -78,19 +78,19 @@ def _to(other: Trial, sentence: str) -> WayOut:
 
 def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
     fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
-    codes = _codes([*died, *fastest_first])
-    num_apart = (codes[: len(died), None, :] != codes[None, len(died) :, :]).sum(axis=2)
-    row, column = divmod(int(num_apart.T.argmin()), len(died))[::-1]
+    every = [*fastest_first, *died]
+    num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
+    for axis in varied([trial.layout for trial in every]):
+        codes = _codes(axis, every)
+        num_apart += codes[: len(ran), None] != codes[None, len(ran) :]
+    column, row = divmod(int(num_apart.argmin()), len(died))  # the first of the least, so of the fastest
     return died[row], fastest_first[column]
 
 
-def _codes(trials: Sequence[Trial]) -> Integers:
-    """A number for each value of each axis, shape (trials, axes)."""
-    columns = []
-    for axis in AXES.values():
-        known: dict[Value, int] = {}
-        columns.append([known.setdefault(axis.read(trial.layout), len(known)) for trial in trials])
-    return np.array(columns, dtype=np.int64).T
+def _codes(axis: Axis, trials: Sequence[Trial]) -> Integers:
+    """A number for the value of each trial's layout."""
+    known: dict[Value, int] = {}
+    return np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in trials])
 
 
 def _peak(trial: Trial) -> str:
