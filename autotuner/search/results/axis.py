@@ -77,13 +77,26 @@ def _axes() -> Iterable[Axis]:
     yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
     for name, one in OPTIONS.items():
         if name not in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
-            yield Axis(name=name, label=one.label, words=_words(one), read=_reading(name, in_words=not one.is_number))
+            yield Axis(
+                name=name,
+                label=one.label,
+                words=_words(one),
+                read=_reading(name) if one.is_number else _reading_words(name, one),
+            )
 
 
-def _reading(name: str, *, in_words: bool = False) -> Callable[[Layout], Value]:
+def _reading(name: str) -> Callable[[Layout], Value]:
     def read(layout: Layout) -> Value:
-        value = getattr(layout, name)
-        return value_in_words(value) if in_words else int(value)
+        return int(getattr(layout, name))
+
+    return read
+
+
+def _reading_words(name: str, one: Option) -> Callable[[Layout], Value]:
+    words = {value: value_in_words(one.value_of(value)) for value in one.values}
+
+    def read(layout: Layout) -> Value:
+        return words[getattr(layout, name)]
 
     return read
 

@@ -147,9 +147,11 @@ def _of_axis(axis: Axis, died: Sequence[Trial], ran: Sequence[Trial]) -> Iterato
     had = Counter(axis.read(trial.layout) for trial in died)
     elsewhere = Counter(axis.read(trial.layout) for trial in ran)
     for value, num_failed in had.items():
-        chance = _chance(num_failed, len(died), num_failed + elsewhere[value], len(died) + len(ran))
         is_rarer = elsewhere[value] * len(died) <= _MOST_ELSEWHERE * num_failed * len(ran)
-        if num_failed >= _LEAST_SHARE * len(died) and is_rarer and chance <= _CHANCE:
+        if num_failed < _LEAST_SHARE * len(died) or not is_rarer:
+            continue
+        chance = _chance(num_failed, len(died), num_failed + elsewhere[value], len(died) + len(ran))
+        if chance <= _CHANCE:
             yield chance, Shared(said=axis.said(value), num_failed=num_failed, num_ran=elsewhere[value])
 
 
