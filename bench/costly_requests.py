@@ -121,7 +121,7 @@ class _Beside:
 
 def main() -> None:
     """Print what each request takes."""
-    with _service() as (process, url):
+    with running_service() as (process, url):
         with httpx.Client(base_url=url, timeout=600) as client:
             _answered(client, _ORDINARY["70B on 64"])  # the first one starts what asides are forked from
         for what, body in _COSTLY.items():
@@ -204,7 +204,8 @@ def _resident_bytes(process: psutil.Process) -> int:
 
 
 @contextmanager
-def _service() -> Iterator[tuple[psutil.Process, str]]:
+def running_service() -> Iterator[tuple[psutil.Process, str]]:
+    """A service on a database file of its own, and its address."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
         free.close()

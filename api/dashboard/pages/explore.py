@@ -114,7 +114,7 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
     shown |= {"answer": answer, "broken": [Broken.of(reason, answer.layout, job, link) for reason in answer.reasons]}
     if answer.legal is None:
         return shown | {"nearest": answer.nearest and link.with_layout(answer.nearest).to("/explore")}
-    explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.stages, answer.layout, job)
+    explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.explanation.stages, answer.layout, job)
     return shown | {
         "verdict": Verdict.of(explanation.prediction, job),
         "memory": memory,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import TRIAL_RULES, Reason, reasons
-from autotuner.domain.runs.prediction import Memory
 from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain
@@ -23,13 +21,11 @@ class LegalLayout:
     """What is predicted of a layout that can run.
 
     Attributes:
-        stages: Memory by part of each pipeline rank, in their order.
         timeline: None without a pipeline: one rank does one micro-batch after the other.
         untried: Rules of our own trial job that it breaks: a sweep does not try it, other software may run it.
     """
 
     explanation: Explanation
-    stages: tuple[Memory, ...]
     timeline: PredictedTimeline | None
     untried: tuple[Reason, ...]
 
@@ -67,9 +63,10 @@ def what_if(layout: Layout, job: Job) -> WhatIf:
 
 
 def _legal(layout: Layout, job: Job) -> LegalLayout:
+    explanation = explain(layout, job)
+    step_s = explanation.prediction.step_time.total_s
     return LegalLayout(
-        explanation=explain(layout, job),
-        stages=stage_memory(layout, job),
-        timeline=predicted_timeline(layout, job) if layout.pipeline_parallel_degree > 1 else None,
+        explanation=explanation,
+        timeline=predicted_timeline(layout, job, predicted_s=step_s) if layout.pipeline_parallel_degree > 1 else None,
         untried=reasons(layout, job, TRIAL_RULES),
     )

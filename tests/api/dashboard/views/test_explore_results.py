@@ -53,7 +53,7 @@ def test_a_wide_interval_is_told_by_its_ends() -> None:
 
 def test_the_columns_of_the_memory_sum_to_the_peaks() -> None:
     answer = legal(TOO_LARGE)
-    table = MemoryTable.of(answer.stages, answer.explanation.layout, JOB)
+    table = MemoryTable.of(answer.explanation.stages, answer.explanation.layout, JOB)
     assert (table.unit, table.stages, table.num_stages) == ("GB", (0, 1, 2, 3), 4)
     for column, peak in enumerate(table.peaks):
         sizes = (row.sizes[column] for row in table.rows)
@@ -63,15 +63,15 @@ def test_the_columns_of_the_memory_sum_to_the_peaks() -> None:
 
 def test_of_many_stages_the_fullest_is_shown_in_any_case() -> None:
     answer = legal("tp1 pp32 dp2 1f1b mb1 recompute-full flash bf16")
-    table = MemoryTable.of(answer.stages, answer.explanation.layout, JOB)
+    table = MemoryTable.of(answer.explanation.stages, answer.explanation.layout, JOB)
     assert len(table.stages) <= 8
-    fullest = max(range(32), key=lambda rank: answer.stages[rank].total_bytes)
+    fullest = max(range(32), key=lambda rank: answer.explanation.stages[rank].total_bytes)
     assert {0, fullest, 31} <= set(table.stages)
 
 
 def test_a_rank_that_holds_several_stages_is_called_one() -> None:
     answer = legal("tp8 pp4 v2 interleaved_1f1b mb1 flash bf16")
-    assert MemoryTable.of(answer.stages, answer.explanation.layout, JOB).noun == "rank"
+    assert MemoryTable.of(answer.explanation.stages, answer.explanation.layout, JOB).noun == "rank"
 
 
 def test_what_would_help_leads_to_the_layout_with_it() -> None:

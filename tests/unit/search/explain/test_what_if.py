@@ -17,7 +17,7 @@ def test_a_layout_that_can_run_is_predicted_with_the_memory_of_each_stage() -> N
     assert answer.legal is not None
     assert answer.reasons == ()
     assert answer.legal.explanation.prediction == predict_one(answer.layout, JOB)
-    peaks = [memory.total_bytes for memory in answer.legal.stages]
+    peaks = [memory.total_bytes for memory in answer.legal.explanation.stages]
     assert len(peaks) == 4
     assert max(peaks) == pytest.approx(answer.legal.explanation.prediction.memory.total_bytes)
 
