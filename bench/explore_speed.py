@@ -17,7 +17,8 @@ import httpx
 
 from bench.costly_requests import running_service
 
-_ROUNDS = 12
+_ROUNDS = 6
+_HEADERS = {"Accept": "text/html"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,7 @@ _MOVES = (
 
 def main() -> None:
     """Measure, and print a line for each job."""
-    asked = {"headers": {"Accept": "text/html"}, "timeout": 60.0}
-    with running_service() as (_, address), httpx.Client(base_url=address, **asked) as client:
+    with running_service() as (_, address), httpx.Client(base_url=address, headers=_HEADERS, timeout=60.0) as client:
         for job in _JOBS:
             client.get(f"/explore?{job.query}").raise_for_status()
             answers = list(_answers(client, job))
