@@ -29,8 +29,8 @@ class Previews:
         self._outlooks: OrderedDict[str, Outlook] = OrderedDict()
         self._lock = threading.Lock()
 
-    def preview(self, app: App, request: SweepRequest) -> SweepPreview:
-        """What the sweep would search.
+    def preview(self, app: App, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
+        """What the sweep would search; where nothing fits, what would help takes longest, and may be left out.
 
         Raises:
             InvalidInput: It holds no layout that a trial can run, or a number is beyond use.
@@ -39,7 +39,7 @@ class Previews:
         known = self._informed(app, request)
         refused = app.refusal(request)
         refusal = None if refused is None else violation(refused.field, refused.value, refused.rule, refused.nearest)
-        return SweepPreview.of(known, self._outlook(app, known), refusal)
+        return SweepPreview.of(known, self._outlook(app, known, with_remedies), refusal)
 
     def _informed(self, app: App, request: SweepRequest) -> SweepRequest:
         """With what the stored trials say of the job's speed, where they may."""
@@ -48,13 +48,13 @@ class Previews:
         trainer = None if request.trainer is None else request.trainer.name
         return replace(request, job=app.calibrated(request.job, trainer))
 
-    def _outlook(self, app: App, request: SweepRequest) -> Outlook:
-        key = _key(request)
+    def _outlook(self, app: App, request: SweepRequest, with_remedies: bool) -> Outlook:
+        key = _key(request, with_remedies)
         with self._lock:
             if key in self._outlooks:
                 self._outlooks.move_to_end(key)
                 return self._outlooks[key]
-        found = app.asides.search(outlook, request)
+        found = app.asides.search(outlook, request, with_remedies=with_remedies)
         with self._lock:
             self._outlooks[key] = found
             while len(self._outlooks) > self._kept:
@@ -62,7 +62,7 @@ class Previews:
         return found
 
 
-def _key(request: SweepRequest) -> str:
+def _key(request: SweepRequest, *more: object) -> str:
     """Equal for sweeps that search the same, whatever they are called, may cost and measure."""
-    searched = (request.trial_job, request.space, request.trainer, request.small_cluster)
+    searched = (request.trial_job, request.space, request.trainer, request.small_cluster, *more)
     return json.dumps(to_dict(searched), sort_keys=True)

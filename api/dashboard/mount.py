@@ -14,6 +14,7 @@ from api.dashboard.pages import (
     gates,
     home,
     login,
+    new_sweep,
     retunes,
     sweep,
     trial,
@@ -27,7 +28,7 @@ __all__ = ["add_dashboard"]
 
 _PAGES = (
     *(home, find, sweep, trial),
-    *(explore,),
+    *(new_sweep, explore),
     *(retunes, gates, webhooks, clusters, calibrations),
     *(audit, login),
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.costmodel.columns import joined
+from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.search.advice.advice import advice
+from autotuner.search.advice.advice import Advice, advice
+from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest
 from autotuner.search.expressible import trial_rules
-from autotuner.search.ranking import best_predicted
+from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.runnable import empty_space
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.sieve import Sieved, sieved
@@ -46,8 +48,13 @@ class Outlook:
     stand_ins: StandIns | None
 
 
-def outlook(request: SweepRequest, *, limit: int = 3) -> Outlook:
+def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> Outlook:
     """What the sweep would search.
+
+    Args:
+        request: The sweep.
+        limit: Layouts that are predicted whole.
+        with_remedies: Where nothing fits, look for what would help: that takes several times as long as all the rest.
 
     Raises:
         InvalidInput: It holds no layout that a trial can run, with why.
@@ -57,8 +64,18 @@ def outlook(request: SweepRequest, *, limit: int = 3) -> Outlook:
     table = best_predicted(job, space, limit=limit, rules=rules)
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no layout that a trial can run")
-    best = PredictedBest(table=table, advice=advice(job, space, table, rules), current=None, caveats=table.caveats)
+    if table.nearest is not None and not with_remedies:
+        found = Advice(shortfall=_bare(table.nearest, job))
+    else:
+        found = advice(job, space, table, rules)
+    best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
     return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=_stand_ins(request))
+
+
+def _bare(nearest: PredictedLayout, job: Job) -> Shortfall:
+    """What the layout with the smallest peak lacks, and nothing of what would help."""
+    missing = max(0.0, nearest.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
+    return Shortfall(nearest=nearest, missing_bytes=missing, remedies=(), larger=None)
 
 
 def _stand_ins(request: SweepRequest) -> StandIns | None:

@@ -122,6 +122,12 @@ def sweep(
     trainer: Annotated[
         str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
     ] = None,
+    optimizer_states: Annotated[
+        Literal["fp32", "bf16"], typer.Option("--optimizer-states", help="Format of AdamW's two moments.")
+    ] = "fp32",
+    history: Annotated[
+        bool, typer.Option("--history/--no-history", help="Whether trials of earlier sweeps teach this one.")
+    ] = True,
     measured: Measured = None,
     trial: TrialOption = None,
     space: Space = None,
@@ -148,6 +154,7 @@ def sweep(
         "min_gain": min_gain,
     }
     job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len)
+    job["workload"]["optimizer_state_precision"] = optimizer_states
     body = {
         **job,
         **read_measured(measured, job["workload"]),
@@ -165,6 +172,7 @@ def sweep(
         "name": name,
         "objective": {"metric": objective},
         "max_parallel_trials": parallel,
+        "uses_history": history,
         "trainer": trainer,
         "trial_cluster": None if on is None else for_service(on, kind="cluster"),
         "loss_gate": {

@@ -1,0 +1,196 @@
+"""What somebody gave the form, as text by the name of the input: nothing that was typed is lost, legal or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from api.dashboard.new_sweep.axes import AXES, CHOSEN, SUITS, axis_values
+from api.dashboard.new_sweep.inputs import INPUTS
+from api.dashboard.views.permalink import DEFAULT
+from autotuner.bootstrap import App
+from autotuner.catalog.load import load_accelerator
+from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.wire import to_dict, without_defaults
+from autotuner.errors import AutotunerError
+from autotuner.search.expressible import trial_space
+
+__all__ = ["BY_NAME", "CATALOG", "DESCRIBED", "STORED", "Given"]
+
+BY_NAME, DESCRIBED = "name", "described"
+CATALOG, STORED = "catalog", "stored"
+"""Where a cluster comes from, beside ``local`` and a description."""
+
+_OF_SWEEP = "sweep:"
+
+_SHORT = {
+    "seq_len": "workload.seq_len",
+    "global_batch_size": "workload.global_batch_size",
+    "optimizer_state_precision": "workload.optimizer_state_precision",
+}
+"""What addresses of a job call inputs of the form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The texts of the form.
+
+    Attributes:
+        values: By name of the input, in the order of the form; checkboxes of one name have several.
+        is_form: They are all of a form's, so that a checkbox that is missing is one that was cleared.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    is_form: bool = False
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[str, str]], *, is_form: bool = False) -> Self:
+        """Of what a form sent, or a query."""
+        values: dict[str, tuple[str, ...]] = {}
+        for name, value in pairs:
+            values[name] = (*values.get(name, ()), value)
+        return cls(values=values, is_form=is_form)
+
+    @classmethod
+    def of_query(cls, pairs: Iterable[tuple[str, str]], app: App) -> Self:
+        """Of an address: inputs by their names, and a job as pages that explore say it.
+
+        Raises:
+            NotFound: It names a sweep that is not stored.
+            InvalidInput: A word of its layout is unknown.
+        """
+        said = {_SHORT.get(name, name): value for name, value in pairs if value}
+        given = dict(cls.of_pairs((name, value) for name, value in pairs if "." in name or name in INPUTS).values)
+        given |= {name: (said[name],) for name in _SHORT.values() if name in said}
+        given.setdefault(_SHORT["seq_len"], (str(DEFAULT.seq_len),))
+        given.setdefault(_SHORT["global_batch_size"], (str(DEFAULT.global_batch_size),))
+        given |= _model_said(said.get("model", DEFAULT.model), app)
+        given |= _cluster_said(said.get("cluster", DEFAULT.cluster), app)
+        return cls(values=given)
+
+    @classmethod
+    def of_request(cls, request: SweepRequest, app: App) -> Self:
+        """What asks for such a sweep."""
+        job = request.job
+        plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None}
+        values = {path: (one.shown(_at(plain, path)),) for path, one in INPUTS.items() if path != "trial_cluster"}
+        values["trainer"] = ("" if request.trainer is None else request.trainer.name,)
+        if request.trial_cluster is not None:
+            values["trial_cluster"] = (_short_cluster(request.trial_cluster, app),)
+        suiting = trial_space(job, request.trainer, {}, is_gated=request.loss_gate.enabled)
+        return cls(
+            values=values | _model_of(job.model, app) | _cluster_of(job.cluster, app) | _space(request.space, suiting)
+        )
+
+    def holding(self, words: str, suiting: SearchSpace) -> Given:
+        """With a space that holds a layout: its values beside those that suit the job.
+
+        Raises:
+            InvalidInput: A word of the layout is unknown.
+        """
+        layout: Layout = layout_of(words)
+        changed: dict[str, tuple[str, ...]] = {}
+        for name, axis in AXES.items():
+            values, value = suiting.values(name), getattr(layout, name)
+            if values is not None and value not in values and axis.path not in self.values:
+                how, said = axis_values(axis, (*values, value), values)
+                changed |= {axis.path: (how,), f"{axis.path}.values": said}
+        return Given(values={**self.values, **changed})
+
+    def text(self, name: str, default: str = "") -> str:
+        """The text of an input, without space around it."""
+        return self.values.get(name, (default,))[-1].strip()
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """All texts of an input."""
+        return self.values.get(name, ())
+
+    def shown(self, path: str) -> str:
+        """The text that an input shows: what was given, or its default."""
+        one = INPUTS[path]
+        if path in self.values:
+            return self.values[path][-1]
+        if one.kind == "switch" and self.is_form:
+            return "off"
+        return one.shown_default
+
+    def how(self, axis: str) -> str:
+        """How an axis is set."""
+        path = AXES[axis].path
+        return self.text(path, CHOSEN if f"{path}.values" in self.values and not self.is_form else SUITS)
+
+
+def _model_said(name: str, app: App) -> dict[str, tuple[str, ...]]:
+    if name.startswith(_OF_SWEEP):
+        return _model_of(app.store.get_sweep(name.removeprefix(_OF_SWEEP)).request.job.model, app)
+    return {"model.from": (BY_NAME,), "model": (name,)}
+
+
+def _model_of(model: TransformerSpec, app: App) -> dict[str, tuple[str, ...]]:
+    """By its name, where that still means the same; else in full."""
+    try:
+        if app.model(model.name) == model:
+            return {"model.from": (BY_NAME,), "model": (model.name,)}
+    except AutotunerError:
+        pass
+    return {"model.from": (DESCRIBED,), "model.document": (json.dumps(without_defaults(model), indent=1),)}
+
+
+def _cluster_said(name: str, app: App) -> dict[str, tuple[str, ...]]:
+    if name.startswith(_OF_SWEEP):
+        return _cluster_of(app.store.get_sweep(name.removeprefix(_OF_SWEEP)).request.job.cluster, app)
+    if name == LOCAL:
+        return {"cluster.from": (LOCAL,)}
+    accelerator, _, count = name.partition(":")
+    if count and _is_accelerator(accelerator):
+        return {"cluster.from": (CATALOG,), "cluster.accelerator": (accelerator,), "cluster.count": (count,)}
+    return {"cluster.from": (STORED,), "cluster.stored": (name,)}
+
+
+def _is_accelerator(name: str) -> bool:
+    try:
+        load_accelerator(name)
+    except AutotunerError:
+        return False
+    return True
+
+
+def _cluster_of(cluster: Cluster, app: App) -> dict[str, tuple[str, ...]]:
+    if _is_named(cluster, app):
+        return _cluster_said(cluster.name, app)
+    return {"cluster.from": (DESCRIBED,), "cluster.document": (json.dumps(without_defaults(cluster), indent=1),)}
+
+
+def _short_cluster(cluster: Cluster, app: App) -> str:
+    return cluster.name if _is_named(cluster, app) else json.dumps(without_defaults(cluster))
+
+
+def _is_named(cluster: Cluster, app: App) -> bool:
+    if cluster.name == LOCAL:
+        return True  # whatever this machine is now
+    try:
+        return app.cluster(cluster.name) == cluster
+    except AutotunerError:
+        return False
+
+
+def _space(space: SearchSpace, suiting: SearchSpace) -> dict[str, tuple[str, ...]]:
+    said: dict[str, tuple[str, ...]] = {}
+    for name, axis in AXES.items():
+        how, values = axis_values(axis, space.values(name), suiting.values(name))
+        if how != SUITS:
+            said |= {axis.path: (how,), f"{axis.path}.values": values}
+    return said
+
+
+def _at(document: Any, path: str) -> Any:
+    for name in path.split("."):
+        document = document[name]
+    return document

@@ -1,0 +1,182 @@
+"""The inputs of the form, named by the path of what they set in the body of ``POST /sweeps``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal
+
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.runs.loss_gate import LossGate
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Budget
+from autotuner.domain.runs.trial import TrialSettings
+
+__all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
+
+_Kind = Literal["integer", "number", "integers", "text", "choice", "switch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input.
+
+    Attributes:
+        path: What it sets, dots between names (``budget.num_trials``).
+        default: What the body has where it says nothing; None: nothing is said.
+        unit: What people type, where that is not what the body has.
+        factor: What one of what people type is in the body: 60 seconds of a minute.
+        options: Values of a choice, with their words.
+        hint: What an empty input means, or what a value does.
+    """
+
+    path: str
+    label: str
+    kind: _Kind = "integer"
+    default: Any = None
+    unit: str = ""
+    factor: float = 1.0
+    options: tuple[tuple[str, str], ...] = ()
+    hint: str = ""
+    is_required: bool = False
+
+    @property
+    def id(self) -> str:
+        """Of the element."""
+        return id_of(self.path)
+
+    @property
+    def shown_default(self) -> str:
+        """The default as people type it; empty where there is none."""
+        return self.shown(self.default)
+
+    def shown(self, value: Any) -> str:
+        """A value of the body as people type it."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, (list, tuple)):
+            return ", ".join(map(str, value))
+        if isinstance(value, (int, float)):
+            return f"{round(value / self.factor, 9):.12g}"
+        return str(value)
+
+    def read(self, text: str) -> Any:
+        """What was typed as the body has it; what is no number stays as it is, to be refused with its name."""
+        match self.kind:
+            case "switch":
+                return text == "on"
+            case "integers":
+                return [_integer(part, 1) for part in text.replace(",", " ").split()]
+            case "integer":
+                return _integer(text, self.factor)
+            case "number":
+                return _number(text, self.factor)
+        return text
+
+
+def id_of(path: str) -> str:
+    """The id of the element that sets what lies at the path."""
+    return "in-" + path.replace(".", "-").replace("_", "-")
+
+
+def _integer(text: str, factor: float) -> Any:
+    plain = text.replace(",", "").replace("_", "")
+    try:
+        return round(float(plain) * factor) if factor != 1 else int(plain)
+    except (ValueError, OverflowError):
+        return text
+
+
+def _number(text: str, factor: float) -> Any:
+    try:
+        return round(float(text.replace(",", "")) * factor, 12)
+    except (ValueError, OverflowError):
+        return text
+
+
+_PERCENT: Mapping[str, Any] = {"kind": "number", "unit": "%", "factor": 0.01}
+_SECONDS: Mapping[str, Any] = {"kind": "number", "unit": "s"}
+
+
+def _of(cls: type[Any], prefix: str, name: str, label: str, **more: Any) -> Input:
+    """An input of a field, with the field's own default."""
+    (field,) = (each for each in fields(cls) if each.name == name)
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    return Input(path=f"{prefix}{name}", label=label, default=None if default is MISSING else default, **more)
+
+
+WORKLOAD = (
+    _of(Workload, "workload.", "seq_len", "Sequence length", unit="tokens", is_required=True),
+    _of(Workload, "workload.", "global_batch_size", "Global batch", unit="sequences", is_required=True),
+    _of(
+        Workload,
+        "workload.",
+        "optimizer_state_precision",
+        "Optimizer states",
+        kind="choice",
+        options=(("fp32", "fp32"), ("bf16", "bf16")),
+    ),
+)
+
+BUDGET = (
+    _of(Budget, "budget.", "num_trials", "Trials", hint="at most"),
+    _of(Budget, "budget.", "wall_clock_s", "Time", kind="number", unit="minutes", factor=60.0, hint="no limit"),
+    _of(Budget, "budget.", "accelerator_hours", "Accelerator-hours", kind="number", unit="h", hint="no limit"),
+    _of(Budget, "budget.", "min_gain", "Stop below a gain of", **_PERCENT, hint="0: never"),
+    _of(Budget, "budget.", "patience", "Trials without a better one", hint="no limit"),
+    _of(Budget, "budget.", "prune_below", "End trials below", **_PERCENT, hint="of the best so far"),
+)
+
+TRIAL = (
+    _of(TrialSettings, "trial.", "measured_steps", "Measured steps, at least"),
+    _of(TrialSettings, "trial.", "max_measured_steps", "Measured steps, at most"),
+    _of(TrialSettings, "trial.", "target_interval", "Interval to reach", **_PERCENT),
+    _of(TrialSettings, "trial.", "measuring_budget_s", "Measure for", **_SECONDS),
+    _of(TrialSettings, "trial.", "warmup_steps", "Warm-up steps, at least"),
+    _of(TrialSettings, "trial.", "max_warmup_steps", "Warm-up steps, at most"),
+    _of(TrialSettings, "trial.", "profiled_steps", "Profiled steps"),
+    _of(TrialSettings, "trial.", "timeout_s", "Time-out", **_SECONDS),
+    _of(TrialSettings, "trial.", "memory_budget_bytes", "Memory of a rank", unit="GB", factor=1e9, hint="all of it"),
+    _of(TrialSettings, "trial.", "num_runs", "Runs of each trial"),
+    _of(TrialSettings, "trial.", "max_foreign_share", "Disturbed above", **_PERCENT),
+    _of(TrialSettings, "trial.", "max_repeats", "Repeats of disturbed ones"),
+    _of(TrialSettings, "trial.", "learning_rate", "Learning rate", kind="number"),
+    _of(TrialSettings, "trial.", "max_gradient_norm", "Gradient norm", kind="number", hint="not clipped"),
+    _of(
+        TrialSettings,
+        "trial.",
+        "proxy_layers_per_stage",
+        "Layers of proxies",
+        kind="integers",
+        hint="two numbers; whole model",
+    ),
+)
+
+LOSS_GATE = (
+    _of(LossGate, "loss_gate.", "enabled", "Gate what changes the mathematics", kind="switch"),
+    _of(LossGate, "loss_gate.", "num_steps", "Steps"),
+    _of(LossGate, "loss_gate.", "num_seeds", "Pairs of runs", hint="2 to 10"),
+    _of(LossGate, "loss_gate.", "tolerance", "Tolerance", **_PERCENT),
+)
+
+GENERAL = (
+    Input(path="name", label="Name", kind="text", default=""),
+    _of(
+        Objective,
+        "objective.",
+        "metric",
+        "Maximise",
+        kind="choice",
+        options=(("mfu", "MFU"), ("tokens_per_s", "tokens/s")),
+    ),
+    Input(path="seed", label="Seed", default=0),
+    Input(path="max_parallel_trials", label="Trials at once", default=1),
+    Input(path="uses_history", label="Learn from earlier trials", kind="switch", default=True),
+    Input(path="trainer", label="Trainer", kind="text"),
+    Input(path="trial_cluster", label="Run trials on", kind="text", hint="the cluster itself"),
+)
+
+INPUTS: Mapping[str, Input] = {one.path: one for one in (*WORKLOAD, *BUDGET, *TRIAL, *LOSS_GATE, *GENERAL)}
+"""Every input but those of model, cluster and space, which more than one element sets."""

@@ -1,0 +1,156 @@
+"""One request in three ways: as curl, as Python, as the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pprint import pformat
+from typing import Any
+
+from api.schemas import SweepCreate
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.runs.loss_gate import LossGate
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.wire import to_dict
+
+__all__ = ["Said", "said"]
+
+_TOKEN = "AUTOTUNER_TOKEN"
+
+_GROUPS: Mapping[str, type[Any]] = {
+    "workload": Workload,
+    "budget": Budget,
+    "trial": TrialSettings,
+    "loss_gate": LossGate,
+    "objective": Objective,
+}
+"""Fields of the body that are objects of their own in Python."""
+
+_OPTIONS = {
+    "budget.num_trials": "--trials",
+    "budget.accelerator_hours": "--accelerator-hours",
+    "budget.patience": "--patience",
+    "budget.min_gain": "--min-gain",
+    "budget.prune_below": "--prune-below",
+    "loss_gate.num_steps": "--gate-steps",
+    "loss_gate.num_seeds": "--gate-seeds",
+    "loss_gate.tolerance": "--gate-tolerance",
+    "objective.metric": "--objective",
+    "workload.optimizer_state_precision": "--optimizer-states",
+    "max_parallel_trials": "--parallel",
+    "trainer": "--trainer",
+    "seed": "--seed",
+    "name": "--name",
+}
+"""Options of ``autotuner sweep`` by the field that they set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """The request as somebody would send it without a page."""
+
+    curl: str
+    python: str
+    command: str
+
+
+def said(body: Mapping[str, Any], request: SweepRequest, service: str, *, asks: bool) -> Said:
+    """The request in three ways.
+
+    Args:
+        body: Of ``POST /sweeps``.
+        request: What it was read as; described models and clusters are files of the command line.
+        service: Its address, without a slash at the end.
+        asks: Whether the service wants to see a token.
+    """
+    return Said(
+        curl=_curl(body, service, asks=asks),
+        python=_python(body, service, asks=asks),
+        command=_command(body, request, service),
+    )
+
+
+def _curl(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
+    token = f' -H "Authorization: Bearer ${_TOKEN}"' if asks else ""
+    document = shlex.quote(json.dumps(body, indent=1))
+    return f"curl -sS{token} -H 'Content-Type: application/json' \\\n  {service}/api/v1/sweeps -d {document}\n"
+
+
+def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
+    used = sorted((cls for name, cls in _GROUPS.items() if name in body), key=lambda cls: cls.__module__)
+    imports = [f"from {cls.__module__} import {cls.__name__}" for cls in used]
+    first = ["import os", ""] if asks else []
+    token = f', token=os.environ["{_TOKEN}"]' if asks else ""
+    lines = [
+        *first,
+        f"from {SweepCreate.__module__.rpartition('.')[0]} import SweepCreate",
+        "from autotuner.client import Client",
+        *imports,
+        "",
+        f'with Client("{service}"{token}) as client:',
+        "    sweep = client.create_sweep(",
+        "        SweepCreate(",
+        *(f"            {name}={_expression(name, value)}," for name, value in body.items()),
+        "        )",
+        "    )",
+        "    print(sweep.id)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _expression(name: str, value: Any) -> str:
+    if name in _GROUPS:
+        fields = ", ".join(f"{field}={inner!r}" for field, inner in value.items())
+        return f"{_GROUPS[name].__name__}({fields})"
+    if isinstance(value, dict):
+        return pformat(value, width=100, sort_dicts=False).replace("\n", "\n" + " " * 12)
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _command(body: Mapping[str, Any], request: SweepRequest, service: str) -> str:
+    options, files = [f"--server {service}", "--no-wait"], []
+    for option, field, value in _named(body, request):
+        if isinstance(value, str):
+            options.append(f"{option} {shlex.quote(value)}")
+        else:
+            files.append(f"cat > {field}.json <<'EOF'\n{json.dumps(value, indent=1)}\nEOF\n")
+            options.append(f"{option} {field}.json")
+    options += _plain_options(body)
+    return "".join(files) + "autotuner sweep " + " \\\n  ".join(options) + "\n"
+
+
+def _named(body: Mapping[str, Any], request: SweepRequest) -> Iterator[tuple[str, str, Any]]:
+    """What is a name or, as a file, an object: whole, since a file's name would be its own."""
+    small = body.get("trial_cluster")
+    yield "--model", "model", _name_or(body["model"], request.job.model)
+    yield "--cluster" if small is None else "--for", "cluster", _name_or(body["cluster"], request.job.cluster)
+    if small is not None:
+        yield "--on", "trial_cluster", _name_or(small, request.trial_cluster)
+
+
+def _name_or(given: object, thing: object) -> Any:
+    return given if isinstance(given, str) else to_dict(thing)
+
+
+def _plain_options(body: Mapping[str, Any]) -> Iterator[str]:
+    workload, budget = body["workload"], body.get("budget", {})
+    yield f"--global-batch {workload['global_batch_size']}"
+    yield f"--seq-len {workload['seq_len']}"
+    for path, option in _OPTIONS.items():
+        group, _, name = path.rpartition(".")
+        value = body.get(group, {}).get(name) if group else body.get(name)
+        if value is not None:
+            yield f"{option} {shlex.quote(str(value))}"
+    if "wall_clock_s" in budget:
+        yield f"--minutes {budget['wall_clock_s'] / 60!r}"
+    if body.get("loss_gate", {}).get("enabled") is False:
+        yield "--no-loss-gate"
+    if body.get("uses_history") is False:
+        yield "--no-history"
+    for name in ("trial", "space"):
+        if body.get(name):
+            yield f"--{name} {shlex.quote(json.dumps(body[name]))}"

@@ -1,0 +1,183 @@
+"""The page that asks for a sweep: a form that says at once what the sweep would search, and starts it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.responses import RedirectResponse
+
+from api.dashboard.new_sweep.axes import AXES
+from api.dashboard.new_sweep.checked import Checked, Complaint, checked, complaint_of, read
+from api.dashboard.new_sweep.given import Given
+from api.dashboard.new_sweep.inputs import BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
+from api.dashboard.new_sweep.said import Said, said
+from api.dashboard.render import page
+from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
+from api.dependencies import AppOf, CallerOf, PreviewsOf
+from api.edge.needs import needs
+from autotuner.bootstrap import App
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.access.scope import Scope
+from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_Part = Annotated[Literal["answer", "remedies"] | None, Query()]
+"""The answer at once, or with what would help where nothing fits."""
+
+_ONCE = "once"
+"""Input with what a page's form has for itself, so that sending it twice starts one sweep."""
+
+
+async def _given(request: Request) -> Given:
+    form = await request.form()
+    return Given.of_pairs(((name, text) for name, text in form.multi_items() if isinstance(text, str)), is_form=True)
+
+
+_GivenOf = Annotated[Given, Depends(_given)]
+
+
+@router.get("/new")
+def new_sweep_page(
+    request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, clone: str | None = None
+) -> Response:
+    """The form: as another sweep was asked for, as an address says, or for a job that everybody knows."""
+    notes: tuple[str, ...] = ()
+    try:
+        given, notes = _first(request, app, clone)
+    except (InvalidInput, NotFound) as error:
+        given, wrong = Given.of_query((), app), complaint_of(error)
+        return _page(request, app, caller, checked(given, app, previews).having(wrong))
+    return _page(request, app, caller, checked(given, app, previews), notes=notes)
+
+
+def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[str, ...]]:
+    """What the form shows first, and what to know of it."""
+    if clone is not None:
+        original = app.store.get_sweep(clone).request
+        return Given.of_request(original, app), _not_cloned(original)
+    given = Given.of_query(request.query_params.multi_items(), app)
+    words = request.query_params.get("layout")
+    found = read(given, app) if words else None
+    if words is None or found is None or found.request is None:
+        return given, ()
+    return given.holding(words, found.request.space), (f"The space holds the layout you come from, {words}.",)
+
+
+def _not_cloned(original: Any) -> tuple[str, ...]:
+    notes = []
+    if original.job.calibration is not None:
+        notes.append("Runs that were sent with the original as measured are not taken over; send them by REST.")
+    if original.challenge is not None:
+        notes.append("What the original compared its layouts with is not taken over.")
+    return tuple(notes)
+
+
+@router.post("/new/check", openapi_extra=needs(Scope.READ))
+def check_new_sweep(
+    request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, given: _GivenOf, part: _Part = None
+) -> Response:
+    """What comes of the form as it stands; as a part, only what changes of the page."""
+    found = checked(given, app, previews, with_remedies=part != "answer")
+    if part is None:
+        return _page(request, app, caller, found)
+    return page(request, "new/_part.html", **_answer(request, caller, found, is_whole=part == "remedies"))
+
+
+@router.post("/new")
+def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, given: _GivenOf) -> Response:
+    """Queue the sweep and show it; or the form again, with why not."""
+    found = read(given, app)
+    if found.request is None:
+        return _refused(request, app, caller, checked(given, app, previews))
+    try:
+        sweep, _ = app.create_sweep(found.request, _key(given, found.body), caller)
+    except QuotaExceeded as error:
+        answer = _refused(request, app, caller, checked(given, app, previews), error)
+        answer.status_code = HTTPStatus.TOO_MANY_REQUESTS
+        return answer
+    except (InvalidInput, NotFound, Conflict, TooCostly, Busy) as error:
+        return _refused(request, app, caller, checked(given, app, previews), error)
+    where = f"{request.scope.get('root_path', '')}/sweeps/{sweep.id}"
+    return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+
+
+def _refused(request: Request, app: App, caller: Caller, found: Checked, error: Exception | None = None) -> Response:
+    """The form as it was sent, with what is wrong."""
+    if error is not None:
+        wrong = complaint_of(error) if isinstance(error, InvalidInput | NotFound) else Complaint(at="", text=str(error))
+        found = found if wrong in found.complaints else found.having(wrong)
+    return _page(request, app, caller, found, is_refused=True)
+
+
+def _key(given: Given, body: Mapping[str, Any]) -> str:
+    """The same for a form that is sent twice, and another once something in it changed."""
+    text = given.text(_ONCE) + json.dumps(body, sort_keys=True)
+    return f"form-{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+def _page(
+    request: Request,
+    app: App,
+    caller: Caller,
+    found: Checked,
+    *,
+    notes: tuple[str, ...] = (),
+    is_refused: bool = False,
+) -> Response:
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if is_refused else HTTPStatus.OK
+    return page(
+        request,
+        "new/page.html",
+        status=status,
+        choices=Choices.of(app, found.given),
+        inputs=INPUTS,
+        groups={"workload": WORKLOAD, "budget": BUDGET, "trial": TRIAL, "loss_gate": LOSS_GATE, "general": GENERAL},
+        once=found.given.text(_ONCE) or secrets.token_urlsafe(),
+        notes=notes,
+        is_refused=is_refused,
+        **_answer(request, caller, found),
+    )
+
+
+def _answer(request: Request, caller: Caller, found: Checked, *, is_whole: bool = True) -> dict[str, Any]:
+    """What of the page changes with the form."""
+    preview = found.preview
+    model, cluster = ("", "") if found.shown is None else job_facts(found.shown)
+    return {
+        "found": found,
+        "is_whole": is_whole,
+        "given": found.given,
+        "preview": preview,
+        "summary": summary(found.complaints, preview),
+        "outfalls": () if preview is None else outfalls(preview),
+        "limit_bytes": None if found.shown is None else found.shown.trial_job.cluster.accelerator.memory_bytes,
+        "model_facts": model,
+        "cluster_facts": cluster,
+        "axes": AXES,
+        "suits": _suits(found),
+        "may_run": caller.scope.covers(Scope.RUN),
+        "said": _said(request, caller, found),
+    }
+
+
+def _suits(found: Checked) -> dict[str, str]:
+    """What is searched of each axis for which nobody chose values."""
+    if found.shown is None:
+        return {}
+    return {name: axis.in_words(found.shown.space.values(name)) for name, axis in AXES.items()}
+
+
+def _said(request: Request, caller: Caller, found: Checked) -> Said | None:
+    if found.request is None:
+        return None
+    service = str(request.base_url).rstrip("/")
+    return said(found.body, found.request, service, asks=bool(caller.name))

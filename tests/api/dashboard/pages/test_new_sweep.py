@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
+from autotuner.ports import Store
+from autotuner.store.sql import memory_store
+from tests.api.access import People, bearing
+from tests.api.service import StoreDriver, app_on, serve
+from tests.builders import cpu_cluster, sweep_request
+
+FORM: dict[str, Any] = {
+    "model.from": "name",
+    "model": "llama-3-8b",
+    "cluster.from": "catalog",
+    "cluster.accelerator": "h100-sxm",
+    "cluster.count": "8",
+    "workload.seq_len": "4096",
+    "workload.global_batch_size": "64",
+    "loss_gate.enabled": "on",
+    "uses_history": "on",
+    "once": "a form",
+}
+
+
+@pytest.fixture
+def browser(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60) as client:
+        yield client
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+def test_the_form_says_at_once_what_a_sweep_of_a_known_job_would_search(browser: httpx.Client) -> None:
+    page = browser.get("/new")
+    assert page.status_code == 200
+    said = text_of(page.text)
+    assert "Predicted best, nothing was measured" in said
+    assert "legal, a trial can run them" in said
+    assert "8 kv heads do not split over 16 tensor ranks" in said
+    assert "<option selected>llama-3-70b</option>" in page.text
+
+
+def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, store: Store) -> None:
+    page = browser.post("/new/check", data=FORM | {"name": "<ours>", "budget.num_trials": "many"})
+    assert page.status_code == 200
+    assert 'value="&lt;ours&gt;"' in page.text
+    assert 'value="many"' in page.text
+    assert re.search(r'id="wrong-budget.num_trials">must be a whole number<', page.text)
+    assert "predicted to fit in" in text_of(page.text)  # what is wrong changes nothing of what is searched
+    assert store.list_sweeps()[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "at", "why"),
+    [
+        ({"workload.seq_len": ""}, "workload.seq_len", "is required"),
+        ({"budget.wall_clock_s": "-1"}, "budget.wall_clock_s", "must be above 0"),
+        ({"trial.timeout_s": "1e9"}, "trial.timeout_s", "must be 604800 or less"),
+        ({"model": "lama-3-8b"}, "model", "did you mean llama-3-8b?"),
+        ({"cluster.count": "12"}, "cluster", "must be whole nodes of 8"),
+        ({"trainer": "nobody"}, "trainer", "no trainer is called"),
+        ({"space.tensor_parallel_degree": "chosen"}, "space.tensor_parallel_degree", "must name at least one value"),
+        ({"trial_cluster": "h100:16"}, "trial_cluster", "must have fewer accelerators"),
+        ({"model.from": "described", "model.document": '{"model_type": "llama"}'}, "model", "hidden_size"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_input(browser: httpx.Client, typed: Any, at: str, why: str) -> None:
+    page = browser.post("/new/check", data=FORM | typed)
+    beside = re.search(rf'id="wrong-{re.escape(at)}">([^<]*)<', page.text)
+    assert beside is not None
+    assert why in beside[1]
+
+
+def test_where_nothing_fits_the_answer_comes_first_and_what_would_help_later(browser: httpx.Client) -> None:
+    wanted = FORM | {"model": "llama-3-70b", "space.precision": "chosen", "space.precision.values": "bf16"}
+    at_once = browser.post("/new/check?part=answer", data=wanted).text
+    later = browser.post("/new/check?part=remedies", data=wanted).text
+    assert ("data-more" in at_once, "data-more" in later) == (True, False)
+    assert "No layout is predicted to fit: the nearest lacks" in text_of(at_once)
+    assert re.search(r"\d+ accelerators on \d+ nodes: fits", text_of(later))
+
+
+def test_a_started_sweep_is_what_the_form_asks_for_and_is_shown(browser: httpx.Client, store: Store) -> None:
+    answer = browser.post("/new", data=FORM | {"name": "nightly", "budget.num_trials": "3"})
+    assert answer.status_code == 303
+    sweep = store.get_sweep(answer.headers["location"].rpartition("/")[2])
+    assert (sweep.request.name, sweep.request.budget.num_trials) == ("nightly", 3)
+    assert sweep.request.job.model.name == "llama-3-8b"
+
+
+def test_a_form_that_is_sent_twice_starts_one_sweep_and_a_changed_one_another(browser: httpx.Client) -> None:
+    first, again = (browser.post("/new", data=FORM).headers["location"] for _ in range(2))
+    other = browser.post("/new", data=FORM | {"seed": "1"}).headers["location"]
+    assert first == again != other
+
+
+def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Client, store: Store) -> None:
+    page = browser.post(
+        "/new", data=FORM | {"space.tensor_parallel_degree": "chosen", "space.tensor_parallel_degree.values": "3"}
+    )
+    assert page.status_code == 422
+    assert "Nothing was started" in text_of(page.text)
+    assert "the degrees multiply to 6 ranks, the cluster has 8" in text_of(page.text)
+    assert store.list_sweeps()[1] == 0
+
+
+def test_a_clone_opens_the_form_filled_in(browser: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(name="first <of> many", seed=7))
+    page = browser.get("/new", params={"clone": sweep.id})
+    assert 'value="first &lt;of&gt; many"' in page.text
+    assert 'name="seed" value="7"' in page.text
+    assert re.search(r'name="space.recompute" value="chosen" checked', page.text)
+
+
+def test_a_clone_of_nothing_says_so_and_shows_a_form(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"clone": "sw-nothing"})
+    assert page.status_code == 200
+    assert "no sweep is called" in text_of(page.text)
+
+
+def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: StoreDriver) -> None:
+    driver.store.save_cluster(cpu_cluster(name="lab"))
+    query = {
+        "model": "llama-demo",
+        "cluster": "lab",
+        "seq_len": "64",
+        "global_batch_size": "8",
+        "layout": "dp2 mb2 math fp32",
+    }
+    page = browser.get("/new", params=query)
+    assert "<option selected>lab</option>" in page.text
+    assert 'name="workload.seq_len" value="64"' in page.text
+    assert "The space holds the layout you come from, dp2 mb2 math fp32." in page.text
+
+
+def test_a_word_that_no_layout_has_is_said_on_the_form(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"layout": "tq4"})
+    assert page.status_code == 200
+    assert "tq4" in text_of(page.text)
+
+
+# ---------------------------------------------------------------------- who may
+@pytest.fixture
+def people() -> Iterator[People]:
+    app = app_on(memory_store(), login="tokens")
+    with serve(app) as address:
+        yield People(app=app, address=address)
+
+
+def test_who_may_only_read_may_check_and_is_told_why_there_is_no_button(people: People) -> None:
+    with people.stranger(**bearing(people.token(Scope.READ)), Accept="text/html") as client:
+        page = client.post("/new/check", data=FORM)
+        assert (page.status_code, client.post("/new", data=FORM).status_code) == (200, 403)
+    assert "Your token may only read" in page.text
+    assert "Start sweep" not in page.text
+
+
+def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_typed(people: People) -> None:
+    eve = people.token(name="eve", quota=Quota(unfinished_sweeps=1))
+    with people.stranger(**bearing(eve), Accept="text/html") as client:
+        assert client.post("/new", data=FORM).status_code == 303
+        page = client.post("/new", data=FORM | {"name": "the second"})
+    assert page.status_code == 429
+    assert "1 of the 1 sweeps that may be unfinished at once are" in text_of(page.text)
+    assert 'value="the second"' in page.text
+
+
+def test_more_hours_than_a_quota_ever_has_are_refused_beside_the_budget(people: People) -> None:
+    eve = people.token(name="eve", quota=Quota(accelerator_hours_per_day=2.0))
+    with people.stranger(**bearing(eve), Accept="text/html") as client:
+        page = client.post("/new", data=FORM | {"budget.accelerator_hours": "5"})
+    assert page.status_code == 422
+    assert re.search(r'id="wrong-budget.accelerator_hours">must be at most the 2 accelerator-hours', page.text)
