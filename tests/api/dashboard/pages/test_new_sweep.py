@@ -85,7 +85,7 @@ def test_where_nothing_fits_the_answer_comes_first_and_what_would_help_later(bro
     at_once = browser.post("/new/check?part=answer", data=wanted).text
     later = browser.post("/new/check?part=remedies", data=wanted).text
     assert ("data-more" in at_once, "data-more" in later) == (True, False)
-    assert "No layout is predicted to fit: the nearest lacks" in text_of(at_once)
+    assert "No layout is predicted to fit: the smallest needs" in text_of(at_once)
     assert re.search(r"\d+ accelerators on \d+ nodes: fits", text_of(later))
 
 
