@@ -27,6 +27,7 @@ from autotuner.domain.runs.full_size import FullSizeEstimate
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
 from autotuner.domain.runs.trial import FailureKind as Kind
 
@@ -189,6 +190,30 @@ def breakdown(**parts: float) -> Breakdown:
     """Of rank 0; parts that are not said take no time."""
     nothing = {field.name: 0.0 for field in fields(Breakdown) if field.name != "rank"}
     return Breakdown(rank=0, **nothing | parts)
+
+
+def step_timeline() -> StepTimeline:
+    """Two stages and three micro-batches, all of them shown; every forward takes 50 ms, every backward 100."""
+    lanes = ((0, "0F0 0F1 0B0 0F2 0B1 0B2 sync optimizer", 0.0), (1, "1F0 1B0 1F1 1B1 1F2 1B2 sync optimizer", 0.05))
+    took_s = {"F": 0.05, "B": 0.1, "s": 0.02, "o": 0.01}
+    ranks = []
+    for rank, words, start_s in lanes:
+        actions, ends_s = tuple(words.split()), [start_s]
+        for word in actions:
+            ends_s.append(round(ends_s[-1] + took_s[word[1] if word[1] in took_s else word[0]], 6))
+        seconds = RankSeconds(
+            forward_s=0.15, backward_s=0.3, sync_s=0.02, optimizer_s=0.01, idle_s=round(0.6 - 0.48, 6)
+        )
+        lane = RankTimeline(
+            rank=rank,
+            pipeline_rank=rank,
+            actions=actions,
+            start_s=tuple(ends_s[:-1]),
+            end_s=tuple(ends_s[1:]),
+            seconds=seconds,
+        )
+        ranks.append(lane)
+    return StepTimeline(step_s=0.6, num_micro_batches=3, num_ranks=2, ranks=tuple(ranks))
 
 
 def measurement(**changes: Any) -> Measurement:

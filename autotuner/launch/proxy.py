@@ -91,6 +91,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
         num_disturbed=shallow.num_disturbed + deep.num_disturbed,
         extrapolated_from=line.layers,
         breakdown_failure=deep.breakdown_failure or shallow.breakdown_failure,
+        timeline=None,  # of a step of fewer layers, which nobody asked for
     )
 
 

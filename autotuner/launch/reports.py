@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
 
@@ -127,6 +128,8 @@ class Reports:
                 return [from_dict(StepReport, document)]
             case "measurement":
                 self.measurement = from_dict(Measurement, document)
+            case "timeline" if self.measurement is not None:
+                self.measurement = replace(self.measurement, timeline=from_dict(StepTimeline, document))
             case "breakdown" if self.measurement is not None:
                 self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
             case "failure":

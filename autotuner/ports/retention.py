@@ -23,9 +23,9 @@ class RetentionStore(Protocol):
     def thin_sweep(self, *, before: float, now: float) -> ThinnedSweep | None:
         """Thin the sweep that ended first, at ``before`` at the latest, of those not thinned since; None without one.
 
-        Removed are the steps of its trials that were measured, and the events of steps, notes and jobs of all. What
-        was measured, how trials and the sweep began and ended, and steps of trials that were ended early, all of which
-        later sweeps learn from, stay.
+        Removed are the steps and timelines of its trials that were measured, and the events of steps, notes and jobs
+        of all. What else was measured, how trials and the sweep began and ended, and steps of trials that were ended
+        early, all of which later sweeps learn from, stay.
         """
         ...
 

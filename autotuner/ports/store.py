@@ -292,13 +292,13 @@ class Store(Names, Protocol):
         ...
 
     def get_trial(self, trial_id: str) -> Trial:
-        """With its steps."""
+        """With its steps, and the timeline of its measurement."""
         ...
 
     def list_trials(
         self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
     ) -> tuple[Sequence[Trial], int]:
-        """By number, without steps, and how many match in all."""
+        """By number, without steps and timelines, and how many match in all."""
         ...
 
     def ranking(

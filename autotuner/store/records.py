@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, literal, select, update
@@ -112,11 +113,15 @@ def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput
 
 
 def get_trial(connection: Connection, trial_id: str) -> Trial:
-    """With how it ended and its steps; ``NotFound`` without it."""
+    """With how it ended, its steps and its timeline; ``NotFound`` without it."""
     row = connection.execute(statements.TRIALS.where(trials.c.id == trial_id)).one_or_none()
     if row is None:
         raise NotFound("trial", trial_id)
-    return statements.read_trial(row, connection.scalars(statements.select_steps(trial_id)).all())
+    trial = statements.read_trial(row, connection.scalars(statements.select_steps(trial_id)).all())
+    if trial.measurement is None:
+        return trial
+    timeline = connection.scalars(statements.select_timeline(trial_id)).one()
+    return replace(trial, measurement=replace(trial.measurement, timeline=timeline))
 
 
 def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:

@@ -10,7 +10,7 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.upkeep.announcement import DeliveryState
 from autotuner.ports.retention import ThinnedSweep
 from autotuner.store.engine import writing
-from autotuner.store.tables import announcements, audit, deliveries, events, steps, sweeps, trials
+from autotuner.store.tables import announcements, audit, deliveries, events, measurements, steps, sweeps, trials
 
 __all__ = ["SqlRetention", "select_thinnable"]
 
@@ -58,6 +58,7 @@ def _thin(connection: Connection, sweep_id: str, now: float) -> ThinnedSweep:
     measured = select(trials.c.id).where(trials.c.sweep_id == sweep_id, trials.c.state == TrialState.COMPLETE)
     inside = (events.c.sweep_id == sweep_id) & events.c.kind.in_(_THINNED_KINDS)
     num_steps = connection.execute(delete(steps).where(steps.c.trial_id.in_(measured))).rowcount
+    connection.execute(update(measurements).where(measurements.c.trial_id.in_(measured)).values(timeline=None))
     num_events = connection.execute(delete(events).where(inside)).rowcount
     connection.execute(update(sweeps).where(sweeps.c.id == sweep_id).values(thinned_at=now))
     return ThinnedSweep(sweep_id=sweep_id, num_steps=num_steps, num_events=num_events)

@@ -28,6 +28,7 @@ from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Measurement, StepReport, Trial, TrialFailure, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
@@ -193,6 +194,11 @@ def read_trial(row: AnyRow, reports: Sequence[StepReport] = ()) -> Trial:
     return Trial(**row._mapping, steps=tuple(reports))
 
 
+def select_timeline(trial_id: str) -> Select[StepTimeline | None]:
+    """The step that was recorded of a trial; no row where it measured nothing."""
+    return select(measurements.c.timeline).where(measurements.c.trial_id == trial_id)
+
+
 def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
     """The filter as conditions on ``trials``."""
     return [
@@ -230,7 +236,8 @@ def insert_measurement(trial: Trial, measurement: Measurement, objective: Object
     return insert(measurements).values(
         trial_id=trial.id,
         sweep_id=trial.sweep_id,
-        document=measurement,
+        document=replace(measurement, timeline=None),
+        timeline=measurement.timeline,
         noise_floor=measurement.noise_floor,
         estimate=trial.estimate,
         **_rank(trial, trial.reached or measurement, objective),

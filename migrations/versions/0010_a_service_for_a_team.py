@@ -20,6 +20,7 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("renewals", sa.Integer(), server_default="0", nullable=False))
         op.add_column(table, sa.Column("lease_s", sa.Double(), nullable=True))
     op.add_column("deliveries", sa.Column("owner", sa.String(), nullable=True))
+    op.add_column("measurements", sa.Column("timeline", sa.Text(), nullable=True))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("interventions", sa.Text(), server_default="{}", nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
@@ -92,6 +93,7 @@ def downgrade() -> None:
     op.drop_column("trials", "expected_gain")
     for name in ("prospects", "thinned_at", "interventions", "pause_requested"):
         op.drop_column("sweeps", name)
+    op.drop_column("measurements", "timeline")
     op.drop_column("deliveries", "owner")
     for table in ("checks", "sweeps"):
         op.drop_column(table, "lease_s")

@@ -14,7 +14,7 @@ from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import trial_id
 from autotuner.store.tables import audit, sweeps
-from tests.builders import failure, measurement, step_report
+from tests.builders import failure, measurement, step_report, step_timeline
 from tests.contracts.acts import OWNER, create, end, finish, held_sweep, start
 from tests.contracts.upkeep import announcement, webhook
 
@@ -54,6 +54,14 @@ def test_what_was_measured_and_told_of_beginnings_and_ends_outlives_the_thinning
     store.retention.thin_sweep(before=20.0, now=100.0)
     assert (store.list_trials(sweep.id), store.ranking(sweep.id), store.overview(sweep.id, now=50.0)) == before
     assert store.events(sweep.id) == events
+
+
+def test_the_timeline_of_a_measured_step_goes_with_the_steps(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = end(store, start(store, sweep), measurement(timeline=step_timeline()))
+    finish(store, sweep, now=20.0)
+    store.retention.thin_sweep(before=20.0, now=100.0)
+    assert store.get_trial(trial.id).measurement == measurement()
 
 
 def test_an_unfinished_sweep_is_never_thinned(store: Store) -> None:

@@ -12,7 +12,7 @@ from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Page, Store, TrialFilter
-from tests.builders import cpu_layout, failure, measurement, prediction, step_report
+from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline
 from tests.contracts.acts import OWNER, add, claim, create, end, held_sweep, measure, start
 
 
@@ -207,3 +207,12 @@ def test_trials_of_another_sweep_are_not_listed(store: Store) -> None:
     add(store, held_sweep(store))
     create(store)
     assert store.list_trials(claim(store).id) == ([], 0)
+
+
+def test_a_trial_comes_back_with_the_timeline_of_a_step_and_lists_do_without(store: Store) -> None:
+    sweep = held_sweep(store)
+    trial = end(store, start(store, sweep), measurement(timeline=step_timeline()))
+    assert store.get_trial(trial.id).measurement == measurement(timeline=step_timeline())
+    (listed,), _ = store.list_trials(sweep.id)
+    (ranked,), _ = store.ranking(sweep.id)
+    assert listed.measurement == ranked.measurement == measurement()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, Measurement, StepReport, TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
@@ -43,6 +44,8 @@ class Run:
         found = self._of("measurement")
         assert len(found) == 1, (self.exit_codes, self.failures, self.logs)
         measurement = wire.from_dict(Measurement, found[0])
+        for line in self._of("timeline"):
+            measurement = replace(measurement, timeline=wire.from_dict(StepTimeline, line))
         for line in self._of("breakdown"):
             measurement = replace(measurement, breakdown=wire.from_dict(Breakdown, line))
         return measurement

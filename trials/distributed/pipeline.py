@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,11 @@ from torch.distributed.pipelining.schedules import (
 
 from autotuner.domain.jobs.stages import stages_of_rank
 from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.runs.timeline import BlockKind
 from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
+from trials.measurement.action_log import ActionLog
 from trials.model.loss import Loss
 from trials.model.weights import parameter_dtype
 
@@ -59,17 +61,20 @@ def pipeline_schedule(
     *,
     loss: Loss,
     start_reduction: Callable[[int], None],
+    log: ActionLog,
 ) -> Schedule:
     """The layout's schedule over this rank's stages; the losses of the micro-batches sum to that of the step.
 
     ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
-    within the step where the schedule is a list of actions, between which others' passes run.
+    within the step where the schedule is a list of actions, between which others' passes run. ``log`` is told of every
+    pass.
     """
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
-    stages = _stages(modules, spec, grid, device)
+    stages = _stages(modules, spec, grid, device, log)
 
     def micro_batch_loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return loss(logits, labels) / num_micro_batches
+        with log.going_on():
+            return loss(logits, labels) / num_micro_batches
 
     # when a stage fails, the schedule logs its whole plan before it raises
     logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
@@ -85,12 +90,41 @@ def pipeline_schedule(
     return schedule
 
 
+class _LoggedStage(PipelineStage):
+    """A stage that tells of its passes; receives are waited for before them, and are no part of them."""
+
+    def __init__(self, log: ActionLog, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._log = log
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
+        """Forward."""
+        with self._log.running(BlockKind.FORWARD, self.stage_index, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> None:
+        """Gradients of inputs, and of weights too where it is the whole backward."""
+        kind = BlockKind.BACKWARD if full_backward else BlockKind.INPUT
+        with self._log.running(kind, self.stage_index, bwd_chunk_id):
+            super().backward_one_chunk(
+                bwd_chunk_id, loss=loss, full_backward=full_backward, last_backward=last_backward
+            )
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        """Gradients of weights."""
+        with self._log.running(BlockKind.WEIGHT, self.stage_index, bwd_chunk_id):
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
+
+
 def _stages(
-    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device
+    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
 ) -> list[_PipelineStageBase]:
     last = spec.layout.num_stages - 1
     return [
-        PipelineStage(
+        _LoggedStage(
+            log,
             module,
             index,
             spec.layout.num_stages,

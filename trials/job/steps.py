@@ -12,10 +12,12 @@ from torch import nn
 
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.pace import Pace
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
+from trials.measurement.action_log import ActionLog, RecordedStep
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
 from trials.measurement.environment import environment, of_all_ranks
@@ -23,6 +25,7 @@ from trials.measurement.gpu import PowerMeter, gpu_of
 from trials.measurement.measure import RankRecord, measurement, phases_of
 from trials.measurement.memory import MemoryWatch
 from trials.measurement.recording import recorded
+from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
 from trials.measurement.stopwatch import Stopwatch
 from trials.options.compile import compile_time_s
 from trials.runtime.rank import barrier, host_name
@@ -45,7 +48,8 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
     watch, gpu = MemoryWatch(device), gpu_of(device)
     watch.start()
     stages = parallel_stages(spec, grid, device)
-    step = build_step(spec, stages, grid, device, Stopwatch(device))
+    log = ActionLog(device)
+    step = build_step(spec, stages, grid, device, Stopwatch(device), log)
     steps = _Steps(
         spec=spec,
         reporter=reporter,
@@ -53,6 +57,7 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
         grid=grid,
         peak=peak,
         step=step,
+        log=log,
         watch=watch,
         pace=Pace(spec.settings),
     )
@@ -71,7 +76,14 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
     facts = of_all_ranks(_gathered(environment(device, gpu)))
     reporter.measurement(measurement(spec, peak, steps.reports, _gathered(record), environment=facts))
     if spec.settings.profiled_steps:
-        reporter.breakdown(longest_computing(_gathered(steps.breakdown(stages))))
+        breakdown = steps.breakdown(stages)
+        reporter.timeline(_timeline(spec, _gathered(steps.recording)))
+        reporter.breakdown(longest_computing(_gathered(breakdown)))
+
+
+def _timeline(spec: TrialSpec, recordings: Sequence[RankRecording]) -> StepTimeline:
+    shown = [one for one in recordings if is_shown(one.rank, spec.layout)]
+    return step_timeline(shown, spec.layout, spec.workload.num_micro_batches(spec.layout))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +93,7 @@ class _Steps:
     Attributes:
         reports: One per step that was timed, warm-up included.
         phases: One per measured step.
+        recorded: One per profiled step, of a rank that has a lane in the timeline.
     """
 
     spec: TrialSpec
@@ -89,10 +102,12 @@ class _Steps:
     grid: Grid
     peak: Peak
     step: Step
+    log: ActionLog
     watch: MemoryWatch
     pace: Pace
     reports: list[StepReport] = field(default_factory=list)
     phases: list[PhaseTimes] = field(default_factory=list)
+    recorded: list[RecordedStep] = field(default_factory=list)
 
     def warm_up(self) -> None:
         """Until the step time is stationary."""
@@ -110,9 +125,14 @@ class _Steps:
         recordings = []
         for number in range(self.spec.settings.profiled_steps):
             with recorded(self.device, stages) as recording:
-                self._run(len(self.reports) + number)
+                self._run(len(self.reports) + number, is_recorded=is_shown(dist.get_rank(), self.spec.layout))
             recordings.append(recording)
         return breakdown_of(recordings, self.spec.layout, self.device, rank=dist.get_rank())
+
+    @property
+    def recording(self) -> RankRecording:
+        """What this rank recorded of the profiled steps."""
+        return RankRecording(rank=dist.get_rank(), host=host_name(), steps=tuple(self.recorded))
 
     def _timed(self, *, is_warmup: bool) -> None:
         number = len(self.reports)
@@ -125,7 +145,7 @@ class _Steps:
         self.reports.append(report)
         self.reporter.step(report)
 
-    def _run(self, number: int) -> float:
+    def _run(self, number: int, *, is_recorded: bool = False) -> float:
         """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
         own_batch = batch(
             self.spec.workload,
@@ -139,8 +159,13 @@ class _Steps:
         )
         barrier(self.device)
         self.step.stopwatch.mark("begin")
+        if is_recorded:
+            self.log.begin()
         loss = self.step(own_batch, number=number)
         self.step.stopwatch.mark("done")
+        if is_recorded:
+            moments = (self.step.stopwatch.between_s("begin", name) for name in ("gradients complete", "end", "done"))
+            self.recorded.append(self.log.end(*moments))
         return loss
 
     def _of_slowest_rank(self, step_time_s: float) -> float:

@@ -1,10 +1,10 @@
 """What a node tells of its job on standard output: ``#autotuner {json}``, a line each, in the order things happened.
 
 Types of line, by ``type``: those of the reporter's files as they are (``started``, ``step``, ``measurement``,
-``breakdown``, ``failure``, and what modules that measure report); ``node_started`` with the node and its host;
-``printed``, a line of a trainer with the moment it came; ``told``, a line that a rank of a trainer reported; ``log``,
-the last lines of what a rank wrote to standard error; and ``node`` last, which says how the node's processes ended. One
-process writes them all, so that lines never mix, however long.
+``timeline``, ``breakdown``, ``failure``, and what modules that measure report); ``node_started`` with the node and its
+host; ``printed``, a line of a trainer with the moment it came; ``told``, a line that a rank of a trainer reported;
+``log``, the last lines of what a rank wrote to standard error; and ``node`` last, which says how the node's processes
+ended. One process writes them all, so that lines never mix, however long.
 """
 
 from __future__ import annotations

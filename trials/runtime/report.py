@@ -9,13 +9,14 @@ from typing import Any
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
 
 __all__ = ["Reporter"]
 
 
 class Reporter:
-    """Appends lines: ``started``, ``step``, ``measurement``, ``breakdown`` and ``failure`` of a trial.
+    """Appends lines: ``started``, ``step``, ``measurement``, ``timeline``, ``breakdown`` and ``failure`` of a trial.
 
     Benchmarks of nodes write ``collective`` and ``profile`` in the place of those in the middle. Rank 0 writes all but
     ``failure``, which is of any rank that dies. The others are the wire form of a dataclass beside ``type``. Each line
@@ -38,6 +39,10 @@ class Reporter:
     def measurement(self, measurement: Measurement) -> None:
         """The timed steps are complete: whatever becomes of the profiled ones, this stands."""
         self._lead({"type": "measurement", **wire.to_dict(measurement)})
+
+    def timeline(self, timeline: StepTimeline) -> None:
+        """A profiled step was recorded: belongs to the measurement before it, and comes before the breakdown."""
+        self._lead({"type": "timeline", **wire.to_dict(timeline)})
 
     def breakdown(self, breakdown: Breakdown) -> None:
         """The profiled steps are complete as well: belongs to the measurement before it."""

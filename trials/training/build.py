@@ -17,6 +17,7 @@ from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import first_layer
 from trials.distributed.pipeline import pipeline_schedule
 from trials.distributed.tied import TiedTables
+from trials.measurement.action_log import ActionLog
 from trials.measurement.stopwatch import Stopwatch
 from trials.training.optimizer import ShardedAdamW
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
@@ -26,14 +27,22 @@ __all__ = ["build_step"]
 
 
 def build_step(
-    spec: TrialSpec, stages: Sequence[nn.Module], grid: Grid, device: torch.device, stopwatch: Stopwatch
+    spec: TrialSpec,
+    stages: Sequence[nn.Module],
+    grid: Grid,
+    device: torch.device,
+    stopwatch: Stopwatch,
+    log: ActionLog | None = None,
 ) -> Step:
-    """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch."""
+    """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch.
+
+    ``log`` hears of every pass.
+    """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     shards = [optimizer_shards(stage, spec, grid) for stage in stages]
     return Step(
         layout=spec.layout,
-        passes=_passes(spec, stages, shards, grid, device),
+        passes=_passes(spec, stages, shards, grid, device, log or ActionLog(device)),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
     )
@@ -56,6 +65,7 @@ def _passes(
     shards: Sequence[Sequence[OptimizerShard]],
     grid: Grid,
     device: torch.device,
+    log: ActionLog,
 ) -> Passes:
     loss = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
     if spec.layout.pipeline_parallel_degree > 1:
@@ -64,7 +74,7 @@ def _passes(
             for shard in shards[stage]:
                 shard.start_reduction()
 
-        schedule = pipeline_schedule(stages, spec, grid, device, loss=loss, start_reduction=start_reduction)
+        schedule = pipeline_schedule(stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log)
         indices = stages_of_rank(spec.layout, grid.position("pp"))
         return PipelinePasses(
             schedule=schedule, has_first_stage=0 in indices, has_last_stage=spec.layout.num_stages - 1 in indices
@@ -80,4 +90,5 @@ def _passes(
         num_micro_batches=spec.workload.num_micro_batches(spec.layout),
         loss=loss,
         before_last=expect_last_backward,
+        log=log,
     )

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotuner.domain.runs.timeline import BlockKind
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.pipeline import Schedule
+from trials.measurement.action_log import ActionLog
 from trials.model.loss import Loss
 from trials.training.data import Batch
 
@@ -26,7 +28,7 @@ class AccumulatedPasses:
 
     Replicas reduce gradients once, after the last. FSDP reduces after each: whoever shards gradients has no room for
     whole ones. Where it shards no parameters, those gathered for the first micro-batch serve all others.
-    ``before_last`` is told that the last backward pass comes.
+    ``before_last`` is told that the last backward pass comes, ``log`` of every pass.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class AccumulatedPasses:
         num_micro_batches: int,
         loss: Loss,
         before_last: Callable[[], None],
+        log: ActionLog,
     ) -> None:
         self._model = model
         self._micro_batch_size = micro_batch_size
         self._num_micro_batches = num_micro_batches
         self._loss = loss
         self._before_last = before_last
+        self._log = log
 
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica."""
@@ -53,8 +57,10 @@ class AccumulatedPasses:
             if is_last:
                 self._before_last()
             with nullcontext() if is_last else self._unsynchronised():
-                loss = self._loss(self._model(tokens_BS), labels_BS) / self._num_micro_batches
-                loss.backward()  # type: ignore[no-untyped-call]
+                with self._log.running(BlockKind.FORWARD, 0, index - 1):
+                    loss = self._loss(self._model(tokens_BS), labels_BS) / self._num_micro_batches
+                with self._log.running(BlockKind.BACKWARD, 0, index - 1):
+                    loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 

@@ -18,6 +18,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import Conflict, InvalidInput
 
@@ -282,6 +283,7 @@ class Measurement:
         extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
         phases: None where nobody divided the steps, as of a registered trainer.
         is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
+        timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
     """
 
     step_time_s: float
@@ -310,6 +312,7 @@ class Measurement:
     precision_flop_per_s: float | None = None
     phases: PhaseTimes | None = None
     is_simulated: bool = False
+    timeline: StepTimeline | None = None
 
     @property
     def step_time_error_s(self) -> float:

@@ -14,6 +14,7 @@ from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, metadata, word
 
@@ -118,6 +119,7 @@ class _Measurements(TypedColumns):
     step_time_interval_s: Named[float | None]
     noise_floor: Named[float | None]
     estimate: Named[TrialEstimate | None] = Column(Document(TrialEstimate))
+    timeline: Named[StepTimeline | None] = Column(Document(StepTimeline))  # apart: a list of trials reads none
 
 
 measurements = Table("measurements", metadata, _Measurements)

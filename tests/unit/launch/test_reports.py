@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
@@ -90,3 +91,12 @@ def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, torn: str) -
     path = tmp_path / "reports"
     append(path, f"{torn}\n" + line("step", **to_dict(step_report(1))))
     assert list(Reports(path).new_steps()) == [step_report(1)]
+
+
+def test_a_timeline_joins_the_measurement_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "reports.jsonl"
+    step = StepTimeline(step_s=0.5, num_micro_batches=4, num_ranks=2, ranks=())
+    append(path, line("measurement", **to_dict(measurement())) + line("timeline", **to_dict(step)))
+    reports = Reports(path)
+    reports.new_steps()
+    assert reports.measurement == measurement(timeline=step)
