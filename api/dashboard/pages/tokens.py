@@ -1,0 +1,117 @@
+"""The page of tokens: who has one, a form for another, and a button that takes one back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request, Response
+from starlette.responses import RedirectResponse
+
+from api.dashboard.render import page
+from api.dependencies import AppOf, CallerOf
+from api.edge.needs import needs
+from api.routes.tokens import TokenId
+from autotuner.bootstrap import App
+from autotuner.domain.access.quota import Quota
+from autotuner.domain.access.scope import Scope
+from autotuner.errors import InvalidInput
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_ADMIN = needs(Scope.ADMIN)
+_A_DAY_S = 86_400
+_MOST_DAYS = 3650
+_FIELDS = ("name", "scope", "days", "unfinished_sweeps", "accelerator_hours_per_day", "requests_per_minute")
+_NOTHING = dict.fromkeys(_FIELDS, "")
+_LONGEST = 200
+
+_Text = Annotated[str, Form(max_length=_LONGEST)]
+
+
+@router.get("/tokens", openapi_extra=_ADMIN)
+def tokens_page(request: Request, app: AppOf) -> Response:
+    """All tokens by name, without their secrets."""
+    return _page(request, app, asked=_NOTHING)
+
+
+@router.post("/tokens", openapi_extra=_ADMIN)
+def create(
+    request: Request,
+    app: AppOf,
+    caller: CallerOf,
+    name: _Text = "",
+    scope: _Text = Scope.RUN.value,
+    days: _Text = "",
+    unfinished_sweeps: _Text = "",
+    accelerator_hours_per_day: _Text = "",
+    requests_per_minute: _Text = "",
+) -> Response:
+    """Make a token; the page that answers shows its text, and no other does."""
+    asked = {
+        "name": name,
+        "scope": scope,
+        "days": days,
+        "unfinished_sweeps": unfinished_sweeps,
+        "accelerator_hours_per_day": accelerator_hours_per_day,
+        "requests_per_minute": requests_per_minute,
+    }
+    try:
+        quota = Quota(
+            unfinished_sweeps=_whole("unfinished_sweeps", unfinished_sweeps),
+            accelerator_hours_per_day=_number("accelerator_hours_per_day", accelerator_hours_per_day),
+            requests_per_minute=_whole("requests_per_minute", requests_per_minute),
+        )
+        expires_at = _expires_at(days, app.clock.now())
+        token, text = app.tokens.add(name.strip(), _scope(scope), quota, expires_at=expires_at, created_by=caller.name)
+    except InvalidInput as error:
+        return _page(request, app, asked=asked, error=error, status=422)
+    return _page(request, app, asked=_NOTHING, made=token, text=text, status=201)
+
+
+@router.post("/tokens/{token_id}/revoke", openapi_extra=_ADMIN)
+def revoke(request: Request, app: AppOf, token_id: TokenId) -> Response:
+    """Take a token back, from the next request on."""
+    app.tokens.revoke(token_id)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/tokens", 303)
+
+
+def _page(request: Request, app: App, *, status: int = 200, **shown: object) -> Response:
+    values = {"error": None, "made": None, "text": "", **shown}
+    now = app.clock.now()
+    return page(request, "tokens.html", status=status, tokens=app.tokens.all(), scopes=list(Scope), now=now, **values)
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError as error:
+        raise InvalidInput("scope", text, f"must be one of {', '.join(Scope)}", Scope.RUN.value) from error
+
+
+def _expires_at(days: str, now: float) -> float | None:
+    number = _number("days", days)
+    if number is None:
+        return None
+    if not 0 < number <= _MOST_DAYS:
+        raise InvalidInput("days", days, f"must lie between 0 and {_MOST_DAYS}", 90)
+    return now + number * _A_DAY_S
+
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput(name, text, "must be a number, or be left empty for as much as there is") from error
+
+
+def _whole(name: str, text: str) -> int | None:
+    number = _number(name, text)
+    if number is None:
+        return None
+    if not number.is_integer():
+        raise InvalidInput(name, text, "must be a whole number", max(1, round(number)) if abs(number) < 1e9 else None)
+    return int(number)
