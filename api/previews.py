@@ -12,6 +12,7 @@ from api.violations import violation
 from autotuner.bootstrap import App
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.wire import to_dict
+from autotuner.errors import InvalidInput
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook
 
@@ -26,7 +27,7 @@ class Previews:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._outlooks: OrderedDict[str, Outlook] = OrderedDict()
+        self._outlooks: OrderedDict[str, Outlook | InvalidInput] = OrderedDict()
         self._lock = threading.Lock()
 
     def preview(self, app: App, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
@@ -51,15 +52,25 @@ class Previews:
     def _outlook(self, app: App, request: SweepRequest, with_remedies: bool) -> Outlook:
         key = _key(request, with_remedies)
         with self._lock:
-            if key in self._outlooks:
-                self._outlooks.move_to_end(key)
-                return self._outlooks[key]
-        found = app.asides.search(outlook, request, with_remedies=with_remedies)
+            found = self._outlooks.get(key)
+        if found is None:
+            found = _computed(app, request, with_remedies)
         with self._lock:
             self._outlooks[key] = found
+            self._outlooks.move_to_end(key)
             while len(self._outlooks) > self._kept:
                 self._outlooks.popitem(last=False)
+        if isinstance(found, InvalidInput):
+            raise found
         return found
+
+
+def _computed(app: App, request: SweepRequest, with_remedies: bool) -> Outlook | InvalidInput:
+    """The outlook, or what is wrong with the space, which takes as long to find."""
+    try:
+        return app.asides.search(outlook, request, with_remedies=with_remedies)
+    except InvalidInput as refusal:
+        return refusal
 
 
 def _key(request: SweepRequest, *more: object) -> str:

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
 from api.previews import Previews
 from autotuner.aside.asides import Inline
 from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 from tests.builders import sweep_request
@@ -86,3 +88,7 @@ def test_previews_of_equal_jobs_and_spaces_are_computed_once() -> None:
     assert [ask(name="one"), ask(name="two", seed=3), ask(uses_history=False)] == [1, 1, 1]
     assert ask(space=request.space.with_axes(micro_batch_size=(1,))) == 2
     assert ask(name="one") == 3  # the last one alone is kept
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="holds no layout"):
+            ask(space=request.space.with_axes(micro_batch_size=(3,)))
+    assert counting.num_searches == 4

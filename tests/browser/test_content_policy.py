@@ -30,6 +30,7 @@ def stocked(driver: StoreDriver) -> list[str]:
     pages = ("/", "/retunes", "/gates", "/clusters", "/calibrations", "/webhooks", "/login", "/explore", "/nothing")
     return [
         *pages,
+        *("/new", f"/new?clone={sweep.id}"),
         *(f"/sweeps/{sweep.id}", f"/trials/{trial.id}", f"/trials/{trial.id}?format=arguments"),
         *("/retunes/nightly", f"/gates/{gate.id}", "/clusters/lab"),
     ]
