@@ -72,6 +72,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "explain_layout": explanations.explanation,
     "explain_trial": explanations.explanation,
     "read_parts": explanations.parts,
+    "read_timeline": explanations.timelines,
     "read_rules": sweeps.sweep_rules,
     "read_answer": results.sweep_answer,
     "read_choices": results.sweep_choices,

@@ -6,14 +6,16 @@ from typing import Any
 
 from api.examples.catalog import model
 from api.examples.predictions import job_body, layout, prediction
-from api.schemas import LayoutExplanation, TrialParts
+from api.schemas import LayoutExplanation, TrialParts, TrialTimelines
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
+from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.step_parts import StepPart, StepParts
+from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.explain.trial_parts import StagePeak
 
-__all__ = ["explanation", "explanation_bodies", "parts"]
+__all__ = ["explanation", "explanation_bodies", "parts", "timelines"]
 
 
 def explanation_bodies() -> dict[str, Any]:
@@ -80,3 +82,24 @@ def _step(measured_s: float | None) -> StepParts:
     )
     rank = None if measured_s is None else 3
     return StepParts(parts=(backward,), predicted_s=2.7, measured_s=measured_s, rank=rank)
+
+
+def timelines() -> TrialTimelines:
+    """A step of two micro-batches on one rank, which took a little longer than it was predicted to."""
+    predicted = PredictedTimeline(timeline=_timeline(1.0), predicted_s=2.7, apart=0.0)
+    return TrialTimelines(is_small=False, predicted=predicted, measured=_timeline(1.1))
+
+
+def _timeline(factor: float) -> StepTimeline:
+    ends_s = tuple(round(factor * seconds, 3) for seconds in (0.0, 0.44, 1.32, 1.76, 2.64, 2.7))
+    lane = RankTimeline(
+        rank=0,
+        pipeline_rank=0,
+        actions=("0F0", "0B0", "0F1", "0B1", "optimizer"),
+        start_s=ends_s[:-1],
+        end_s=ends_s[1:],
+        seconds=RankSeconds(
+            forward_s=round(factor * 0.88, 3), backward_s=round(factor * 1.76, 3), optimizer_s=round(factor * 0.06, 3)
+        ),
+    )
+    return StepTimeline(step_s=ends_s[-1], num_micro_batches=2, num_ranks=1, ranks=(lane,))

@@ -9,11 +9,12 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules, TrialParts
+from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules, TrialParts, TrialTimelines
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.trial_parts import trial_parts
+from autotuner.search.explain.trial_timelines import trial_timelines
 from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["router"]
@@ -49,6 +50,18 @@ def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
     trial = app.store.get_trial(trial_id)
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     return app.asides.ask(trial_parts, trial, request)
+
+
+@router.get("/trials/{trial_id}/timeline", responses=problems(404, 422))
+def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
+    """Draw a trial's step in time: when each pass of each micro-batch begins and ends, predicted and measured.
+
+    Passes are named as torch names them (``0F3``: stage, F, B, I or W, micro-batch). What repeats is left out and
+    counted in ``folds``; the seconds of each rank by part count all of it.
+    """
+    trial = app.store.get_trial(trial_id)
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    return app.asides.ask(trial_timelines, trial, request)
 
 
 @router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))

@@ -21,7 +21,7 @@ from api.schemas.descriptions import (
     StackList,
     StackProfileList,
 )
-from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules, TrialParts
+from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules, TrialParts, TrialTimelines
 from api.schemas.exports import (
     ExportRequest,
     FormatList,
@@ -158,6 +158,7 @@ __all__ = [
     "TrialDetail",
     "TrialPage",
     "TrialParts",
+    "TrialTimelines",
     "TrialView",
     "TroubleView",
     "WebhookCreate",

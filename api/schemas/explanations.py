@@ -21,8 +21,9 @@ from autotuner.search.explain.explanation import Change, Explanation, MemoryPart
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.explain.step_parts import StepParts
 from autotuner.search.explain.trial_parts import TrialParts
+from autotuner.search.explain.trial_timelines import TrialTimelines
 
-__all__ = ["LayoutChange", "LayoutExplanation", "SweepRules", "TrialParts"]
+__all__ = ["LayoutChange", "LayoutExplanation", "SweepRules", "TrialParts", "TrialTimelines"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ class _Operations:
     predict = _Operation(operations.predict)
     explain_layout = _Operation(operations.explain_layout)
     explain_trial = _Operation(operations.explain_trial)
+    read_timeline = _Operation(operations.read_timeline)
     read_parts = _Operation(operations.read_parts)
     list_calibrations = _Operation(operations.list_calibrations)
     list_formats = _Operation(operations.list_formats)

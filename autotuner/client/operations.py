@@ -208,6 +208,11 @@ def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:
     return _get(f"/trials/{trial_id}/explanation", schemas.LayoutExplanation)
 
 
+def read_timeline(trial_id: str) -> Call[schemas.TrialTimelines]:
+    """When each pass of a trial's step begins and ends, predicted beside measured."""
+    return _get(f"/trials/{trial_id}/timeline", schemas.TrialTimelines)
+
+
 def read_parts(trial_id: str) -> Call[schemas.TrialParts]:
     """A trial's step and memory by part, predicted beside measured."""
     return _get(f"/trials/{trial_id}/parts", schemas.TrialParts)

@@ -10,7 +10,7 @@ from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.runs.trial import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
-from tests.builders import breakdown, cpu_layout, measurement, sweep_request
+from tests.builders import breakdown, cpu_layout, measurement, step_timeline, sweep_request
 
 LAYOUT: dict[str, Any] = {"tensor_parallel_degree": 8, "recompute": "full"}
 
@@ -121,3 +121,22 @@ def test_a_sweep_without_trials_has_six_rules_without_pairs(client: httpx.Client
 
 def test_an_unknown_sweep_has_no_rules(client: httpx.Client) -> None:
     assert client.get("/sweeps/sw-none/rules").status_code == 404
+
+
+def test_the_timeline_of_a_trial_is_predicted_and_stands_beside_the_step_that_was_recorded(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    trial = driver.ended(driver.sweep(), 0, measurement(timeline=step_timeline()))
+    found = client.get(f"/trials/{trial.id}/timeline").json()
+    assert found["measured"]["ranks"][0]["actions"][:2] == ["0F0", "0F1"]
+    predicted = found["predicted"]
+    assert predicted["timeline"]["ranks"][0]["actions"][0] == "0F0"
+    assert predicted["timeline"]["step_s"] == pytest.approx((1 + predicted["apart"]) * predicted["predicted_s"])
+    assert not found["is_small"]
+
+
+def test_a_trial_that_has_not_run_has_a_predicted_timeline_alone(client: httpx.Client, driver: StoreDriver) -> None:
+    trial = driver.running(driver.sweep(), 0)
+    found = client.get(f"/trials/{trial.id}/timeline").json()
+    assert found["measured"] is None
+    assert found["predicted"]["timeline"]["ranks"]
