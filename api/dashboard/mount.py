@@ -9,6 +9,7 @@ from api.dashboard.pages import (
     audit,
     calibrations,
     clusters,
+    engines,
     explore,
     find,
     gates,
@@ -17,6 +18,8 @@ from api.dashboard.pages import (
     new_sweep,
     retunes,
     sweep,
+    tokens,
+    trainers,
     trial,
     webhooks,
 )
@@ -29,8 +32,8 @@ __all__ = ["add_dashboard"]
 _PAGES = (
     *(home, find, sweep, trial),
     *(new_sweep, explore),
-    *(retunes, gates, webhooks, clusters, calibrations),
-    *(audit, login),
+    *(retunes, gates, webhooks, clusters, engines, trainers, calibrations),
+    *(tokens, audit, login),
 )
 
 

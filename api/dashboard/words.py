@@ -249,7 +249,7 @@ def in_all(total: int) -> str:
 
 def gain(share: float) -> str:
     """``+12.3 %``."""
-    return f"{100 * share:+.1f} %"
+    return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 def mean_rate(groups: Sequence[RunGroup]) -> float | None:

@@ -14,13 +14,13 @@ from api.schemas import CallerView, TokenCreate, TokenCreated, TokenList
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
 
-__all__ = ["router"]
+__all__ = ["TokenId", "router"]
 
 router = APIRouter(tags=["access"])
 
 _ADMIN = needs(Scope.ADMIN)
 
-_TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5"])]
+TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5"])]
 
 
 @router.get("/caller", responses=problems())
@@ -44,7 +44,7 @@ def list_tokens(app: AppOf) -> Document[TokenList]:
 
 
 @router.post("/tokens/{token_id}/revoke", responses=problems(404, 422), openapi_extra=_ADMIN)
-def revoke_token(app: AppOf, token_id: _TokenId) -> Document[Token]:
+def revoke_token(app: AppOf, token_id: TokenId) -> Document[Token]:
     """Take a token back, from the next request on, with the sessions of browsers that it opened.
 
     One that was taken back stays as it is.

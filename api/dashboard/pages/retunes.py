@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.charts.trend import trend_chart
 from api.dashboard.render import page
+from api.dashboard.views.nights import weeks
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
 from api.schemas import RetuneDetail, RetuneList
@@ -50,5 +51,6 @@ def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) ->
         runs=runs[:_RUNS_SHOWN],
         total=total,
         chart=trend_chart(trend(runs)),
+        weeks=weeks(runs),
         service=str(request.base_url).rstrip("/"),
     )
