@@ -113,7 +113,7 @@ def sweep_accuracy() -> SweepAccuracy:
         memory_error=0.026,
         sentences=(
             "1 of 1 step times lie within the 80 % interval of their prediction",
-            "half of them are off by less than 8 %; in the median +7.5 % longer",
+            "half of the step times are off by less than 8 %; in the median they are 7.5 % longer than predicted",
             "half of the peaks are off by less than 3 %",
         ),
     )

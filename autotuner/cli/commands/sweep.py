@@ -237,14 +237,18 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
 
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.answer import answer_view
     from autotuner.cli.views.sweeps import sweep_view
 
     stored = client.get(f"/sweeps/{sweep_id}")
+    answer = client.get(f"/sweeps/{sweep_id}/answer")["answer"]
     ranking = client.all(f"/sweeps/{sweep_id}/ranking")
     trials = client.all(f"/sweeps/{sweep_id}/trials")
     if as_json:
-        print_json({"sweep": stored, "ranking": ranking, "trials": trials})
+        print_json({"sweep": stored, "answer": answer, "ranking": ranking, "trials": trials})
     else:
+        if answer is not None:
+            console().print(answer_view(answer))
         console().print(sweep_view(stored, ranking["items"], trials["items"], _gates_failed(client, trials["items"])))
 
 

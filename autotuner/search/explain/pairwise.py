@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
-from autotuner.search.text.sentences import value_in_words
+from autotuner.search.text.sentences import signed, value_in_words
 
 __all__ = ["Insight", "MeasuredLayouts", "insights"]
 
@@ -171,14 +171,10 @@ def _insight(subject: str, before: str, after: str, gains: list[float]) -> Insig
 
 def _size(gains: list[float], num_faster: int) -> str:
     if len(gains) == 1:
-        return f"{_signed(gains[0])} throughput, one pair"
-    spread = f"{_signed(min(gains))} to {_signed(max(gains))}"
-    median = _signed(float(np.median(gains)))
+        return f"{signed(gains[0])} throughput, one pair"
+    spread = f"{signed(min(gains))} to {signed(max(gains))}"
+    median = signed(float(np.median(gains)))
     return f"{median} throughput in the median of {len(gains)} pairs ({spread}), faster in {num_faster} of them"
-
-
-def _signed(gain: float) -> str:
-    return f"{100 * gain:+.1f} %"
 
 
 def _nothing(subject: str) -> Insight:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.results.reached import Source, source_of
-from autotuner.search.text.sentences import percent, signed
+from autotuner.search.text.sentences import percent
 
 __all__ = ["Accuracy", "ComparedTrial", "accuracy"]
 
@@ -122,6 +122,8 @@ def _sentences(found: Accuracy) -> Iterator[str]:
         return
     if found.num_intervals:
         yield f"{found.num_within} of {found.num_intervals} step times lie within the 80 % interval of their prediction"
-    yield f"half of them are off by less than {percent(found.median_error)}; in the median {signed(found.bias)} longer"
+    side = "longer" if found.bias >= 0 else "shorter"
+    bias = f"in the median they are {100 * abs(found.bias):.1f} % {side} than predicted"
+    yield f"half of the step times are off by less than {percent(found.median_error)}; {bias}"
     if found.memory_error is not None:
         yield f"half of the peaks are off by less than {percent(found.memory_error)}"

@@ -67,7 +67,7 @@ def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
         return None
     one, other = _nearest(died, ran)
     if one.layout == other.layout:
-        return _to(other, f"trial {other.number} of the same layout ran: run it again")
+        return _to(other, f"trial {other.number} ran the same layout: it may be run again")
     change = change_in_words(one.layout, other.layout)
     return replace(_to(other, f"trial {other.number} ran with {change}{_peak(other)}"), change=change)
 

@@ -37,7 +37,7 @@ def test_many_pairs_state_count_median_and_range() -> None:
         runs += [(plain, gain), (replace(plain, fused_norm=True), 1.0)]
     one = statement(insights([measured(*runs)]), "fused norm", "off", "on")
     assert one.statement == (
-        "fused norm off → on: +10.0 % throughput in the median of 3 pairs (-10.0 % to +20.0 %), faster in 2 of them"
+        "fused norm off → on: +10.0 % throughput in the median of 3 pairs (−10.0 % to +20.0 %), faster in 2 of them"
     )
 
 

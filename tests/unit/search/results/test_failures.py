@@ -72,5 +72,5 @@ def test_a_timeout_says_the_limit_and_a_longer_one() -> None:
 def test_a_layout_that_ran_elsewhere_in_the_sweep_may_run_again() -> None:
     crash = died(0, BASE, FailureKind.CRASH, message="rank 0 died")
     (group,) = failures(REQUEST, [crash, ran(3, BASE, 1.0)])
-    expected = "read the log of the rank that died first; trial 3 of the same layout ran: run it again"
+    expected = "read the log of the rank that died first; trial 3 ran the same layout: it may be run again"
     assert group.way_out.sentence == expected
