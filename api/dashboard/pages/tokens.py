@@ -33,7 +33,7 @@ _Text = Annotated[str, Form(max_length=_LONGEST)]
 @router.get("/tokens", openapi_extra=_ADMIN)
 def tokens_page(request: Request, app: AppOf) -> Response:
     """All tokens by name, without their secrets."""
-    return _page(request, app, asked=_NOTHING)
+    return _page(request, app, given=_NOTHING)
 
 
 @router.post("/tokens", openapi_extra=_ADMIN)
@@ -49,7 +49,7 @@ def create(
     requests_per_minute: _Text = "",
 ) -> Response:
     """Make a token; the page that answers shows its text, and no other does."""
-    asked = {
+    given = {
         "name": name,
         "scope": scope,
         "days": days,
@@ -66,8 +66,8 @@ def create(
         expires_at = _expires_at(days, app.clock.now())
         token, text = app.tokens.add(name.strip(), _scope(scope), quota, expires_at=expires_at, created_by=caller.name)
     except InvalidInput as error:
-        return _page(request, app, asked=asked, error=error, status=422)
-    return _page(request, app, asked=_NOTHING, made=token, text=text, status=201)
+        return _page(request, app, given=given, error=error, status=422)
+    return _page(request, app, given=_NOTHING, made=token, text=text, status=201)
 
 
 @router.post("/tokens/{token_id}/revoke", openapi_extra=_ADMIN)
