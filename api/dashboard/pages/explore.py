@@ -39,9 +39,8 @@ _Zoom = Annotated[str | None, Query(max_length=32)]
 _BESIDE_PANEL = 896
 """Pixels of a picture beside the controls."""
 
-_JOB_INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack", "optimizer_state_precision")
-_INPUTS = frozenset((*_JOB_INPUTS, *OPTIONS))
-"""Inputs that say beside themselves what is wrong with them."""
+_INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack", "optimizer_state_precision")
+"""Inputs of the job, which say beside themselves what is wrong with them."""
 
 
 @router.get("/explore")
@@ -88,7 +87,7 @@ def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
 def _input(field: str) -> str:
     """The input for a field of the job."""
     last = field.rpartition(".")[2]
-    return last if last in _JOB_INPUTS else "cluster"
+    return last if last in _INPUTS else "cluster"
 
 
 def _best(app: App, asked: Asked, job: Job) -> Layout:
@@ -137,7 +136,6 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
         "world_size": job.cluster.world_size,
         "about_cluster": _cluster_in_words(job),
         "about_workload": f"{format_count(job.workload.tokens_per_step)} tokens a step",
-        "shown_inputs": _INPUTS,
     }
 
 

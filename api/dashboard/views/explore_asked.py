@@ -113,7 +113,8 @@ def _base(query: Mapping[str, str], errors: dict[str, str]) -> Layout | None:
     try:
         return layout_of(words) if words else None
     except InvalidInput as error:
-        errors["layout"] = str(error)
+        hint = "" if error.nearest is None else f"; the nearest word is {error.nearest}"
+        errors["layout"] = f"{error.value} {error.rule}{hint}"
         return None
 
 

@@ -43,6 +43,7 @@ _USUAL = (
 )
 """Choices that most people make, in the order in which they make them; the rest is folded."""
 
+_WORLD_SIZE = "world-size"
 _RANKS_LEFT = "beside the other degrees they do not divide the ranks there are"
 """In the place of a product that differs from value to value."""
 
@@ -138,8 +139,8 @@ def _notes(choices: Sequence[Choosable], values: Sequence[Value], letters: str) 
     """Why values cannot be: the first rule of each, and once for all that break the same."""
     by_rule: dict[str, list[tuple[str, str]]] = {}
     for choice, value in zip(choices, values, strict=True):
-        for reason in choice.reasons[:1]:
-            message = _RANKS_LEFT if reason.rule == "world-size" else reason.message
+        for reason in sorted(choice.reasons, key=lambda reason: reason.rule == _WORLD_SIZE)[:1]:
+            message = _RANKS_LEFT if reason.rule == _WORLD_SIZE else reason.message
             by_rule.setdefault(reason.rule, []).append((value.text, message))
     idle = all(choice.is_idle or choice.is_chosen for choice in choices)
     return [broken[0][1] if idle else _note(broken, letters) for broken in by_rule.values()]
@@ -160,7 +161,7 @@ class Panel:
         degrees: Those that split ranks, in the order of the columns; without experts no expert ranks.
         usual: Choices that most people make.
         rare: All others.
-        num_rare_changed: Of these, how many are not as they are by default.
+        unusual: Of these, what is not as it is by default: ``last stage less 1``.
         product: The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``.
         is_whole: Whether it is the number of ranks of the cluster.
         data: Data-parallel ranks, which the other degrees leave.
@@ -170,7 +171,7 @@ class Panel:
     degrees: tuple[Control, ...]
     usual: tuple[Control, ...]
     rare: tuple[Control, ...]
-    num_rare_changed: int
+    unusual: tuple[str, ...]
     product: str
     is_whole: bool
     data: int
@@ -198,7 +199,11 @@ class Panel:
             degrees=tuple(controls[field] for field in degrees),
             usual=tuple(controls[field] for field in usual),
             rare=tuple(controls[field] for field in rare),
-            num_rare_changed=sum(getattr(layout, field) != OPTIONS[field].default for field in rare),
+            unusual=tuple(
+                f"{controls[field].label} {option_value(field, getattr(layout, field))}"
+                for field in rare
+                if controls[field].says_something and getattr(layout, field) != OPTIONS[field].default
+            ),
             product=f"{factors} = {layout.world_size} ranks",
             is_whole=layout.world_size == job.cluster.world_size,
             data=layout.data_parallel_degree,

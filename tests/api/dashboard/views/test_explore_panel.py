@@ -72,6 +72,6 @@ def test_sharding_over_all_ranks_is_sent_without_their_number() -> None:
     assert [(value.sent, value.text) for value in shards.values] == [("2", "2"), ("4", "4"), ("all", "all 8")]
 
 
-def test_folded_choices_that_are_not_as_usual_are_counted() -> None:
-    assert panel("fsdp64 mb1 flash bf16").num_rare_changed == 0
-    assert panel("fsdp64 mb1 offload foreach flash bf16").num_rare_changed == 2
+def test_folded_choices_that_are_not_as_usual_are_said_above_the_fold() -> None:
+    assert panel("fsdp64 mb1 flash bf16").unusual == ()
+    assert panel("fsdp64 mb1 offload foreach flash bf16").unusual == ("optimizer kernel foreach", "offload on")
