@@ -24,6 +24,9 @@ __all__ = ["Checked", "Complaint", "checked", "complaint_of", "read"]
 
 _SWEEP: TypeAdapter[SweepCreate] = TypeAdapter(Document[SweepCreate])
 
+_PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}
+"""Inputs by the kinds of what their names lead to."""
+
 _NOT_SEARCHED = frozenset({"budget", "trial", "seed", "name", "objective", "max_parallel_trials"})
 """Parts of the body that change nothing of what a sweep searches, but for the memory that its trials may use."""
 
@@ -94,8 +97,17 @@ def checked(given: Given, app: App, previews: Previews, *, with_remedies: bool =
         preview = previews.preview(app, shown, with_remedies=with_remedies)
     except (InvalidInput, NotFound, TooCostly, Busy) as error:
         return replace(found, shown=shown).having(complaint_of(error))
-    refusal = () if preview.refusal is None else (_complaint(preview.refusal),)
+    refusal = () if preview.refusal is None else (_elsewhere(_complaint(preview.refusal)),)
     return replace(found, shown=shown, preview=preview).having(*refusal)
+
+
+def _elsewhere(refusal: Complaint) -> Complaint:
+    """What this machine cannot try, with who else might."""
+    if refusal.at != "cluster":
+        return refusal
+    return replace(
+        refusal, text=f"{refusal.text}. An engine may run its trials, or they are simulated: say what runs them"
+    )
 
 
 def _searched(found: Checked, app: App) -> SweepRequest | None:
@@ -133,7 +145,10 @@ def complaint_of(error: AutotunerError) -> Complaint:
             return _complaint(violation(error.field, error.value, error.rule, error.nearest))
         case NotFound():
             near = "" if error.nearest is None else f"; did you mean {error.nearest}?"
-            return Complaint(at=_input_at(error.kind), text=f"no {error.kind} is called {quoted(error.key)}{near}")
+            return Complaint(
+                at=_input_at(_PART_OF.get(error.kind, error.kind)),
+                text=f"no {error.kind} is called {quoted(error.key)}{near}",
+            )
     return Complaint(at="", text=str(error))
 
 

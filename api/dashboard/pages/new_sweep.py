@@ -24,6 +24,7 @@ from api.edge.needs import needs
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.scope import Scope
+from autotuner.domain.jobs.stack import Stack
 from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
 
 __all__ = ["router"]
@@ -32,6 +33,9 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["answer", "remedies"] | None, Query()]
 """The answer at once, or with what would help where nothing fits."""
+
+_STACK = Stack().name
+"""Software that our own decoder runs."""
 
 _ONCE = "once"
 """Input with what a page's form has for itself, so that sending it twice starts one sweep."""
@@ -65,11 +69,12 @@ def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[
         original = app.store.get_sweep(clone).request
         return Given.of_request(original, app), _not_cloned(original)
     given = Given.of_query(request.query_params.multi_items(), app)
-    words = request.query_params.get("layout")
+    words, stack = request.query_params.get("layout"), request.query_params.get("stack", _STACK)
+    notes = () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
     found = read(given, app) if words else None
     if words is None or found is None or found.request is None:
-        return given, ()
-    return given.holding(words, found.request.space), (f"The space holds the layout you come from, {words}.",)
+        return given, notes
+    return given.holding(words, found.request.space), (*notes, f"The space holds the layout you come from, {words}.")
 
 
 def _not_cloned(original: Any) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.bootstrap import build
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.ports import Store
+from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import StoreDriver, app_on, serve
+from tests.api.test_login import csrf_on, logged_in
 from tests.builders import cpu_cluster, sweep_request
 
 FORM: dict[str, Any] = {
@@ -66,6 +69,8 @@ def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, 
         ({"budget.wall_clock_s": "-1"}, "budget.wall_clock_s", "must be above 0"),
         ({"trial.timeout_s": "1e9"}, "trial.timeout_s", "must be 604800 or less"),
         ({"model": "lama-3-8b"}, "model", "did you mean llama-3-8b?"),
+        ({"cluster.accelerator": "h1000"}, "cluster", "no accelerator is called"),
+        ({"cluster.from": "stored", "cluster.stored": "lap"}, "cluster", "lap"),
         ({"cluster.count": "12"}, "cluster", "must be whole nodes of 8"),
         ({"trainer": "nobody"}, "trainer", "no trainer is called"),
         ({"space.tensor_parallel_degree": "chosen"}, "space.tensor_parallel_degree", "must name at least one value"),
@@ -142,10 +147,34 @@ def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: Store
     assert "The space holds the layout you come from, dp2 mb2 math fp32." in page.text
 
 
+def test_software_that_trials_do_not_run_is_not_taken_over_in_silence(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"stack": "megatron-core"})
+    assert "Trials run PyTorch itself, or a trainer that is picked here, not megatron-core." in page.text
+
+
+def test_a_job_of_a_sweep_whose_parts_have_no_names_is_described_in_the_form(
+    browser: httpx.Client, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    job = {"model": f"sweep:{sweep.id}", "cluster": f"sweep:{sweep.id}", "seq_len": "64", "global_batch_size": "8"}
+    page = browser.get("/new", params=job)
+    assert page.text.count('value="described" checked') == 2
+    assert sweep.request.job.model.name in page.text
+    assert "predicted to fit in" in text_of(page.text)
+
+
 def test_a_word_that_no_layout_has_is_said_on_the_form(browser: httpx.Client) -> None:
     page = browser.get("/new", params={"layout": "tq4"})
     assert page.status_code == 200
     assert "tq4" in text_of(page.text)
+
+
+def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(store: Store) -> None:
+    with serve(build(Settings(num_workers=1), store=store)) as address:
+        page = httpx.post(f"{address}/new/check", data=FORM | {"cluster.count": "64"}, timeout=60)
+    assert re.search(r'id="wrong-cluster">cannot be tried here: h100-sxm:64 has 64 GPUs', page.text)
+    assert "An engine may run its trials, or they are simulated" in page.text
+    assert "predicted to fit in" in text_of(page.text)
 
 
 # ---------------------------------------------------------------------- who may
@@ -162,6 +191,15 @@ def test_who_may_only_read_may_check_and_is_told_why_there_is_no_button(people: 
         assert (page.status_code, client.post("/new", data=FORM).status_code) == (200, 403)
     assert "Your token may only read" in page.text
     assert "Start sweep" not in page.text
+
+
+def test_a_browsers_session_starts_a_sweep_from_our_form_alone(people: People) -> None:
+    with people.stranger(Accept="text/html") as client:
+        logged_in(client, people.token())
+        csrf = csrf_on(client.get("/new"))
+        statuses = [client.post("/new", data=FORM | more).status_code for more in ({}, {"csrf": "x"}, {"csrf": csrf})]
+        checks = [client.post("/new/check", data=FORM | more).status_code for more in ({}, {"csrf": csrf})]
+    assert (statuses, checks) == ([403, 403, 303], [403, 200])
 
 
 def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_typed(people: People) -> None:
