@@ -172,7 +172,7 @@ def _ticks(axis: _Axis, main: StepTimeline, lanes: _Lanes) -> Iterator[Markup]:
         room = min(right, stretch.scale.end) - max(_LEFT, stretch.scale.start)
         low, high = (stretch.start_s / factor, stretch.end_s / factor)
         marks = Scale(low, high, stretch.scale.start, stretch.scale.end)
-        values = marks.marks(max(2, int((stretch.scale.end - stretch.scale.start) / 110))) if room > 0 else ()
+        values = marks.marks(max(2, int((stretch.scale.end - stretch.scale.start) / 85))) if room > 0 else ()
         digits = max(map(decimals, (abs(b - a) for a, b in pairwise(values))), default=0)
         for value in values:
             x = marks(value)
