@@ -9,6 +9,7 @@ from api.dashboard import words
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Topic
+from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 
 __all__ = ["Degree", "chips", "degrees", "option_value", "shared_chips"]
@@ -39,8 +40,6 @@ def degrees(layout: Layout) -> tuple[Degree, ...]:
         Degree(letters="mb", name="micro-batch", value=layout.micro_batch_size),
     )
 
-
-_SHARDING = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
 
 _SCHEDULES = {
     PipelineSchedule.GPIPE: "GPipe",
@@ -76,7 +75,7 @@ def _sharding(layout: Layout) -> tuple[str, ...]:
     if layout.shard_level is ShardLevel.NONE:
         return ()
     word, shards, replicas = (
-        _SHARDING[layout.shard_level],
+        SHARDING_WORDS[layout.shard_level],
         layout.data_parallel_shard_degree,
         layout.data_parallel_replicate_degree,
     )

@@ -99,12 +99,13 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
     in_use = [one for one in rivals if one.rival is Rival.IN_USE]
     told_apart = sorted((one for one in rivals if not one.is_tie), key=lambda one: one.rank)
     other = (*in_use, *told_apart, *rivals)[0]
+    name = other.said if other.rival is Rival.IN_USE else f"rank {other.rank}"
     return Why(
         than=other.said,
         trial_id=other.trial_id,
         label=other.label,
         is_tie=other.is_tie,
-        sentences=why_faster(best, trials[other.trial_id], request.trial_job, other.gain),
+        sentences=why_faster(best, trials[other.trial_id], request.trial_job, other.gain, name),
     )
 
 

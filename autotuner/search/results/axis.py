@@ -11,12 +11,14 @@ from autotuner.domain.layouts.option import Kind, Option
 from autotuner.errors import InvalidInput
 from autotuner.search.text.sentences import value_in_words
 
-__all__ = ["AXES", "Axis", "Value", "axis_named", "varied"]
+__all__ = ["AXES", "SHARDING_WORDS", "Axis", "Value", "axis_named", "varied"]
 
 Value = int | str
 """A number, or a choice in words."""
 
-_SHARDING = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
+SHARDING_WORDS = {ShardLevel.OPTIMIZER: "ZeRO-1", ShardLevel.GRADIENTS: "ZeRO-2", ShardLevel.PARAMETERS: "FSDP"}
+"""What trainers call the levels that shard anything."""
+
 _IN_GROUPS = " in groups"
 
 
@@ -66,14 +68,14 @@ def varied(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
 def _sharding(layout: Layout) -> str:
     if layout.shard_level is ShardLevel.NONE:
         return "none"
-    word = _SHARDING[layout.shard_level]
+    word = SHARDING_WORDS[layout.shard_level]
     return word if layout.data_parallel_replicate_degree == 1 else word + _IN_GROUPS
 
 
 def _axes() -> Iterable[Axis]:
     for letters, name in _LETTERS.items():
         yield Axis(name=letters, label=letters, words=(), read=_reading(name))
-    every = [word + groups for word in _SHARDING.values() for groups in ("", _IN_GROUPS)]
+    every = [word + groups for word in SHARDING_WORDS.values() for groups in ("", _IN_GROUPS)]
     yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
     for name, one in OPTIONS.items():
         if name not in (*_LETTERS.values(), *_TOLD_ELSEWHERE):

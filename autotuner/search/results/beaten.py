@@ -19,6 +19,9 @@ __all__ = ["Beaten", "Rival", "beaten"]
 _NUM_NEXT = 2
 """Ranks behind the best that are told of; the ranking has the others."""
 
+_NUM_NAMED = 3
+"""Choices that are named before the rest is counted."""
+
 
 class Rival(StrEnum):
     """Why a layout stands beside the best."""
@@ -126,4 +129,11 @@ def _said(rival: Rival, rank: int, without: tuple[str, ...]) -> str:
         case Rival.NEXT:
             return f"rank {rank}"
         case Rival.WITHOUT:
-            return f"rank {rank}, the best without {' or '.join(without)}"
+            return f"rank {rank}, the best without {_either(without)}"
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    """``tp 4 or pp 2``; of many the first few, as the change names all that differs."""
+    if len(choices) <= _NUM_NAMED:
+        return " or ".join(choices)
+    return f"{', '.join(choices[: _NUM_NAMED - 1])} or {len(choices) - _NUM_NAMED + 1} other choices"

@@ -45,7 +45,8 @@ class Importance:
         label: The choice, for people.
         alone: Share of the variance of log throughput that its values tell apart by themselves, 0..1.
         beyond_others: Share that nothing tells apart any more once this choice is left out, 0..1. Choices that go
-            together, as degrees with one product do, explain much alone and little beyond the others.
+            together, as degrees with one product do, explain much alone and little beyond the others. 0 where the
+            layouts are too few to tell all choices apart.
         share: Mean of the two, by which choices are ordered.
         levels: Its values in their order.
     """
@@ -65,7 +66,7 @@ class Choices:
     Attributes:
         num_ranked: Ranked layouts that this rests on.
         explained: Share of the variance of log throughput that all choices together explain, each on its own terms;
-            the rest is what choices do to one another, and noise. None of too few layouts.
+            the rest is what choices do to one another, and noise. None of too few layouts to tell.
         importance: What explains most first; with shares of 0 of too few layouts.
         effects: What changes of one choice did to otherwise equal layouts that ran whole, the largest median first.
     """

@@ -60,7 +60,7 @@ class FailureGroup:
     Attributes:
         cause: In words: ``out of memory``; groups of one kind differ in what their trials said.
         trials: By number.
-        num_ran: Trials of the sweep that were measured.
+        num_ran: Trials of the sweep that were measured, without repeats.
         shared: What sets them apart from these, what says most first; empty where nothing does.
         deciding: The number that decided, as a sentence without a full stop; empty where there is none.
         way_out: What to do.
@@ -78,7 +78,7 @@ class FailureGroup:
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
     """The groups of a sweep's trials that died, the largest first."""
     ordered = sorted(trials, key=lambda trial: trial.number)
-    ran = [trial for trial in ordered if trial.measurement is not None]
+    ran = [trial for trial in ordered if trial.measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}
     for trial in ordered:
         if trial.failure is not None:

@@ -22,12 +22,12 @@ class Shares:
     Attributes:
         alone: What each choice explains by itself.
         beyond_others: What is lost where it is left out and all others stay.
-        together: What all of them explain.
+        together: What all of them explain; None where there are as many effects as values, which explain anything.
     """
 
     alone: tuple[float, ...]
     beyond_others: tuple[float, ...]
-    together: float
+    together: float | None
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
@@ -53,9 +53,10 @@ def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
     )
     every = np.arange(columns.shape[1])
     together = fit.explained(every)
+    whole = together or 0.0
     return Shares(
-        alone=tuple(fit.explained(mine) for mine in own),
-        beyond_others=tuple(max(0.0, together - fit.explained(np.setdiff1d(every, mine))) for mine in own),
+        alone=tuple(fit.explained(mine) or 0.0 for mine in own),
+        beyond_others=tuple(max(0.0, whole - (fit.explained(np.setdiff1d(every, mine)) or 0.0)) for mine in own),
         together=together,
     )
 
@@ -76,8 +77,8 @@ class _Fit:
     total: float
     free: int
 
-    def explained(self, columns: Integers) -> float:
-        """Adjusted coefficient of determination; 0 where as many effects as values explain anything.
+    def explained(self, columns: Integers) -> float | None:
+        """Adjusted coefficient of determination; None where there are as many effects as values.
 
         Columns are made orthogonal to those before them, one after the other (Gram and Schmidt), within their products:
         so many small factorizations would keep the threads of a linear algebra library waiting for one another.
@@ -93,7 +94,9 @@ class _Fit:
             with_values = with_values - share * with_values[index]
             products = products - np.outer(products[index], share)
         free = self.free - num_effects
-        if not self.total or free <= 0:
+        if free <= 0:
+            return None
+        if not self.total:
             return 0.0
         adjusted = 1 - (1 - float(explained) / self.total) * self.free / free
         return min(1.0, max(0.0, adjusted))  # rounding may pass both ends

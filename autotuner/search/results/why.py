@@ -24,7 +24,7 @@ _APART = 0.03
 """Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
 
 
-def why_faster(best: Trial, other: Trial, job: Job, gain: float) -> tuple[str, ...]:
+def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str) -> tuple[str, ...]:
     """One to three sentences without full stops; parts are predicted, and it is said where they do not tell the gain.
 
     Args:
@@ -32,11 +32,12 @@ def why_faster(best: Trial, other: Trial, job: Job, gain: float) -> tuple[str, .
         other: What it is held to.
         job: Of both.
         gain: By which it was found to be faster, as a fraction of the other's throughput.
+        than: What the other is called: ``rank 2``.
     """
-    return tuple(_sentences(best, other, job, gain))
+    return tuple(_sentences(best, other, job, gain, than))
 
 
-def _sentences(best: Trial, other: Trial, job: Job, gain: float) -> Iterator[str]:
+def _sentences(best: Trial, other: Trial, job: Job, gain: float, than: str) -> Iterator[str]:
     mine, theirs = best.prediction.step_time, other.prediction.step_time
     shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
     moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
@@ -47,7 +48,7 @@ def _sentences(best: Trial, other: Trial, job: Job, gain: float) -> Iterator[str
     else:
         yield "no part of the step is predicted to differ by 1 % of it"
     if saved:
-        yield f"{PART_WORDS[saved[0]]} of {other.layout}: {limit_of(saved[0], other.layout, job)}"
+        yield f"{PART_WORDS[saved[0]]} of {than}: {limit_of(saved[0], other.layout, job)}"
     expected = theirs.total_s / mine.total_s - 1
     if abs(expected - gain) >= _APART or (expected < 0) != (gain < 0):
         yield f"the predictions of both say {signed(expected)}, and {signed(gain)} was found"

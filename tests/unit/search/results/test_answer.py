@@ -74,6 +74,14 @@ def test_the_best_without_each_choice_is_told_once_where_it_lacks_several() -> N
     assert without.said == "rank 4, the best without tp 4 or pp 2 or recompute none"
 
 
+def test_of_many_choices_that_a_layout_lacks_the_first_are_named_and_the_rest_counted() -> None:
+    near = [ran(number, replace(BASE, fused_norm=number > 0), 1 + number / 100) for number in range(2)]
+    other = replace(SMALL, recompute=Recompute.FULL, micro_batch_size=2, fused_norm=False)
+    found = of(*near, ran(5, replace(BASE, loss_parallel=False), 1.4), ran(6, other, 1.5))
+    assert found.beaten[-1].said == "rank 4, the best without tp 4, pp 2 or 2 other choices"
+    assert len(found.beaten[-1].without) == 4
+
+
 def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, SMALL, 1.005), ran(2, FULL, 1.5))
     (tie,) = found.certainty.ties
@@ -108,7 +116,7 @@ def test_the_parts_of_the_predicted_steps_say_why() -> None:
     assert found.why is not None
     assert found.why.sentences == (
         "a step is predicted to take 400 ms less in recomputation",
-        f"recomputation of {FULL}: recompute full: the forward pass runs again in the backward pass, to save memory",
+        "recomputation of rank 2: recompute full: the forward pass runs again in the backward pass, to save memory",
     )
 
 

@@ -80,7 +80,7 @@ def test_an_effect_beside_noise_is_found_and_noise_alone_explains_nothing() -> N
 
 def test_as_many_effects_as_values_explain_nothing() -> None:
     shares = shares_explained([np.eye(5)], np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    assert shares.together == 0.0
+    assert shares.together is None
 
 
 def test_equal_values_leave_nothing_to_explain() -> None:

@@ -56,6 +56,11 @@ def test_the_way_out_of_too_little_memory_is_the_nearest_layout_that_ran() -> No
     assert group.way_out.sentence == "trial 2 ran with recompute none → full, in 10 MB"
 
 
+def test_a_repeat_is_no_way_out_of_its_own() -> None:
+    (group,) = failures(REQUEST, [died(0, BASE), ran(1, FULL, 1.3), ran(2, FULL, 1.2, repeats=1)])
+    assert (group.way_out.number, group.num_ran) == (1, 1)
+
+
 def test_where_nothing_ran_the_way_out_says_what_is_missing() -> None:
     need = prediction(memory=memory(activations_bytes=100e9), fits=False)
     (group,) = failures(REQUEST, [replace(died(0, BASE), prediction=need)])
