@@ -101,7 +101,7 @@ def option_value(field: str, value: int) -> str:
     one = OPTIONS[field]
     own = one.value_of(value)
     if isinstance(own, ShardLevel):
-        return _SHARDING.get(own, "none")
+        return SHARDING_WORDS.get(own, "none")
     if isinstance(own, PipelineSchedule):
         return _SCHEDULES.get(own, words.plain(own))
     if field == "collective_channels" and not value:
