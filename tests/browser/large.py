@@ -16,6 +16,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import RANK_DEGREES
+from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import (
     Breakdown,
@@ -74,7 +75,14 @@ def _finished(driver: StoreDriver, sweep: Sweep, num_trials: int) -> Sweep:
         state=SweepState.COMPLETE if num_trials else SweepState.FAILED,
         reason=StopReason.TRIAL_BUDGET,
         detail=f"{num_trials} of {num_trials} trials ran",
+        prospects=_prospects(num_trials),
     )
+
+
+def _prospects(number: int) -> Prospects:
+    """What the search expects before that trial: less and less, and nothing is known before the first."""
+    gain = 0.15 / number if number else None
+    return Prospects(num_candidates=36_417, num_fitting=802, expected_gain=gain)
 
 
 _SPACE = default_trial_space(LARGE_JOB).with_axes(
@@ -103,7 +111,12 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
 
 def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
     queued = driver.store.add_trial(
-        sweep.id, owner=driver.owner, number=number, layout=row.layout, prediction=row.prediction
+        sweep.id,
+        owner=driver.owner,
+        number=number,
+        layout=row.layout,
+        prediction=row.prediction,
+        prospects=_prospects(number),
     )
     trial = driver.store.start_trial(queued.id, owner=driver.owner, now=_began(number))
     for step in range(3):

@@ -101,7 +101,7 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
     other = (*in_use, *told_apart, *rivals)[0]
     name = other.said if other.rival is Rival.IN_USE else f"rank {other.rank}"
     return Why(
-        than=other.said,
+        than=name,
         trial_id=other.trial_id,
         label=other.label,
         is_tie=other.is_tie,

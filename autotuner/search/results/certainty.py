@@ -13,6 +13,9 @@ from autotuner.search.text.sentences import change_in_words, likely
 
 __all__ = ["Certainty", "Tie", "certainty"]
 
+_NUM_NAMED = 3
+"""Choices that a sentence names before it counts them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tie:
@@ -105,9 +108,15 @@ def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[st
         case ():
             yield "no other is within what equal runs differ by"
         case (one,):
-            yield f"rank {one.rank} cannot be told from it ({one.change})"
+            yield f"rank {one.rank} cannot be told from it ({_difference(one)})"
         case (one, *_):
-            yield f"{len(ties)} others cannot be told from it; the first of them, rank {one.rank}: {one.change}"
+            yield f"{len(ties)} others cannot be told from it; the first of them, rank {one.rank}: {_difference(one)}"
+
+
+def _difference(tie: Tie) -> str:
+    """What differs; of much only how many choices."""
+    num_changes = tie.change.count(" → ")
+    return tie.change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
 
 
 def _of_space(num_tried: int, prospects: Prospects | None) -> Iterator[str]:

@@ -91,6 +91,14 @@ def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
     assert (found.why.than, found.why.is_tie) == ("rank 3", False)  # of a tie there is little to explain
 
 
+def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> None:
+    far = replace(SMALL, micro_batch_size=2, recompute=Recompute.FULL)
+    found = of(ran(0, BASE, 1.0), ran(1, far, 1.001))
+    assert found.certainty.sentences[1] == "rank 2 cannot be told from it (4 choices differ)"
+    near = of(ran(0, BASE, 1.0), ran(1, FULL, 1.001), ran(2, far, 1.002))
+    assert near.certainty.sentences[1].endswith("the first of them, rank 2: recompute none → full")
+
+
 def test_repeats_count_for_the_layout_that_they_repeat() -> None:
     trials = [ran(0, BASE, 1.0), ran(1, FULL, 1.01), *(ran(n, BASE, 1.08, repeats=0) for n in (2, 3, 4))]
     found = of(*trials)
