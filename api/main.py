@@ -24,6 +24,7 @@ from api.routes import (
     calibrations,
     catalog,
     checks,
+    comparisons,
     control,
     descriptions,
     events,
@@ -54,7 +55,7 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, results, trials, tables, predictions, explanations, calibrations, exports, events),
+    *(sweeps, control, results, trials, tables, predictions, explanations, comparisons, calibrations, exports, events),
     *(retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )

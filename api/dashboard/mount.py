@@ -9,6 +9,7 @@ from api.dashboard.pages import (
     audit,
     calibrations,
     clusters,
+    compare,
     engines,
     explore,
     find,
@@ -31,7 +32,7 @@ __all__ = ["add_dashboard"]
 
 _PAGES = (
     *(home, find, sweep, trial),
-    *(new_sweep, explore),
+    *(new_sweep, explore, compare),
     *(retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),
 )

@@ -9,6 +9,7 @@ from api.schemas.accounts import AuditPage
 from api.schemas.attention import AttentionList, TroubleView
 from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
 from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
+from api.schemas.comparisons import ComparedLayout, ComparisonRequest, LayoutComparison
 from api.schemas.control import BudgetChange, SweepClone
 from api.schemas.descriptions import (
     AcceleratorDetail,
@@ -87,6 +88,8 @@ __all__ = [
     "CheckPage",
     "CheckView",
     "ClusterList",
+    "ComparedLayout",
+    "ComparisonRequest",
     "Current",
     "DeliveryPage",
     "EngineList",
@@ -105,6 +108,7 @@ __all__ = [
     "ImportedLayout",
     "LargerCluster",
     "LayoutChange",
+    "LayoutComparison",
     "LayoutExplanation",
     "LayoutExport",
     "LearntFactor",

@@ -79,6 +79,7 @@ class _Operations:
     read_accuracy = _Operation(operations.read_accuracy)
     predict = _Operation(operations.predict)
     explain_layout = _Operation(operations.explain_layout)
+    compare_layouts = _Operation(operations.compare_layouts)
     explain_trial = _Operation(operations.explain_trial)
     read_timeline = _Operation(operations.read_timeline)
     read_parts = _Operation(operations.read_parts)

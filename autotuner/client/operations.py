@@ -9,6 +9,7 @@ from api import schemas
 from api.schemas import (
     Adoption,
     BudgetChange,
+    ComparisonRequest,
     ExplanationRequest,
     ExportRequest,
     GateCreate,
@@ -497,6 +498,11 @@ def read_audit(*, caller: str | None = None, limit: int = 50, offset: int = 0) -
 
 
 # ---------------------------------------------------------------- what the service knows and is
+def compare_layouts(body: ComparisonRequest) -> Call[schemas.LayoutComparison]:
+    """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
+    return _post("/comparisons", schemas.LayoutComparison, body)
+
+
 def list_attention() -> Call[schemas.AttentionList]:
     """What went wrong and stands unmended, with the page where to go on with it."""
     return _get("/attention", schemas.AttentionList)

@@ -19,7 +19,14 @@ from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve
 
-READS_BY_POST = {"predict", "preview_sweep", "explain_layout", "export_layout", "import_configuration"}
+READS_BY_POST = {
+    "predict",
+    "preview_sweep",
+    "compare_layouts",
+    "explain_layout",
+    "export_layout",
+    "import_configuration",
+}
 ADMINS_ALONE = {
     *("create_webhook", "remove_webhook", "test_webhook", "send_again"),
     *("create_token", "list_tokens", "revoke_token", "read_audit"),

@@ -1,0 +1,186 @@
+"""What a comparison is asked about: trials, sweeps by their best trial, layouts in words, and a trainer's own flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from api.dashboard.views.permalink import Permalink
+from autotuner.bootstrap import App
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.rules.legality import require_legal
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import Trial
+from autotuner.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.export.registry import read
+from autotuner.export.target import Note
+from autotuner.ports import Page, Store
+from autotuner.search.explain.arranging import arranged
+from autotuner.search.results.side_by_side import LETTERS, Contender
+from autotuner.search.standings import Standing, standings
+
+__all__ = ["Asked", "Compared", "asked_about"]
+
+_ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One of the things that are compared.
+
+    Attributes:
+        of: What names it again: an id, an address of the page that explores, or words.
+        name: What people call it.
+        path: Of its page, below the service's address.
+        rank: In its sweep's ranking; None of what has none.
+        notes: What was assumed, changed and ignored of flags.
+    """
+
+    of: str
+    name: str
+    path: str
+    contender: Contender
+    rank: int | None = None
+    sweep: Sweep | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What was asked about, and what of it nobody understood.
+
+    Attributes:
+        problems: What was asked and why it cannot be compared.
+        errors: The same as they were raised.
+    """
+
+    asked: tuple[Asked, ...]
+    problems: tuple[tuple[str, str], ...]
+    errors: tuple[AutotunerError, ...] = ()
+
+
+def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
+    """Everything that can be compared of what was asked; no more than four."""
+    reader = _Reader(app)
+    found: list[Asked] = []
+    problems: list[tuple[str, AutotunerError]] = []
+    for word in dict.fromkeys(one.strip() for one in of if one.strip()):
+        try:
+            found.append(reader.read(word, found))
+        except AutotunerError as error:
+            problems.append((word, error))
+    if flags.strip():
+        try:
+            found.append(reader.imported(flags, found))
+        except AutotunerError as error:
+            problems.append(("your flags", error))
+    most = len(LETTERS)
+    rule = f"is one too many: {most} are compared at once"
+    problems += [(one.name, InvalidInput("of", one.of[:60], rule, most)) for one in found[most:]]
+    return Compared(
+        asked=tuple(found[:most]),
+        problems=tuple((word, str(error)) for word, error in problems),
+        errors=tuple(error for _, error in problems),
+    )
+
+
+class _Reader:
+    """Reads one word after the other; a layout in words is one of the job that came before it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._standings: dict[str, Mapping[str, Standing]] = {}
+
+    def read(self, word: str, before: Sequence[Asked]) -> Asked:
+        """What a word names.
+
+        Raises:
+            InvalidInput: It names nothing that can be compared.
+            NotFound: Nothing is stored under that id.
+        """
+        if word.startswith("/explore"):
+            return self._explored(word)
+        if _ID.fullmatch(word):
+            return self._of_trial(self._trial(word))
+        return self._in_words(word, before)
+
+    def imported(self, flags: str, before: Sequence[Asked]) -> Asked:
+        """The layout of a trainer's configuration, in the job that came before it."""
+        job = _job_before(before, "your flags")
+        told = self._app.asides.ask(read, flags, None, job.cluster.world_size)
+        found = self._predicted(told.layout, job, "your flags", before[0].sweep)
+        return replace(found, notes=told.notes)
+
+    def _trial(self, word: str) -> Trial:
+        try:
+            return self._app.store.get_trial(word)
+        except NotFound:
+            self._app.store.get_sweep(word)
+        ranked, _ = self._app.store.ranking(word, page=Page(limit=1))
+        if not ranked:
+            raise InvalidInput("of", word, "names a sweep that has measured nothing yet")
+        return ranked[0]
+
+    def _of_trial(self, trial: Trial) -> Asked:
+        sweep = self._app.informed(self._app.store.get_sweep(trial.sweep_id))
+        standing = self._standing(self._app.store, trial)
+        ids = list(self._standings[trial.sweep_id])
+        request = sweep.request
+        contender = Contender(
+            layout=trial.layout,
+            job=request.trial_job,
+            prediction=trial.prediction,
+            trial=trial,
+            standing=standing if trial.scaled is None else None,
+        )
+        rank = ids.index(trial.id) + 1 if standing else None
+        name = f"trial {trial.number}"
+        return Asked(of=trial.id, name=name, path=f"/trials/{trial.id}", contender=contender, rank=rank, sweep=sweep)
+
+    def _standing(self, store: Store, trial: Trial) -> Standing | None:
+        if trial.sweep_id not in self._standings:
+            self._standings[trial.sweep_id] = standings(store.ranked_times(trial.sweep_id))
+        return self._standings[trial.sweep_id].get(trial.id)
+
+    def _explored(self, address: str) -> Asked:
+        link = Permalink.read(address)
+        if link.layout is None:
+            raise InvalidInput("of", address, "names no layout")
+        return self._predicted(link.layout, link.job(self._app), "explored", link)
+
+    def _in_words(self, word: str, before: Sequence[Asked]) -> Asked:
+        job = _job_before(before, word)
+        return self._predicted(layout_of(word), job, "a layout", before[0].sweep)
+
+    def _predicted(self, layout: Layout, job: Job, name: str, of: Sweep | Permalink | None) -> Asked:
+        layout = arranged(layout, job)
+        require_legal(layout, job)
+        contender = Contender(layout=layout, job=job, prediction=predict_one(layout, job))
+        if isinstance(of, Permalink):
+            address = of.with_layout(layout).to("/explore")
+            return Asked(of=address, name=name, path=address, contender=contender)
+        link = _link(job) if of is None else Permalink.of_sweep(of)
+        return Asked(of=str(layout), name=name, path=link.with_layout(layout).to("/explore"), contender=contender)
+
+
+def _link(job: Job) -> Permalink:
+    """A job by the names of its parts."""
+    return Permalink(
+        model=job.model.name,
+        cluster=job.cluster.name,
+        seq_len=job.workload.seq_len,
+        global_batch_size=job.workload.global_batch_size,
+        stack=job.stack.name,
+        optimizer_state_precision=job.workload.optimizer_state_precision,
+    )
+
+
+def _job_before(before: Sequence[Asked], word: str) -> Job:
+    if not before:
+        rule = "is a layout of a job that nothing says: name a trial, a sweep or an explored layout before it"
+        raise InvalidInput("of", word[:60], rule)
+    return before[0].contender.job

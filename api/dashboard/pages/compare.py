@@ -1,0 +1,79 @@
+"""The page that sets two to four layouts side by side: trials, sweeps by their best, explored ones, one's own flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request, Response
+
+from api.contenders import Asked, asked_about
+from api.dashboard.render import page
+from api.dashboard.views.comparison import Comparison
+from api.dependencies import AppOf
+from api.edge.needs import needs
+from api.schemas import TrialView
+from autotuner.bootstrap import App
+from autotuner.domain.access.scope import Scope
+from autotuner.domain.runs.sweep import SweepOverview
+from autotuner.ports import Page
+from autotuner.search.results.side_by_side import LETTERS, side_by_side
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_NUM_OFFERED = 8
+
+_MOST_CHARACTERS = 1_000_000
+
+_Of = Annotated[list[str], Query(max_length=8)]
+_Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
+
+
+@router.get("/compare")
+def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
+    """What differs, which is faster and through what; with less than two, what there is to compare."""
+    return _page(request, app, of)
+
+
+@router.post("/compare", openapi_extra=needs(Scope.READ))
+def compare_with_flags(
+    request: Request,
+    app: AppOf,
+    of: Annotated[list[str], Form(max_length=8)] = [],  # noqa: B006  # nobody changes it
+    flags: _Flags = "",
+) -> Response:
+    """The same beside the layout that a trainer's own flags make, which are too long for an address."""
+    return _page(request, app, of, flags)
+
+
+def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Response:
+    found = asked_about(app, of, flags)
+    asked = found.asked
+    compared = app.asides.ask(side_by_side, [one.contender for one in asked]) if len(asked) > 1 else None
+    return page(
+        request,
+        "compare/compare.html",
+        contenders=asked,
+        problems=found.problems,
+        flags=flags,
+        comparison=None if compared is None else Comparison.of(asked, compared),
+        has_room=len(asked) < len(LETTERS),
+        sweeps=[] if asked else _sweeps(app),
+        trials=_trials(app, asked[0]) if len(asked) == 1 else [],
+    )
+
+
+def _sweeps(app: App) -> list[SweepOverview]:
+    """The newest that measured something."""
+    found, _ = app.store.list_overviews(now=app.clock.now(), page=Page(limit=3 * _NUM_OFFERED))
+    return [sweep for sweep in found if sweep.best_trial_id][:_NUM_OFFERED]
+
+
+def _trials(app: App, asked: Asked) -> list[TrialView]:
+    """The best of its sweep, but for itself."""
+    if asked.sweep is None:
+        return []
+    ranked, _ = app.store.ranking(asked.sweep.id, page=Page(limit=_NUM_OFFERED + 1))
+    return [TrialView.of(trial) for trial in ranked if trial.id != asked.of][:_NUM_OFFERED]

@@ -1,0 +1,308 @@
+"""A comparison as its page shows it: differences first, then figures, pictures, and what is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from api.contenders import Asked
+from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
+from api.dashboard.charts.spread import Spread
+from api.dashboard.charts.stage_memory import StageBar, stage_memory
+from api.dashboard.charts.step_bars import StepBar, step_rows
+from api.dashboard.charts.waterfall import Fall, waterfall
+from api.dashboard.views.layouts import chips, degrees
+from api.dashboard.words import short
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.search.results.side_by_side import LETTERS, Beside, Figures, SideBySide
+from autotuner.search.text.sentences import value_in_words
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["Cell", "Column", "Comparison", "Row", "address_of"]
+
+_DEGREES: Mapping[str, str] = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "data_parallel_degree": "dp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+    "micro_batch_size": "mb",
+}
+"""Fields by the letters that columns have, in their order."""
+
+_WORTH_SAYING = 0.005
+_WORTH_DRAWING = 5e-4
+_MOST_FALLS = 9
+
+
+def address_of(asked: Sequence[str]) -> str:
+    """Address of the page that compares these, below the service's address."""
+    return f"/compare?{urlencode([('of', one) for one in asked])}" if asked else "/compare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A value, and whether it is another than the first layout's."""
+
+    text: str
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One thing in which layouts, or their jobs, differ."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def of(cls, label: str, values: Sequence[str]) -> Self:
+        """The row of such values."""
+        first, *others = values
+        return cls(
+            label=label, cells=(Cell(text=first, differs=True), *(Cell(text=v, differs=v != first) for v in others))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One layout that is compared.
+
+    Attributes:
+        source: What its figures are called.
+        mfu: In percent, with half its interval in ``spread``.
+        beside: Its rate beside that of the fastest; empty in the fastest's own column.
+        mfu_picture: On one axis with the others.
+        memory_picture: On one axis with the others.
+        died: Why it has no figures of its own but predicted ones; empty where it ran, or nobody tried.
+        without: Address of the page without it.
+    """
+
+    letter: str
+    asked: Asked
+    is_fastest: bool
+    source: str
+    mfu: str
+    spread: str
+    beside: str
+    step: str
+    tokens_per_s: str
+    peak: str
+    mfu_picture: Markup
+    memory_picture: Markup
+    died: str
+    without: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The page.
+
+    Attributes:
+        jobs: Rows in which the jobs differ.
+        options: Rows in which the layouts differ.
+        same: What all of them have.
+        bars: Where the time of each goes.
+        shifts: The waterfall; None where nothing shifts.
+        memory: By part of the fullest stage; None where the limits differ.
+        permalink: Address of this very comparison.
+    """
+
+    found: SideBySide
+    columns: tuple[Column, ...]
+    axis: Markup
+    jobs: tuple[Row, ...]
+    options: tuple[Row, ...]
+    same: tuple[str, ...]
+    bars: Markup
+    shifts: Markup | None
+    memory: Markup | None
+    permalink: str
+
+    @classmethod
+    def of(cls, asked: Sequence[Asked], found: SideBySide) -> Self:
+        """The page of what was asked and what was found."""
+        layouts = [one.contender.layout for one in asked]
+        axis = _axis(asked, found)
+        most_bytes = max(one.peak_bytes or 0.0 for one in found.figures)
+        memory_axis = MemoryAxis(limit_bytes=max(found.limit_bytes), most_bytes=most_bytes)
+
+        return cls(
+            found=found,
+            columns=tuple(_column(number, asked, found, axis, memory_axis) for number in range(len(asked))),
+            axis=range_head(axis),
+            jobs=tuple(_jobs([one.contender.job for one in asked])),
+            options=tuple(_options(found.options, layouts)),
+            same=tuple(_same(found.options, layouts)),
+            bars=step_rows(_bars(found)),
+            shifts=_shifts(found),
+            memory=_memory(found),
+            permalink=address_of([one.of for one in asked]),
+        )
+
+    @property
+    def slowest(self) -> str:
+        """Letter of the one that the waterfall begins at."""
+        return LETTERS[self.found.slowest or 0]
+
+    @property
+    def fastest(self) -> str:
+        """Letter of the one that it ends at."""
+        return LETTERS[self.found.fastest]
+
+    @property
+    def parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each part of a step with its time in every layout, as the bars show it."""
+        for row in zip(*self.found.parts, strict=True):
+            if any(part.seconds for part in row):
+                yield row[0].name, tuple(format_seconds(part.seconds) for part in row)
+
+
+# ---------------------------------------------------------------- columns
+def _axis(asked: Sequence[Asked], found: SideBySide) -> RangeAxis:
+    spreads = [_reached(one) for one in found.figures if one.source != "predicted"]
+    spreads += [_predicted(one) for one in asked]
+    return RangeAxis.of(spreads, found.figures[found.fastest].mfu)
+
+
+def _reached(figures: Figures) -> Spread:
+    return Spread.within(figures.mfu, figures.mfu * (figures.relative_error or 0.0))
+
+
+def _predicted(asked: Asked) -> Spread:
+    prediction = asked.contender.prediction
+    return Spread.within_factor(prediction.mfu, prediction.relative_error)
+
+
+def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeAxis, memory_axis: MemoryAxis) -> Column:
+    one, figures, beside = asked[number], found.figures[number], found.beside[number]
+    is_predicted = figures.source == "predicted"
+    predicted_bytes = one.contender.prediction.memory.total_bytes
+    half = 100 * figures.mfu * (figures.relative_error or 0.0)
+    return Column(
+        letter=LETTERS[number],
+        asked=one,
+        is_fastest=number == found.fastest,
+        source=str(figures.source),
+        mfu=f"{100 * figures.mfu:.1f}",
+        spread="" if figures.relative_error is None else f"± {half:.1f}",
+        beside="" if beside is None else _beside(beside),
+        step=format_seconds(figures.step_time_s),
+        tokens_per_s=short(figures.tokens_per_s),
+        peak="–" if figures.peak_bytes is None else format_bytes(figures.peak_bytes),
+        mfu_picture=range_cell(axis, predicted=_predicted(one), reached=None if is_predicted else _reached(figures)),
+        memory_picture=memory_cell(
+            memory_axis,
+            predicted_bytes=predicted_bytes,
+            reached_bytes=None if is_predicted else figures.peak_bytes,
+        ),
+        died=_died(one),
+        without=address_of([other.of for other in asked if other is not one]),
+    )
+
+
+def _beside(beside: Beside) -> str:
+    """By how much it is slower than the fastest: the gain seen from the other side."""
+    lost = beside.gain / (1 + beside.gain)
+    error = beside.gain_error / (1 + beside.gain) ** 2
+    return f"−{100 * lost:.1f} % ± {100 * error:.1f}, {'beyond' if beside.is_beyond_noise else 'within'} the noise"
+
+
+def _died(one: Asked) -> str:
+    trial = one.contender.trial
+    if trial is None or trial.reached is not None:
+        return ""
+    if trial.failure is not None:
+        return f"its trial died of {str(trial.failure.kind).replace('_', ' ')}: {trial.failure.message}"
+    return f"its trial is {trial.state}, so this is predicted"
+
+
+# ---------------------------------------------------------------- what differs
+def _jobs(jobs: Sequence[Job]) -> Iterator[Row]:
+    said = {
+        "model": [job.model.name for job in jobs],
+        "cluster": [job.cluster.name for job in jobs],
+        "sequence length": [f"{job.workload.seq_len:,}" for job in jobs],
+        "global batch": [f"{job.workload.global_batch_size:,}" for job in jobs],
+        "software": [job.stack.name for job in jobs],
+    }
+    for label, values in said.items():
+        if len(set(values)) > 1:
+            yield Row.of(label, values)
+
+
+def _options(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[Row]:
+    for field, letters in _DEGREES.items():
+        if field in differing:
+            yield Row.of(letters, [f"{getattr(layout, field):,}" for layout in layouts])
+    for field in differing:
+        if field in {"shard_level", "data_parallel_shard_degree"}:
+            yield Row.of("sharding", [_sharding(layout) for layout in layouts])
+        elif field not in _DEGREES:
+            yield Row.of(OPTIONS[field].label, [_value(layout, field) for layout in layouts])
+
+
+def _sharding(layout: Layout) -> str:
+    known = [chip for chip in chips(layout) if chip.startswith(("ZeRO", "FSDP", "HSDP"))]
+    return known[0] if known else "none"
+
+
+def _value(layout: Layout, field: str) -> str:
+    value: Any = getattr(layout, field)
+    return f"{value:,}" if type(value) is int else value_in_words(value)
+
+
+def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
+    for field, degree in zip(_DEGREES, degrees(layouts[0]), strict=True):
+        if field not in differing:
+            yield f"{degree.letters} {degree.value}"
+    others = [frozenset(chips(layout)) for layout in layouts[1:]]
+    yield from (chip for chip in chips(layouts[0]) if all(chip in other for other in others))
+
+
+# ---------------------------------------------------------------- pictures
+def _bars(found: SideBySide) -> list[StepBar]:
+    is_predicted = found.parts_are == "predicted"
+    return [
+        StepBar(
+            name=LETTERS[number],
+            parts=[(part.name, part.kind, part.seconds) for part in parts],
+            whole=None,
+            is_predicted=is_predicted,
+        )
+        for number, parts in enumerate(found.parts)
+    ]
+
+
+def _shifts(found: SideBySide) -> Markup | None:
+    if found.slowest is None or not found.is_one_job or not any(one.seconds for one in found.shifts):
+        return None
+    before, after = found.predicted_s[found.slowest], found.predicted_s[found.fastest]
+    shown = [one for one in found.shifts if abs(one.seconds) >= _WORTH_DRAWING * before][:_MOST_FALLS]
+    rest = after - before - sum(one.seconds for one in shown)
+    falls = [
+        Fall(name=one.name, seconds=one.seconds, is_worth_saying=abs(one.seconds) >= _WORTH_SAYING * before)
+        for one in shown
+    ]
+    if abs(rest) >= _WORTH_DRAWING * before:
+        falls.append(Fall(name="everything else", seconds=rest, is_worth_saying=False))
+    return waterfall((LETTERS[found.slowest], before), falls, (LETTERS[found.fastest], after))
+
+
+def _memory(found: SideBySide) -> Markup | None:
+    if len(set(found.limit_bytes)) > 1:
+        return None
+    bars = [
+        StageBar.of(LETTERS[number], memory, _measured_peak(found.figures[number]))
+        for number, memory in enumerate(found.memory)
+    ]
+    return stage_memory(bars, found.limit_bytes[0])
+
+
+def _measured_peak(figures: Figures) -> float | None:
+    return None if figures.source == "predicted" else figures.peak_bytes

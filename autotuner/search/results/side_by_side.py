@@ -1,0 +1,328 @@
+"""Two to four layouts side by side: which is faster, whether by more than noise, and through which parts of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.prediction import Memory, Prediction
+from autotuner.domain.runs.trial import Breakdown, Trial
+from autotuner.search.explain.step_parts import PartKind, step_parts
+from autotuner.search.results.reached import source_of
+from autotuner.search.standings import Standing
+from autotuner.units import format_seconds
+
+__all__ = ["LETTERS", "Beside", "Contender", "Figures", "Part", "Shift", "SideBySide", "side_by_side"]
+
+LETTERS = "ABCD"
+
+FiguresSource = Literal["measured", "estimated", "simulated", "predicted"]
+
+_WORTH_SAYING = 0.005
+"""Share of a step below which a part's change is not said in a sentence."""
+
+_KIND_WORDS: dict[PartKind, str] = {
+    "forward": "forward",
+    "backward": "backward",
+    "communication": "communication",
+    "idle": "pipeline idle",
+    "optimizer": "optimizer",
+    "other": "anything else",
+}
+"""Parts that measured steps of all layouts have alike: a profiler does not tell groups of ranks apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One layout of a comparison.
+
+    Attributes:
+        job: What it is, or would be, run for.
+        prediction: Of the layout in that job; of a trial as it was predicted before it ran.
+        trial: The one that ran it; None of a layout that only is predicted.
+        standing: What its sweep's ranking says of the trial; None where it has no rank.
+    """
+
+    layout: Layout
+    job: Job
+    prediction: Prediction
+    trial: Trial | None = None
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a layout reaches, as well as anybody knows.
+
+    Attributes:
+        source: What the figures have to be called.
+        relative_error: Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of
+            anything else. None where it is not known.
+        error_beside: The same of a difference from other layouts: with what equal runs differ by.
+        peak_bytes: Of the fullest rank; None where nobody told.
+    """
+
+    source: FiguresSource
+    step_time_s: float
+    tokens_per_s: float
+    mfu: float
+    relative_error: float | None
+    error_beside: float | None
+    peak_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A layout beside the fastest.
+
+    Attributes:
+        gain: Rate of the fastest beyond its own, as a fraction of its own.
+        gain_error: Half the interval of the gain.
+        is_beyond_noise: The gain is larger than that.
+    """
+
+    gain: float
+    gain_error: float
+    is_beyond_noise: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a step, as one of the layouts has it."""
+
+    name: str
+    kind: PartKind
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """By how much a part is longer in the fastest than in another layout; below 0: shorter."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """The comparison.
+
+    Attributes:
+        figures: Of each layout, in their order.
+        fastest: Index of the one with the highest rate.
+        is_one_job: All are of one model, workload and cluster: then rates are tokens per second, else MFU.
+        beside: Each beside the fastest; None in its own place.
+        options: Fields of a layout in which they differ, the parts of the data degree as one.
+        parts: The step of each, every part in one order; those of no time too.
+        parts_are: Whether the parts were measured, in kinds that all have, or are predicted by group of ranks.
+        slowest: Index of the one that the shifts begin at; None where all are equally fast.
+        shifts: From the step of the slowest to that of the fastest as predicted, the largest first.
+        predicted_s: The predicted step of each.
+        memory: Predicted, of the fullest pipeline rank of each.
+        limit_bytes: What a rank of each may allocate.
+    """
+
+    figures: tuple[Figures, ...]
+    fastest: int
+    is_one_job: bool
+    beside: tuple[Beside | None, ...]
+    options: tuple[str, ...]
+    parts: tuple[tuple[Part, ...], ...]
+    parts_are: str
+    slowest: int | None
+    shifts: tuple[Shift, ...]
+    predicted_s: tuple[float, ...]
+    memory: tuple[Memory, ...]
+    limit_bytes: tuple[float, ...]
+
+    @property
+    def heading(self) -> str:
+        """What the comparison says first: ``A is 8.6 % faster than B and cannot be told from C``."""
+        letter = LETTERS[self.fastest]
+        apart = [(LETTERS[i], one) for i, one in enumerate(self.beside) if one and one.is_beyond_noise]
+        close = [LETTERS[i] for i, one in enumerate(self.beside) if one and not one.is_beyond_noise]
+        verb = "is" if self._is_found else "is predicted"
+        more = "{} faster than {}" if self.is_one_job else "{} ahead of {} in MFU"
+        said = [" and ".join(more.format(f"{100 * one.gain:.1f} %", other) for other, one in apart)] if apart else []
+        if not apart:
+            return f"{' and '.join((letter, *close))} cannot be told apart"
+        if close:
+            said.append(f"cannot be told from {' and '.join(close)}")
+        return f"{letter} {verb} {' and '.join(said)}"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Whether differences exceed noise, and what the predicted steps say of why: sentences without full stops."""
+        return tuple(sentence for sentence in (self._noise, self._why) if sentence)
+
+    @property
+    def _is_found(self) -> bool:
+        return all(one.source != "predicted" for one in self.figures)
+
+    @property
+    def _noise(self) -> str:
+        others = [one for one in self.beside if one]
+        bound = "the noise of equal runs" if self._is_found else "what predictions and runs may be off by"
+        beyond = sum(one.is_beyond_noise for one in others)
+        if beyond == len(others):
+            return f"{'The difference is' if beyond == 1 else 'Each difference is'} beyond {bound}"
+        if not beyond:
+            return f"{'The difference is' if len(others) == 1 else 'Each difference is'} within {bound}"
+        return f"{beyond} of {len(others)} differences are beyond {bound}"
+
+    @property
+    def _why(self) -> str:
+        if self.slowest is None or not self.is_one_job:
+            return ""
+        least_s = _WORTH_SAYING * self.figures[self.slowest].step_time_s
+        shorter = [one for one in self.shifts if one.seconds < -least_s][:2]
+        longer = [one for one in self.shifts if one.seconds > least_s][:1]
+        less = " and ".join(f"{format_seconds(-one.seconds)} less in {one.name}" for one in shorter)
+        more = "".join(f"{format_seconds(one.seconds)} more in {one.name}" for one in longer)
+        moved = ", but ".join(filter(None, (less, more)))
+        pair = f"{LETTERS[self.fastest]} against {LETTERS[self.slowest]}"
+        return f"{pair}, a step is predicted to take {moved}" if moved else ""
+
+
+def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
+    """Two to four legal layouts, each in a job of its own or all in one."""
+    figures = tuple(_figures(one) for one in contenders)
+    is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
+    rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
+    fastest = max(range(len(rates)), key=rates.__getitem__)
+    slowest = min(range(len(rates)), key=rates.__getitem__)
+    measured, parts = _parts(contenders)
+    return SideBySide(
+        figures=figures,
+        fastest=fastest,
+        is_one_job=is_one_job,
+        beside=tuple(None if i == fastest else _beside(figures, rates, fastest, i) for i in range(len(rates))),
+        options=_options([one.layout for one in contenders]),
+        parts=parts,
+        parts_are=measured,
+        slowest=None if slowest == fastest else slowest,
+        shifts=_shifts(contenders[slowest], contenders[fastest]) if slowest != fastest else (),
+        predicted_s=tuple(one.prediction.step_time.total_s for one in contenders),
+        memory=tuple(one.prediction.memory for one in contenders),
+        limit_bytes=tuple(float(one.job.cluster.accelerator.memory_bytes) for one in contenders),
+    )
+
+
+# ---------------------------------------------------------------------- figures
+def _figures(one: Contender) -> Figures:
+    reached = one.trial.reached if one.trial is not None and one.trial.is_valid else None
+    if reached is None:
+        return _predicted(one.prediction)
+    peak: float | None
+    if isinstance(reached, TrialEstimate):
+        error, peak = reached.full_size.relative_error, reached.full_size.peak_bytes
+    else:
+        error = reached.step_time_error_s / reached.step_time_s
+        peak = max(reached.peak_bytes, default=None)
+    return Figures(
+        source=source_of(reached),
+        step_time_s=reached.step_time_s,
+        tokens_per_s=reached.tokens_per_s,
+        mfu=reached.mfu,
+        relative_error=error,
+        error_beside=one.standing.relative_error if one.standing else error,
+        peak_bytes=peak,
+    )
+
+
+def _predicted(prediction: Prediction) -> Figures:
+    return Figures(
+        source="predicted",
+        step_time_s=prediction.step_time.total_s,
+        tokens_per_s=prediction.tokens_per_s,
+        mfu=prediction.mfu,
+        relative_error=prediction.relative_error,
+        error_beside=prediction.relative_error,
+        peak_bytes=prediction.memory.total_bytes,
+    )
+
+
+def _rate(one: Contender, figures: Figures, is_one_job: bool) -> float:
+    """Steps per second by all runs of the layout, or MFU where steps are not of one job."""
+    if not is_one_job:
+        return figures.mfu
+    return 1 / (one.standing.step_time_s if one.standing else figures.step_time_s)
+
+
+def _beside(figures: Sequence[Figures], rates: Sequence[float], fastest: int, other: int) -> Beside:
+    """Errors count as independent; those of two predictions of one job are not quite, so less is told than could be."""
+    ratio = rates[fastest] / rates[other]
+    errors = (figures[fastest].error_beside or 0.0, figures[other].error_beside or 0.0)
+    apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))  # wide intervals are off by factors
+    return Beside(gain=ratio - 1, gain_error=ratio * math.hypot(*errors), is_beyond_noise=apart)
+
+
+# ---------------------------------------------------------------------- what differs
+_DATA = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
+
+
+def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
+    names = [name for name in OPTIONS if name not in _DATA]
+    differing = [name for name in names if len({getattr(layout, name) for layout in layouts}) > 1]
+    if len({layout.data_parallel_degree for layout in layouts}) > 1:
+        differing.insert(0, "data_parallel_degree")
+    elif "shard_level" not in differing and len({tuple(getattr(one, name) for name in _DATA) for one in layouts}) > 1:
+        differing.append("data_parallel_shard_degree")
+    return tuple(differing)
+
+
+# ---------------------------------------------------------------------- where the time goes
+def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...], ...]]:
+    """Measured where a step of every layout was profiled, else predicted."""
+    profiled = [_profiled(one) for one in contenders]
+    if all(profiled):
+        source = "simulated" if any(one.trial and _is_simulated(one.trial) for one in contenders) else "measured"
+        return source, tuple(_by_kind(one, found) for one, found in zip(contenders, profiled, strict=True) if found)
+    steps = [_predicted_parts(one) for one in contenders]
+    names = list(dict.fromkeys(name for step in steps for name in step))
+    kinds = {name: part.kind for step in steps for name, part in step.items()}
+    empty = {name: Part(name=name, kind=kinds[name], seconds=0.0) for name in names}
+    return "predicted", tuple(tuple(step.get(name, empty[name]) for name in names) for step in steps)
+
+
+def _profiled(one: Contender) -> Breakdown | None:
+    if one.trial is None or one.trial.scaled is not None or one.trial.measurement is None:
+        return None
+    return one.trial.measurement.breakdown
+
+
+def _is_simulated(trial: Trial) -> bool:
+    return trial.measurement is not None and trial.measurement.is_simulated
+
+
+def _by_kind(one: Contender, measured: Breakdown) -> tuple[Part, ...]:
+    step = step_parts(one.layout, one.job, one.prediction.step_time, measured)
+    seconds = dict.fromkeys(_KIND_WORDS, 0.0)
+    for part in step.parts:
+        kind: PartKind = "backward" if part.kind in ("weight", "recompute") else part.kind
+        seconds[kind] += part.measured_s or 0.0
+    return tuple(Part(name=_KIND_WORDS[kind], kind=kind, seconds=seconds[kind]) for kind in _KIND_WORDS)
+
+
+def _predicted_parts(one: Contender) -> dict[str, Part]:
+    step = step_parts(one.layout, one.job, one.prediction.step_time)
+    return {
+        part.name: Part(name=part.name, kind=part.kind, seconds=part.predicted_s or 0.0)
+        for part in step.parts
+        if part.predicted_s
+    }
+
+
+def _shifts(before: Contender, after: Contender) -> tuple[Shift, ...]:
+    old, new = _predicted_parts(before), _predicted_parts(after)
+    nothing = Part(name="", kind="other", seconds=0.0)
+    shifts = (
+        Shift(name=name, seconds=new.get(name, nothing).seconds - old.get(name, nothing).seconds)
+        for name in dict.fromkeys((*old, *new))
+    )
+    return tuple(sorted(shifts, key=lambda shift: -abs(shift.seconds)))
