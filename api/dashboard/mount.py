@@ -19,6 +19,7 @@ from api.dashboard.pages import (
     new_sweep,
     retunes,
     sweep,
+    sweep_actions,
     tokens,
     trainers,
     trial,
@@ -31,7 +32,7 @@ from api.edge.needs import CHECKS, OPEN
 __all__ = ["add_dashboard"]
 
 _PAGES = (
-    *(home, find, sweep, trial),
+    *(home, find, sweep, sweep_actions, trial),
     *(new_sweep, explore, compare),
     *(retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),

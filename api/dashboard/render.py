@@ -13,6 +13,7 @@ from api.dashboard import words
 from api.dashboard.charts.key import key
 from api.dashboard.styles import style_version
 from api.dashboard.views import layouts
+from api.dashboard.views.sweep_points import layout_in_short
 from api.edge.caller import caller_in, csrf_in
 from autotuner.domain.access.scope import Scope
 
@@ -27,7 +28,7 @@ def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(words, name) for name in words.__all__}
     environment.globals |= {"key": key}
-    environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips}
+    environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips, "in_short": layout_in_short}
     return environment
 
 

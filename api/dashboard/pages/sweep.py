@@ -1,58 +1,53 @@
-"""The page of one sweep."""
+"""The page of one sweep: answer, ranking, pictures, what failed; whole, or the part that a script asks for."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.scatter import scatter
 from api.dashboard.render import page
-from api.dashboard.words import engine, source
-from api.dependencies import AppOf, SweepOf
-from api.schemas import RankingPage, SweepDetail, SweepRules, TrialDetail, TrialView
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.ports import Page
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.sentences import EMULATED
+from api.dashboard.views.address import Address
+from api.dashboard.views.sweep import SweepLook
+from api.dependencies import AppOf, CallerOf, SweepOf
+from autotuner.bootstrap import App
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.runs.sweep import Sweep
 
-__all__ = ["router"]
+__all__ = ["router", "show_sweep"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_RANKS_SHOWN = 100
+Part = Literal["live", "ranking"]
+"""Everything that changes while a sweep runs, or its ranking."""
 
-_Part = Annotated[Literal["live"] | None, Query()]
+_WHOLE = "sweep/sweep.html"
 
 
 @router.get("/sweeps/{sweep_id}")
-def sweep_page(request: Request, app: AppOf, sweep: SweepOf, part: _Part = None) -> Response:
-    """One sweep: where it stands, its ranking, what runs and what failed."""
-    window = Page(limit=_RANKS_SHOWN)
-    stored = list(all_trials(app.store, sweep.id))
-    ranking = RankingPage.of_all(app.store, sweep.id, stored, window)
-    views = {trial.id: TrialView.of(trial) for trial in stored}
-    running = [TrialDetail.of(app.store.get_trial(t.id)) for t in stored if t.state is TrialState.RUNNING]
-    return page(
-        request,
-        "_sweep.html" if part else "sweep.html",
-        sweep=SweepDetail.of_sweep(app, sweep),
-        ranking=ranking.items,
-        num_ranked=ranking.total,
-        running=running,
-        noun=sweep.request.objective.noun,
-        emulated=EMULATED,
-        queued=[views[t.id] for t in stored if t.state is TrialState.QUEUED],
-        ended=[TrialDetail.of(t) for t in stored if t.state.finished and not t.is_ranked and not _told_apart(t)],
-        repeats=[views[t.id] for t in stored if _told_apart(t)],
-        scatter=scatter([views[t.id] for t in stored if not t.layout.is_emulated and t.repeats is None]),
-        rules=[rule for rule in SweepRules.of(stored).items if rule.num_pairs],
-        source=source(sweep.request),
-        engine=engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
-        now=app.clock.now(),
-    )
+def sweep_page(
+    request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, part: Annotated[Part | None, Query()] = None
+) -> Response:
+    """One sweep: what to train with, where it stands, its ranking, what runs and what failed."""
+    look = _look(request, app, caller, sweep)
+    match part:
+        case "ranking":
+            return page(request, "sweep/_ranking.html", **look.of_ranking())
+        case "live":
+            return page(request, "sweep/_live.html", **look.of_all(with_predicted=True))
+        case None:
+            return page(request, _WHOLE, **look.of_all(with_predicted=False))
 
 
-def _told_apart(trial: Trial) -> bool:
-    """Whether it is listed with what it is compared with, and not among those that ended without a rank."""
-    return trial.repeats is not None and trial.measurement is not None
+def show_sweep(
+    request: Request, app: App, caller: Caller, sweep: Sweep, *, refused: str, status: HTTPStatus
+) -> Response:
+    """The page with why it was not changed as somebody asked."""
+    look = _look(request, app, caller, sweep)
+    return page(request, _WHOLE, status=status, **{**look.of_all(with_predicted=False), "refused": refused})
+
+
+def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook:
+    root: str = request.scope.get("root_path", "")
+    return SweepLook(app=app, caller=caller, sweep=sweep, address=Address.of(request), root=root)

@@ -1,5 +1,6 @@
-// Keeps the element #live as the server would render it now. Without this script a page is complete, only not live.
-"use strict";
+// Keeps the element #live as the server would render it now: a fetch per burst of events, and only what changed is put in
+// place. Without this script a page is complete, only not live.
+import { replace } from "./pieces.js";
 
 const KINDS = [
   "sweep.created", "sweep.started", "sweep.resumed", "sweep.paused", "sweep.queued", "sweep.changed", "sweep.finished",
@@ -11,25 +12,15 @@ const CALM_MS = 250; // events come in bursts; one redraw serves them all
 const live = document.getElementById("live");
 const connection = document.getElementById("connection");
 
-/** Puts the fresh rendering in place; open logs stay open and the focus stays where it was. */
-function replace(html) {
-  if (html === live.dataset.shown) return;
-  const open = [...live.querySelectorAll("details[open]")].map((element) => element.id);
-  const scrolled = [...live.querySelectorAll(".scroll")].map((element) => element.scrollLeft);
-  const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
-  live.innerHTML = html;
-  live.dataset.shown = html;
-  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  live.querySelectorAll(".scroll").forEach((element, index) => { element.scrollLeft = scrolled[index] ?? 0; });
-  if (focused) document.getElementById(focused)?.focus();
-}
-
 /** Asks for the live part; an answer that fails leaves what is shown. */
 async function refresh() {
-  const answer = await fetch(live.dataset.part, { headers: { Accept: "text/html" } });
+  const part = live.dataset.part;
+  const answer = await fetch(part, { headers: { Accept: "text/html" } });
   if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
   if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-  replace(await answer.text());
+  const html = await answer.text();
+  if (live.dataset.part === part) replace(live, html); // else somebody has chosen other rows meanwhile
+  else await refresh();
 }
 
 /** Runs refreshes one after another: at most one under way and one waiting. */
@@ -93,5 +84,6 @@ function poll(seconds) {
   }, seconds * 1000);
 }
 
+if (live?.hasAttribute("data-later")) refresh().catch(() => {}); // what took too long to be worked out for the first sight
 if (live?.dataset.events) follow(live.dataset.events);
 if (live?.dataset.everyS) poll(Number(live.dataset.everyS));

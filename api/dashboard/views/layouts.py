@@ -47,7 +47,10 @@ _SCHEDULES = {
     PipelineSchedule.INTERLEAVED_1F1B: "interleaved",
 }
 
-_SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level")
+_FEWER = {"first_stage_less_layers": "first stage −{}", "last_stage_less_layers": "last stage −{}"}
+"""Layers that a stage has fewer than an even split gives it, in as few letters as tell it."""
+
+_SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level", *_FEWER)
 
 _PHRASED = tuple(
     name
@@ -58,7 +61,7 @@ _PHRASED = tuple(
 
 def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
     """Every choice beside the degrees that the layout says, but for what is shared: sharding and schedule first."""
-    all_said = (*_sharding(layout), *_schedule(layout), *_others(layout))
+    all_said = (*_sharding(layout), *_schedule(layout), *_fewer(layout), *_others(layout))
     left_out = frozenset(shared)
     return tuple(chip for chip in all_said if chip not in left_out)
 
@@ -90,6 +93,10 @@ def _schedule(layout: Layout) -> tuple[str, ...]:
     word = _SCHEDULES.get(layout.pipeline_schedule, words.plain(layout.pipeline_schedule))
     stages = layout.virtual_stages_per_rank
     return (f"{word} ×{stages}" if stages > 1 else word,)
+
+
+def _fewer(layout: Layout) -> tuple[str, ...]:
+    return tuple(short.format(getattr(layout, name)) for name, short in _FEWER.items() if layout.says(name))
 
 
 def _others(layout: Layout) -> tuple[str, ...]:

@@ -51,6 +51,11 @@ class SweepTables:
         predicted = self.predicted(informed)
         return trials.once("untried", lambda: untried_rows(informed.request, predicted.rows, trials.trials))
 
+    def knows(self, sweep: Sweep) -> bool:
+        """Whether what is predicted of the sweep's space was worked out before."""
+        with self._mutex:
+            return sweep.id in self._predicted
+
     def predicted(self, informed: Sweep) -> PredictionTable:
         """The best of the sweep's space by prediction, how many are legal, and how many fit; errors as ``untried``."""
         with self._mutex:

@@ -28,6 +28,11 @@ def test_every_other_choice_is_a_chip_sharding_and_schedule_first() -> None:
     )
 
 
+def test_stages_with_fewer_layers_are_said_shortly() -> None:
+    said = chips(layout_of("pp4 1f1b lessfirst1 lesslast2 mb1"))
+    assert said[:3] == ("1F1B", "first stage −1", "last stage −2")
+
+
 def test_shards_with_replicas_say_both() -> None:
     assert chips(layout_of("dp2 fsdp4 mb1"))[0] == "HSDP 2×4"
 

@@ -1,0 +1,108 @@
+"""What people change of a sweep from its page: forms that work without a script, and lead back to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request, Response
+from starlette.responses import RedirectResponse
+
+from api.dashboard.pages.sweep import show_sweep
+from api.dependencies import AppOf, CallerOf
+from api.owned import OwnSweepOf
+from autotuner.bootstrap import App
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_SECONDS = 3600.0
+
+_Text = Annotated[str, Form(max_length=100)]
+
+
+@router.post("/sweeps/{sweep_id}/pause")
+def pause(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Have nobody work on it until it is resumed."""
+    return _changed(request, app, caller, sweep, lambda: app.store.control.pause(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/resume")
+def resume(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Have it go on."""
+    return _changed(request, app, caller, sweep, lambda: app.store.control.resume(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/cancel")
+def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Ask for its end."""
+    return _changed(request, app, caller, sweep, lambda: app.store.request_cancel(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/budget")
+def change_budget(
+    request: Request,
+    app: AppOf,
+    caller: CallerOf,
+    sweep: OwnSweepOf,
+    num_trials: _Text = "",
+    hours: _Text = "",
+    accelerator_hours: _Text = "",
+    min_gain: _Text = "",
+) -> Response:
+    """Give it another budget; a finished sweep is opened again."""
+
+    def change() -> Sweep:
+        limits = _limits(num_trials, hours, accelerator_hours, min_gain)
+        return app.store.control.change_budget(sweep.id, limits, now=app.clock.now(), caller=caller)
+
+    return _changed(request, app, caller, sweep, change)
+
+
+def _limits(num_trials: str, hours: str, accelerator_hours: str, min_gain: str) -> Mapping[str, Any]:
+    """The limits that the form names; an empty field of time or hours is no limit.
+
+    Raises:
+        InvalidInput: A field holds no number.
+    """
+    seconds = _number("hours", hours)
+    share = _number("min_gain", min_gain)
+    trials = _number("num_trials", num_trials)
+    return {
+        **({} if trials is None else {"num_trials": _whole("num_trials", trials)}),
+        "wall_clock_s": None if seconds is None else seconds * _SECONDS,
+        "accelerator_hours": _number("accelerator_hours", accelerator_hours),
+        **({} if share is None else {"min_gain": share / 100}),
+    }
+
+
+def _number(field: str, text: str) -> float | None:
+    plain = text.strip().replace(",", "")
+    if not plain:
+        return None
+    try:
+        return float(plain)
+    except ValueError:
+        raise InvalidInput(field, text, "must be a number") from None
+
+
+def _whole(field: str, value: float) -> int:
+    if not math.isfinite(value) or value != int(value):
+        raise InvalidInput(field, value, "must be a whole number")
+    return int(value)
+
+
+def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], Sweep]) -> Response:
+    """Back to the page; where the change was refused, the page that says why."""
+    try:
+        change()
+    except (Conflict, InvalidInput, QuotaExceeded) as error:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if isinstance(error, InvalidInput) else HTTPStatus.CONFLICT
+        return show_sweep(request, app, caller, sweep, refused=str(error), status=status)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/sweeps/{sweep.id}", HTTPStatus.SEE_OTHER)

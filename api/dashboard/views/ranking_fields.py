@@ -1,0 +1,231 @@
+"""Columns of a ranking as heads and cells: figures with their digits and pictures on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from markupsafe import Markup
+
+from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
+from api.dashboard.charts.spread import Spread
+from api.dashboard.views.figures import Scaled
+from autotuner.search.table.column import Column
+from autotuner.search.table.row import TableRow
+
+__all__ = ["DEGREES", "Axes", "Cell", "Field", "Head", "fields_of"]
+
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
+
+_MFU = ("mfu", "predicted_mfu")
+_PEAKS = ("peak_bytes", "predicted_peak_bytes")
+"""Columns whose first one has a picture beside it."""
+
+_SPREAD = ("mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
+"""Columns whose interval stands beside the figure: that of a rate is the MFU's again."""
+
+_WIDE = ("price_per_million_tokens",)
+"""Columns that a phone leaves out, unless they were chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The head of a column.
+
+    Attributes:
+        unit: What its figures are counted in; empty where nothing is to say.
+        href: The page sorted by it; by the other end where it is sorted by it already. Empty: nothing to sort.
+        direction: In which it is sorted now; empty where it is not.
+        kind: How its cells look.
+        drawn: A picture in the place of words.
+        note: Beside the words: what a bar is drawn of.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    kind: str
+    unit: str = ""
+    href: str = ""
+    direction: Literal["ascending", "descending", ""] = ""
+    drawn: Markup | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell.
+
+    Attributes:
+        kind: How it looks: ``rank``, ``deg``, ``measured``, ``predicted``, ``number``, ``word``, ``plot`` or ``trial``.
+        label: What it is called where no head stands above it, on a phone.
+        text: Empty in a cell that is drawn.
+        spread: ``± 0.4``; empty where it is not known.
+        drawn: A picture.
+        is_faint: A degree of 1.
+        is_wide: It is shown beside a desk alone.
+    """
+
+    kind: str
+    label: str = ""
+    text: str = ""
+    spread: str = ""
+    drawn: Markup | None = None
+    is_faint: bool = False
+    is_wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A head, and what stands below it in each row."""
+
+    head: Head
+    cell: Callable[[TableRow], Cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """What the pictures of all rows share.
+
+    Attributes:
+        limit_bytes: What a rank may use.
+    """
+
+    mfu: RangeAxis
+    memory: MemoryAxis
+    limit_bytes: float
+
+    @classmethod
+    def of(cls, rows: Sequence[TableRow], best: TableRow | None, limit_bytes: float) -> Axes:
+        """Room for the rows that are shown, and for the best of all."""
+        spreads = [each for row in rows for each in (_predicted(row), _reached(row)) if each is not None]
+        best_mfu = best.reached.mfu if best and best.reached else None
+        peaks = [row.peak_bytes or row.prediction.memory.total_bytes for row in rows]
+        memory = MemoryAxis(limit_bytes=limit_bytes, most_bytes=max(peaks, default=0.0))
+        return cls(mfu=RangeAxis.of(spreads, best_mfu), memory=memory, limit_bytes=limit_bytes)
+
+
+def _predicted(row: TableRow) -> Spread:
+    return Spread.within_factor(row.prediction.mfu, row.prediction.relative_error)
+
+
+def _reached(row: TableRow) -> Spread | None:
+    return None if row.reached is None else Spread.within(row.reached.mfu, row.reached.mfu * (row.step_error or 0.0))
+
+
+def fields_of(
+    columns: Sequence[Column], rows: Sequence[TableRow], axes: Axes, *, chosen: bool, heads: Callable[[Column], Head]
+) -> tuple[Field, ...]:
+    """What the table shows of the columns, pictures beside the first MFU and the first peak.
+
+    Args:
+        columns: Those that are asked for.
+        rows: All rows of the table, so that digits do not change from page to page.
+        axes: What pictures share.
+        chosen: Somebody chose the columns: what says nothing stays, too.
+        heads: Makes the head of a column, but for its unit.
+    """
+    shown = [column for column in columns if chosen or _says_something(column, rows)]
+    return tuple(field for column in shown for field in _fields(column, rows, axes, shown, heads, chosen=chosen))
+
+
+def _says_something(column: Column, rows: Sequence[TableRow]) -> bool:
+    if not rows or column.name not in ("ep", "cp", *_WIDE, "mfu", "peak_bytes", "rank", "trial"):
+        return True
+    values = {column.value(row) for row in rows}
+    return values != {1} if column.name in ("ep", "cp") else values != {None}
+
+
+def _fields(
+    column: Column,
+    rows: Sequence[TableRow],
+    axes: Axes,
+    shown: Sequence[Column],
+    heads: Callable[[Column], Head],
+    *,
+    chosen: bool,
+) -> Iterator[Field]:
+    scaled = Scaled.of(column.unit, (_number(column.value(row)) for row in rows)) if column.is_figure else None
+    head = heads(column)
+    unit = scaled.unit if scaled and column.unit != "per_s" else ""
+    yield Field(
+        head=replace(head, unit=unit),
+        cell=lambda row: _cell(column, row, scaled, is_wide=column.name in _WIDE and not chosen),
+    )
+    if column.name == _first(_MFU, shown):
+        yield _mfu_field(axes)
+    if column.name == _first(_PEAKS, shown) and (chosen or axes.memory.says_something):
+        yield _memory_field(axes)
+
+
+def _first(names: Iterable[str], shown: Sequence[Column]) -> str | None:
+    every = [column.name for column in shown]
+    return next((name for name in names if name in every), None)
+
+
+def _mfu_field(axes: Axes) -> Field:
+    head = Head(name="mfu_drawn", label="MFU, drawn", meaning="", kind="plot", drawn=range_head(axes.mfu))
+    return Field(
+        head=head,
+        cell=lambda row: Cell(
+            kind="plot", drawn=range_cell(axes.mfu, predicted=_predicted(row), reached=_reached(row))
+        ),
+    )
+
+
+def _memory_field(axes: Axes) -> Field:
+    note = Scaled.of("bytes", [axes.limit_bytes])
+    head = Head(
+        name="memory_drawn",
+        label="memory, drawn",
+        meaning="",
+        kind="plot",
+        note=f"of {note(axes.limit_bytes)} {note.unit}",
+    )
+    return Field(
+        head=head,
+        cell=lambda row: Cell(
+            kind="plot",
+            is_wide=True,
+            drawn=memory_cell(
+                axes.memory, predicted_bytes=row.prediction.memory.total_bytes, reached_bytes=row.peak_bytes
+            ),
+        ),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _cell(column: Column, row: TableRow, scaled: Scaled | None, *, is_wide: bool) -> Cell:
+    value = column.value(row)
+    if scaled is not None:
+        error = column.error(row) if column.error and column.name in _SPREAD else None
+        is_rate = column.unit == "per_s"
+        return Cell(
+            kind=_kind(column, row),
+            label=f"{column.label}, {scaled.unit}" if scaled.unit and not is_rate else column.label,
+            text=f"{scaled(_number(value))} {scaled.unit}".rstrip() if is_rate else scaled(_number(value)),
+            spread=scaled.half(error) if value is not None else "",
+            is_wide=is_wide,
+        )
+    text = "–" if value is None else str(value)
+    if column.name in DEGREES:
+        return Cell(kind="deg", label=column.label, text=text, is_faint=value == 1)
+    return Cell(kind=_plain_kind(column), label=column.label, text=text)
+
+
+def _plain_kind(column: Column) -> str:
+    """How a value looks that is no figure."""
+    if column.name in ("rank", "trial", "layout"):
+        return column.name
+    return "word" if column.unit == "word" else "number"
+
+
+def _kind(column: Column, row: TableRow) -> str:
+    """How a figure looks: ink and heavy what the table is about, pencil what is predicted."""
+    if column.name.startswith("predicted") or (row.trial is None and column.name != "price_per_million_tokens"):
+        return "predicted"
+    return row.source if column.name == "mfu" else "number"

@@ -1,0 +1,241 @@
+"""SweepLook: what the page of a sweep shows to somebody, worked out as far as its templates need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from api.dashboard.charts.sweep.points import CloudPoint
+from api.dashboard.views.address import Address
+from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
+from api.dashboard.views.sweep_answer import chances, figures_of_answer, figures_of_prediction
+from api.dashboard.views.sweep_pictures import Pictures
+from api.dashboard.words import engine, source
+from api.schemas import SweepDetail, TrialDetail, TrialView
+from autotuner.bootstrap import App
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.errors import Busy, InvalidInput, TooCostly
+from autotuner.search.results.answer import Answer, answer
+from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.sweeps.kept_trials import SweepTrials
+from autotuner.search.table.row import TableRow
+from autotuner.search.text.sentences import EMULATED
+
+__all__ = ["SweepLook"]
+
+_MOST_FAILURES = 20
+"""Trials of a cause that are listed with their logs."""
+
+_MOST_UNRANKED = 50
+
+Kind = Literal["measured", "simulated", "estimated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepLook:
+    """A look at a sweep.
+
+    Attributes:
+        address: What was chosen of its ranking and its pictures.
+        root: Path before every address of the service.
+    """
+
+    app: App
+    caller: Caller
+    sweep: Sweep
+    address: Address
+    root: str
+
+    # ---------------------------------------------------------------- what templates are given
+    def of_ranking(self) -> Mapping[str, Any]:
+        """For the ranking alone."""
+        table = self.ranking
+        return {
+            "ranking": table,
+            "sweep_id": self.sweep.id,
+            "is_finished": self.sweep.state.finished,
+            "page_size": PAGE,
+            "not_validated": self._is_not_validated,
+        }
+
+    def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
+        """For pictures alone."""
+        return {"sweep": self.sweep, "pictures": self._pictures(with_predicted=with_predicted)}
+
+    def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
+        """For the whole page.
+
+        Args:
+            with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
+                it is shown where it is known.
+        """
+        return {
+            **self.of_ranking(),
+            **self.of_pictures(with_predicted=with_predicted),
+            **self._of_answer(),
+            **self._of_trials(),
+            "sweep": SweepDetail.of_sweep(self.app, self.sweep),
+            "source": source(self.sweep.request),
+            "engine": engine(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
+            "may_change": self.caller.may_change(self.sweep.created_by),
+            "why_not": self._why_not,
+            "noise": self._noise,
+            "emulated": EMULATED,
+            "now": self.app.clock.now(),
+            "is_partial": not with_predicted and not self.app.sweep_tables.knows(self.sweep),
+            "refused": "",
+        }
+
+    # ---------------------------------------------------------------- trials
+    @cached_property
+    def _kept(self) -> SweepTrials:
+        return self.app.kept_trials.of(self.sweep.id)
+
+    @property
+    def _trials(self) -> Sequence[Trial]:
+        return self._kept.trials
+
+    @cached_property
+    def _informed(self) -> Sweep:
+        return self.app.informed(self.sweep)
+
+    @property
+    def _kind(self) -> Kind:
+        return "estimated" if self.sweep.request.trial_cluster else source(self.sweep.request)
+
+    def _of_trials(self) -> Mapping[str, Any]:
+        unranked = [trial for trial in self._trials if _ended_otherwise(trial)]
+        groups = self._failures
+        return {
+            "running": [TrialDetail.of(self.app.store.get_trial(trial.id)) for trial in self._in(TrialState.RUNNING)],
+            "queued": [TrialView.of(trial) for trial in self._in(TrialState.QUEUED)],
+            "repeats": [TrialView.of(trial) for trial in self._trials if _told_apart(trial)],
+            "failures": groups,
+            "shown_failures": _MOST_FAILURES,
+            "logs": self._logs(groups),
+            "unranked": [TrialDetail.of(trial) for trial in unranked[:_MOST_UNRANKED]],
+            "unranked_total": len(unranked),
+            "has_ended": bool(groups or unranked),
+        }
+
+    def _in(self, state: TrialState) -> Iterable[Trial]:
+        return (trial for trial in self._trials if trial.state is state)
+
+    def _logs(self, groups: Iterable[FailureGroup]) -> Mapping[str, str]:
+        """Logs of the trials that are listed."""
+        shown = {one.trial_id for group in groups for one in group.trials[:_MOST_FAILURES]}
+        return {trial.id: trial.failure.log_tail for trial in self._trials if trial.id in shown and trial.failure}
+
+    @property
+    def _noise(self) -> float | None:
+        """By how much equal runs differed, at most."""
+        floors = [trial.measurement.noise_floor for trial in self._trials if trial.measurement]
+        return max((floor for floor in floors if floor is not None), default=None)
+
+    @property
+    def _is_not_validated(self) -> bool:
+        return any(not trial.prediction.validated for trial in self._trials if trial.is_ranked)
+
+    @property
+    def _why_not(self) -> str:
+        """Why the one who looks may not change it; empty where they may."""
+        if self.caller.may_change(self.sweep.created_by):
+            return ""
+        owner = self.sweep.created_by
+        return (
+            f"{owner}, who asked for it, and admins may pause, cancel or extend it" if owner else "admins may change it"
+        )
+
+    # ---------------------------------------------------------------- ranking
+    @cached_property
+    def _ranked(self) -> tuple[TableRow, ...]:
+        return self.app.sweep_tables.ranked(self.sweep, self._kept)
+
+    def _untried(self) -> tuple[TableRow, ...]:
+        try:
+            return self.app.sweep_tables.untried(self._informed, self._kept)
+        except (TooCostly, Busy, InvalidInput):  # the page is worth more than what it could foresee
+            return ()
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The table: those that were asked for; as long as nothing has a rank, what is predicted."""
+        asked = self.address.get("rows")
+        rows_of: RowsOf = "untried" if asked == "untried" or (not asked and not self._ranked) else "ranked"
+        every = self._untried() if rows_of == "untried" else self._ranked
+        best = self._ranked[0] if self._ranked else None
+        link = Permalink.of_sweep(self.sweep)
+        return ranking(
+            self.sweep.request,
+            every,
+            self.address,
+            rows_of=rows_of,
+            kind=self._kind,
+            best=best,
+            explored=lambda layout: self.root + link.with_layout(layout).to("/explore"),
+        )
+
+    # ---------------------------------------------------------------- results
+    def _of_answer(self) -> Mapping[str, Any]:
+        found = self._answer
+        ids = [row.trial.id for row in self._ranked[:2] if row.trial]
+        foreseen = None if found or self.ranking.rows_of != "untried" else next(iter(self._untried()), None)
+        limit_bytes = float(self.sweep.request.trial_job.cluster.accelerator.memory_bytes)
+        return {
+            "answer": found,
+            "certainty": found.certainty if found else None,
+            "chances": chances(found.certainty) if found else "",
+            "foreseen": foreseen,
+            "figures": figures_of_answer(found.best)
+            if found
+            else figures_of_prediction(foreseen, limit_bytes)
+            if foreseen
+            else (),
+            "best_id": ids[0] if ids else "",
+            "second_id": ids[1] if len(ids) > 1 else "",
+        }
+
+    @property
+    def _answer(self) -> Answer | None:
+        prospects = self.sweep.prospects
+        return self._kept.once(("answer", prospects), lambda: answer(self.sweep.request, self._trials, prospects))
+
+    @property
+    def _failures(self) -> tuple[FailureGroup, ...]:
+        return self._kept.once("failures", lambda: failures(self.sweep.request, self._trials))
+
+    def _pictures(self, *, with_predicted: bool) -> Pictures:
+        """The pictures; drawn once until a trial changes."""
+        cloud = self._cloud(with_predicted=with_predicted)
+        return self._kept.once(("pictures", len(cloud), self.root), lambda: self._drawn(cloud))
+
+    def _drawn(self, cloud: Sequence[CloudPoint]) -> Pictures:
+        return Pictures.of(
+            self.sweep.request,
+            self._trials,
+            kind=self._kind,
+            root=self.root,
+            predicted=cloud,
+        )
+
+    def _cloud(self, *, with_predicted: bool) -> Sequence[CloudPoint]:
+        if not with_predicted and not self.app.sweep_tables.knows(self.sweep):
+            return ()
+        return [
+            CloudPoint(peak_bytes=row.prediction.memory.total_bytes, mfu=row.prediction.mfu) for row in self._untried()
+        ]
+
+
+def _told_apart(trial: Trial) -> bool:
+    """Whether it is listed with what it is compared with, and not among those that ended without a rank."""
+    return trial.repeats is not None and trial.measurement is not None
+
+
+def _ended_otherwise(trial: Trial) -> bool:
+    """Whether it ended without a rank, and did not die."""
+    return trial.state.finished and not trial.is_ranked and trial.failure is None and not _told_apart(trial)

@@ -1,0 +1,103 @@
+"""The answer card of a sweep: its figures, and how likely each of the first is the best, drawn as one bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from api.dashboard.charts.svg import picture, rect, text
+from api.dashboard.views.figures import Scaled
+from autotuner.search.results.certainty import Certainty
+from autotuner.search.results.reached import Reached
+from autotuner.search.table.column import Unit
+from autotuner.search.table.row import TableRow
+
+__all__ = ["Figure", "chances", "figures_of_answer", "figures_of_prediction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number of the card: what it is called, its value with its unit, what it may be off by, what it comes from."""
+
+    name: str
+    value: str
+    spread: str = ""
+    kind: str = "measured"
+
+
+def figures_of_answer(best: Reached) -> tuple[Figure, ...]:
+    """MFU first, then what else people ask."""
+    error = best.relative_error
+    return (
+        _figure("MFU", "share", best.mfu, best.mfu * error, best.source),
+        _figure("tokens/s", "per_s", best.tokens_per_s, None, best.source),
+        _figure("step", "s", best.step_time_s, best.step_time_s * error, best.source),
+        *_memory(best.peak_bytes, best.limit_bytes, best.source),
+        *_price(best.price_per_million_tokens, best.source),
+    )
+
+
+def figures_of_prediction(row: TableRow, limit_bytes: float) -> tuple[Figure, ...]:
+    """The same of a layout that nothing has measured."""
+    error = row.prediction.relative_error or 0.0
+    peak_bytes = row.prediction.memory.total_bytes
+    return (
+        _figure("MFU", "share", row.prediction.mfu, row.prediction.mfu * error, "predicted"),
+        _figure("tokens/s", "per_s", row.tokens_per_s, None, "predicted"),
+        _figure("step", "s", row.step_time_s, row.step_time_s * error, "predicted"),
+        *_memory(peak_bytes, limit_bytes, "predicted"),
+        *_price(row.price_per_million_tokens, "predicted"),
+    )
+
+
+def _figure(name: str, unit: Unit, value: float, half: float | None, kind: str) -> Figure:
+    scaled = Scaled.of(unit, [value])
+    with_unit = f"{scaled(value)} {scaled.unit}".strip()
+    return Figure(name=name, value=with_unit, spread=scaled.half(half) if half else "", kind=kind)
+
+
+def _memory(peak_bytes: float | None, limit_bytes: float, kind: str) -> tuple[Figure, ...]:
+    if peak_bytes is None:
+        return ()
+    peak, limit = Scaled.of("bytes", [peak_bytes]), Scaled.of("bytes", [limit_bytes])
+    unit = "" if peak.unit == limit.unit else f" {limit.unit}"
+    return (
+        Figure(
+            name="peak memory",
+            value=f"{peak(peak_bytes)} {peak.unit}",
+            spread=f"of {limit(limit_bytes)}{unit}",
+            kind=kind,
+        ),
+    )
+
+
+def _price(price: float | None, kind: str) -> tuple[Figure, ...]:
+    if price is None:
+        return ()
+    value = Scaled.of("dollars", [price])(price)
+    return (Figure(name="price", value=f"$ {value}", spread="per M tokens", kind=kind),)
+
+
+_WIDTH, _HEIGHT = 380.0, 18.0
+_GAP = 2.0
+_NAMED = 0.12
+"""Share of the bar from which on it has room for its number."""
+
+
+def chances(sure: Certainty) -> Markup:
+    """One bar, split by how likely the first, those tied with it and all others are the best."""
+    ties = [tie.probability_best for tie in sure.ties[:2]]
+    rest = max(0.0, 1 - sure.probability_best - sum(ties))
+    shares = [(sure.probability_best, "m-dot win"), *((tie, "mem") for tie in ties), (rest, "p-band")]
+    parts, at = [], 0.0
+    for share, look in shares:
+        width = share * _WIDTH
+        if width >= 1:
+            parts.append(rect(at, 0, width - _GAP, _HEIGHT, look, radius=2))
+            if share >= _NAMED and look != "p-band":
+                parts.append(text(at + 8, 13, f"{100 * share:.0f} %", "on-dark"))
+        at += width
+    said = [f"rank 1 {100 * sure.probability_best:.0f} %"]
+    said += [f"rank {tie.rank} {100 * tie.probability_best:.0f} %" for tie in sure.ties[:2]]
+    return picture(_WIDTH, _HEIGHT, parts, f"Likely the best: {', '.join(said)}, any other {100 * rest:.0f} %")

@@ -1,0 +1,347 @@
+"""The page of a sweep as a browser shows it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trial import Stopped
+from autotuner.launch.fake import FakeLauncher
+from autotuner.search.sweeps.worker import Worker
+from autotuner.search.text.sentences import size_in_words
+from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
+from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
+
+
+def ranked(driver: StoreDriver, *mfus: float, sweep: Sweep | None = None) -> Sweep:
+    """A running sweep whose trials reached these, with micro-batches of 1, 2, 4 ..."""
+    sweep = sweep or driver.sweep()
+    for number, mfu in enumerate(mfus):
+        layout = cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number)
+        found = measurement(mfu=mfu, step_time_s=0.125 / mfu, tokens_per_s=4096 * mfu, step_time_interval_s=0.001)
+        driver.ended(sweep, number, found, layout)
+    return sweep
+
+
+def cells(page: Page, label: str) -> list[str]:
+    """What a column of the ranking says, row by row."""
+    return page.locator(f'.ranking tbody td[data-name="{label}"]').all_inner_texts()
+
+
+def trials(page: Page) -> list[str]:
+    """The trials of the ranking, in order."""
+    return page.locator(".ranking tbody td.trial a").all_inner_texts()
+
+
+# ---------------------------------------------------------------- the answer
+def test_the_answer_stands_first_what_how_fast_how_sure_and_what_it_beats(page: Page, driver: StoreDriver) -> None:
+    sweep = ranked(driver, 0.2, 0.4)
+    page.goto(f"/sweeps/{sweep.id}")
+    card = page.locator("section.answer")
+    expect(card.get_by_role("heading", level=2)).to_have_text("Best so far")
+    expect(card.locator(".layout")).to_contain_text("mb2")
+    expect(card.locator(".figure.first dd")).to_contain_text("40.0 %")
+    expect(card).to_contain_text("likely the best")
+    expect(card.get_by_role("link", name="rank 2").first).to_be_visible()
+    driver.finish(sweep)
+    expect(card.get_by_role("heading", level=2)).to_have_text("Train with this layout")
+    card.get_by_role("link", name="Why it is fast").click()
+    expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-0001"))
+
+
+def test_before_anything_ran_the_page_shows_what_is_predicted_in_pencil(page: Page, driver: StoreDriver) -> None:
+    page.goto(f"/sweeps/{driver.sweep().id}")
+    expect(page.locator(".answer.pencil")).to_contain_text("Predicted best; no trial is complete yet")
+    expect(page.get_by_role("heading", name="Predicted, not tried")).to_be_visible()
+    expect(page.locator(".ranking.pencil tbody tr").first).to_be_visible()
+    expect(page.locator(".measured")).to_have_count(0)
+    page.locator(".ranking").get_by_role("link", name="explore").first.click()
+    expect(page).to_have_url(re.compile(r"/explore\?model=sweep:"))
+
+
+# ---------------------------------------------------------------- the ranking
+def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    found = measurement(mfu=0.25, step_time_s=0.5, step_time_interval_s=0.01, peak_bytes=(10**7, 9 * 10**6))
+    driver.end(driver.start(sweep, 0, relative_error=0.12), found)
+    page.goto(f"/sweeps/{sweep.id}?columns=rank,tp,mfu,predicted,step,memory,predicted_memory,tokens")
+    row = page.locator(".ranking tbody tr").first
+    expect(row.locator("td.measured")).to_have_text("25.0± 0.5")
+    expect(row.locator('td[data-name="predicted, %"]')).to_have_text("40.0± 4.8")
+    expect(row.locator('td[data-name="step, ms"]')).to_have_text("500± 10")
+    expect(row.locator('td[data-name="memory, MB"]')).to_have_text("10.0")
+    expect(row.locator('td[data-name="predicted memory, MB"]')).to_have_text("5.20")
+    expect(row.locator('td[data-name="tokens/s"]')).to_have_text("1.02 k")
+    expect(page.locator(".filters")).to_contain_text("measured, 95 % interval")
+    expect(page.locator(".filters")).to_contain_text("predicted before it ran, 80 %")
+    expect(page.locator("#live")).to_contain_text("not validated on this stack and device")
+
+
+def test_a_layout_that_a_small_trial_stands_for_is_estimated_and_never_called_measured(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
+    driver.estimated(sweep, 0)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".meta")).to_contain_text("tried on cpu:2 (2 of these)")
+    expect(page.locator(".answer")).to_contain_text("estimated from a trial on 2 of 8 ranks", ignore_case=True)
+    expect(page.locator(".ranking td.estimated")).to_have_text("18.8± 2.3")
+    expect(page.locator(".ranking")).to_contain_text("tried as tp2 mb1 math fp32, 4 layers")
+    expect(page.locator(".measured, .measured-tag")).to_have_count(0)
+
+
+def test_figures_that_are_simulated_are_never_called_measured(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated", queue="flaky"))))
+    driver.ended(sweep, 0, measurement(mfu=0.25, is_simulated=True))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".meta")).to_contain_text("simulated, queue flaky")
+    expect(page.locator(".answer")).to_contain_text("nothing ran")
+    expect(page.locator(".filters")).to_contain_text("simulated, 95 % interval")
+    expect(page.locator(".measured, .measured-tag")).to_have_count(0)
+
+
+def test_rows_are_sorted_filtered_and_given_columns_in_place_and_by_address(page: Page, driver: StoreDriver) -> None:
+    sweep = ranked(driver, 0.2, 0.4, 0.3)
+    page.goto(f"/sweeps/{sweep.id}")
+    page.evaluate("window.unreloaded = true")
+    assert trials(page) == ["1", "2", "0"]
+    page.get_by_role("link", name="mb", exact=True).click()
+    expect(page.locator("th:has(#by-mb)")).to_have_attribute("aria-sort", "ascending")
+    assert trials(page) == ["0", "1", "2"]
+    expect(page.locator("#by-mb")).to_be_focused()
+    page.get_by_label("Keep rows").fill("mb>1 tp=2")
+    page.get_by_label("Keep rows").press("Enter")
+    expect(page.locator(".pager")).to_contain_text("1–2 of 2, 3 without the filter")
+    page.locator("#columns summary").click()
+    page.get_by_role("checkbox", name=re.compile("^step ")).check()
+    expect(page.get_by_role("columnheader", name="step, ms")).to_be_visible()
+    assert trials(page) == ["1", "2"]
+    assert page.evaluate("window.unreloaded")
+    page.reload()
+    assert trials(page) == ["1", "2"]
+    expect(page.get_by_role("columnheader", name="step, ms")).to_be_visible()
+    page.get_by_role("link", name="Drop mb>1").click()
+    expect(page.locator(".ranking tbody tr")).to_have_count(3)
+    page.go_back()
+    expect(page.locator(".ranking tbody tr")).to_have_count(2)
+
+
+def test_the_ranking_needs_no_script(browser: Browser, address: str, driver: StoreDriver) -> None:
+    sweep = ranked(driver, 0.2, 0.4, 0.3)
+    context = browser.new_context(base_url=address, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"/sweeps/{sweep.id}")
+    page.get_by_label("Keep rows").fill("mb>1")
+    page.get_by_label("Sort by").select_option("mb")
+    page.get_by_role("button", name="Show").first.click()
+    expect(page).to_have_url(re.compile(r"where=mb%3E1&sort=mb"))
+    assert trials(page) == ["1", "2"]
+    page.get_by_role("link", name="Show predicted only").click()
+    expect(page.get_by_role("heading", name="Predicted, not tried")).to_be_visible()
+    context.close()
+
+
+def test_a_filter_that_cannot_be_read_says_what_can_and_one_that_nothing_meets_says_which_to_drop(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = ranked(driver, 0.2, 0.4)
+    page.goto(f"/sweeps/{sweep.id}?where=tpp=4")
+    expect(page.get_by_role("alert")).to_contain_text("Tpp: is no column of the table; the nearest that can be is tp")
+    expect(page.locator(".ranking tbody tr")).to_have_count(2)
+    page.goto(f"/sweeps/{sweep.id}?where=tp=2+mb>8")
+    expect(page.locator(".empty")).to_contain_text("Without mb>8: 2 rows")
+    page.get_by_role("link", name="Without mb>8").click()
+    expect(page.locator(".ranking tbody tr")).to_have_count(2)
+
+
+def test_rows_come_fifty_a_page_and_numbers_are_those_of_the_whole_ranking(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for number in range(51):
+        layout = cpu_layout(tensor_parallel_degree=2, micro_batch_size=number + 1)
+        driver.end(driver.start(sweep, number, layout), measurement(mfu=0.4 - number / 1000))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".pager")).to_contain_text("1–50 of 51")
+    page.get_by_role("link", name="Next 50").click()
+    expect(page.locator(".pager")).to_contain_text("51–51 of 51")
+    assert trials(page) == ["50"]
+    expect(page.locator(".ranking td.rankno")).to_contain_text("51")
+
+
+def test_the_table_can_be_taken_along_as_it_is_shown(page: Page, driver: StoreDriver) -> None:
+    sweep = ranked(driver, 0.2, 0.4, 0.3)
+    page.goto(f"/sweeps/{sweep.id}?where=mb>1&sort=mb&columns=trial,mb")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    lines = download.value.path().read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines] == [["trial", "mb"], ["1", "2"], ["2", "4"]]
+    link = page.get_by_role("link", name="JSON").get_attribute("href")
+    assert page.request.get(link or "").json()["total"] == 2
+
+
+def test_a_whole_layout_is_a_column_where_one_click_marks_it(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(mfu=0.25))
+    page.goto(f"/sweeps/{sweep.id}?columns=layout")
+    shown = page.locator(".ranking .words")
+    layout = driver.store.get_trial(f"{sweep.id}-0000").layout
+    assert layout_of(shown.inner_text()) == layout
+    shown.click()
+    assert page.evaluate("getSelection().toString()").strip() == str(layout)
+
+
+def test_trials_that_cannot_be_told_from_the_first_are_marked(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
+        found = measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.005)
+        driver.ended(sweep, number, found, layout=cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number))
+    page.goto(f"/sweeps/{sweep.id}?columns=rank,likely,trial")
+    ranks = page.locator(".ranking td.rankno")
+    expect(ranks.nth(0)).to_have_text("1")
+    expect(ranks.nth(1)).to_contain_text("tied with the first")
+    expect(ranks.nth(2)).to_have_text("3")
+    expect(page.locator(".filters")).to_contain_text("not distinguishable from 1")
+    assert len(cells(page, "likely best, %")) == 3
+
+
+def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    layouts = [cpu_layout(precision=Precision.FP8, micro_batch_size=2**number) for number in range(3)]
+    gated = [
+        driver.ended(sweep, number, measurement(precision_flop_per_s=100e9), layout)
+        for number, layout in enumerate(layouts)
+    ]
+    driver.gated(gated[0], loss_gate_result())
+    driver.gated(gated[1], loss_gate_result(outcome=GateOutcome.FAILED, detail="not shown to be within 2 %"))
+    page.goto(f"/sweeps/{sweep.id}")
+    rows = page.locator(".ranking tbody tr")
+    expect(rows).to_contain_text(["loss gate passed", "loss not gated"])
+    expect(rows.first).to_contain_text("50.0 % of fp8")
+    page.get_by_text("1 ended for another reason").click()
+    expect(page.locator("#unranked")).to_contain_text("loss gate failed: not shown to be within 2 %")
+
+
+def test_a_trial_that_was_extrapolated_is_marked_in_the_ranking(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(extrapolated_from=(2, 4)))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".ranking tbody")).to_contain_text("extrapolated from 2 and 4 layers per stage")
+
+
+# ---------------------------------------------------------------- what else it tells
+def test_the_page_says_how_large_the_model_is_and_what_of_it_is_only_approximated(
+    page: Page, driver: StoreDriver
+) -> None:
+    model = tiny_model(approximations=("its vision tower is left out",))
+    page.goto(f"/sweeps/{driver.sweep(sweep_request(job=tiny_job(model=model))).id}")
+    expect(page.locator(".meta")).to_contain_text(
+        f"({size_in_words(model.num_parameters, model.num_active_parameters)})"
+    )
+    expect(page.locator("#caveats").locator("xpath=ancestor::section")).to_contain_text("Its vision tower is left out.")
+
+
+def test_failures_are_grouped_by_cause_with_what_to_do_and_their_logs(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, failure(log_tail="tried to allocate 1.2 GB"))
+    driver.ended(sweep, 1, failure(), layout=cpu_layout(micro_batch_size=2))
+    driver.ended(sweep, 2, Stopped(reason="pruned", detail="its steps take 1.4 s, the best 0.5 s"))
+    page.goto(f"/sweeps/{sweep.id}")
+    group = page.locator(".ended tbody tr")
+    expect(group).to_have_count(1)
+    expect(group).to_contain_text("out of memory")
+    group.get_by_text("The 2 trials with their logs").click()
+    group.get_by_text("Log of rank 1").first.click()
+    expect(page.get_by_text("tried to allocate 1.2 GB")).to_be_visible()
+    page.get_by_text("1 ended for another reason").click()
+    expect(page.locator("#unranked")).to_contain_text("its steps take 1.4 s, the best 0.5 s")
+
+
+def test_jobs_of_an_engine_say_how_they_stand_and_how_long_they_wait(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="slurm", queue="batch"))))
+    trial = driver.running(sweep, 0, num_steps=0)
+    job = EngineJob(engine="slurm", name="t-trial-0-1", handle="4712", submitted_at=200.0, detail="Resources")
+    driver.placed(trial, job)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator(".meta")).to_contain_text("by slurm, queue batch")
+    under_way = page.locator("section").filter(has=page.get_by_role("heading", name="Under way"))
+    expect(under_way).to_contain_text("slurm job 4712 waits: Resources, ")
+
+
+def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_runs_again_with_it(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep, _ = driver.store.create_sweep(challenged(challenge(baseline=nights(1000.0, 1))), now=NOW)
+    Worker(driver.store, FakeLauncher(a_fifth_slower_incumbent), FixedClock(), owner="one", lease_s=15.0).run_once()
+    repeats = [trial for trial in driver.store.list_trials(sweep.id)[0] if trial.repeats is not None]
+    page.goto(f"/sweeps/{sweep.id}")
+    compared = page.locator("section").filter(has=page.get_by_role("heading", name="Compared"))
+    expect(compared.get_by_role("row").filter(has_text="Baseline of 1 sitting")).to_contain_text("25.0 %")
+    expect(compared.get_by_role("row").filter(has_text="In use, now")).to_contain_text("micro-batch 2")
+    expect(compared.get_by_role("row").filter(has_text="Best found")).to_be_visible()
+    expect(compared.locator("p").last).to_contain_text("faster (95 % interval")
+    expect(compared.locator("summary")).to_contain_text(f"{len(repeats)} runs")
+    expect(compared.locator("details li")).to_have_count(len(repeats))
+    expect(page.get_by_role("heading", name="Ended without a rank")).to_have_count(0)
+    expect(page.locator(".ranking")).to_contain_text("in use")
+    page.goto(f"/trials/{repeats[0].id}")
+    expect(page.locator("#live")).to_contain_text("Runs the layout of trial 0 again")
+
+
+def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDriver) -> None:
+    attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+    sweep = driver.sweep(sweep_request(name=attack, job=tiny_job(model=tiny_model(name=attack))))
+    driver.ended(sweep, 0, failure(message=attack, log_tail=attack))
+    page.goto(f"/sweeps/{sweep.id}?where={attack}&down={attack}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(attack)
+    driver.ended(sweep, 1, failure(message=attack))  # once more through the script that redraws
+    page.get_by_text("The 2 trials with their logs").click()
+    expect(page.locator(".ended li").nth(1)).to_contain_text(attack)
+    assert page.locator("main script[src=x], main img").count() == 0
+    assert "taken" not in page.title().replace(attack, "")
+
+
+def test_an_unknown_sweep_is_a_page_that_leads_back(page: Page, complaints: list[str]) -> None:
+    answer = page.goto("/sweeps/sw-none")
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    page.get_by_role("link", name="All sweeps").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sweeps")
+    complaints.clear()  # the browser reports the 404 that this test is about
+
+
+def test_nothing_is_loaded_from_elsewhere(page: Page, driver: StoreDriver, address: str) -> None:
+    sweep = ranked(driver, 0.2, 0.4)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto("/")
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#connection")).to_have_text("Live")
+    assert asked
+    assert all(url.startswith(address) for url in asked)
+
+
+@pytest.mark.parametrize("query", ["", "?rows=untried", "?columns=layout,mfu,sharding"])
+def test_on_a_phone_every_number_is_in_sight(page: Page, driver: StoreDriver, query: str) -> None:
+    sweep = driver.sweep(sweep_request(name="a-very-long-name-" * 12))
+    driver.end(driver.start(sweep, 0, relative_error=0.12, fit_probability=0.97))
+    driver.ended(sweep, 1, failure(log_tail="x" * 500, message="y" * 500), layout=cpu_layout(micro_batch_size=2))
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"/sweeps/{sweep.id}{query}")
+    expect(page.locator(".ranking tbody td:visible").first).to_be_visible()
+    # all at once: the page replaces its cells when the sweep moves
+    edges = page.locator(".ranking tbody td:visible").evaluate_all(
+        "cells => cells.map(cell => cell.getBoundingClientRect()).map(box => [box.left, box.right])"
+    )
+    assert edges
+    assert all(0 <= left < right <= 360 for left, right in edges)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
