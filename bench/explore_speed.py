@@ -2,7 +2,8 @@
 
 ``python -m bench.explore_speed`` starts a service of its own on an SQLite file, with its asides, and moves inputs as a
 person does, one after the other: degrees, micro-batch, recomputation, precision, on a dense model on 64 ranks and on
-one with experts on 1,024. Printed are the median and the 99th percentile of the answers' milliseconds and their size.
+one with experts on 1,024. As the page's script does, it asks for both parts at once: verdict, controls and memory, and
+the timeline. Printed are the median and the 99th percentile of each in milliseconds, and their size.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx
@@ -18,7 +20,17 @@ import httpx
 from bench.costly_requests import running_service
 
 _ROUNDS = 6
+_PARTS = ("explore", "timeline")
 _HEADERS = {"Accept": "text/html"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer to a move."""
+
+    part: str
+    seconds: float
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +63,32 @@ _MOVES = (
 
 
 def main() -> None:
-    """Measure, and print a line for each job."""
+    """Measure, and print a line for each job and part."""
     with running_service() as (_, address), httpx.Client(base_url=address, headers=_HEADERS, timeout=60.0) as client:
         for job in _JOBS:
             client.get(f"/explore?{job.query}").raise_for_status()
-            answers = list(_answers(client, job))
-            times = sorted(seconds for seconds, _ in answers)
-            p99 = times[min(len(times) - 1, round(0.99 * len(times)))]
-            size = max(num_bytes for _, num_bytes in answers)
-            sys.stdout.write(
-                f"{job.name}: {len(times)} answers, median {1e3 * statistics.median(times):.0f} ms, "
-                f"99th percentile {1e3 * p99:.0f} ms, at most {size / 1000:.0f} kB\n"
-            )
+            answers = [answer for _ in range(_ROUNDS) for move in _MOVES for answer in _moved(client, job, move)]
+            for part in _PARTS:
+                sys.stdout.write(f"{job.name}, {part}: {_told([one for one in answers if one.part == part])}\n")
 
 
-def _answers(client: httpx.Client, job: Job) -> Iterator[tuple[float, int]]:
-    for _ in range(_ROUNDS):
-        for move in _MOVES:
-            started = time.perf_counter()
-            answer = client.get(f"/explore?{job.query}&{move}&part=explore")
-            answer.raise_for_status()
-            yield time.perf_counter() - started, len(answer.content)
+def _moved(client: httpx.Client, job: Job, move: str) -> list[Answer]:
+    def asked(part: str) -> Answer:
+        started = time.perf_counter()
+        answer = client.get(f"/explore?{job.query}&{move}&part={part}")
+        answer.raise_for_status()
+        return Answer(part=part, seconds=time.perf_counter() - started, num_bytes=len(answer.content))
+
+    with ThreadPoolExecutor(len(_PARTS)) as threads:
+        return list(threads.map(asked, _PARTS))
+
+
+def _told(answers: Sequence[Answer]) -> str:
+    times = sorted(answer.seconds for answer in answers)
+    p99 = times[min(len(times) - 1, round(0.99 * len(times)))]
+    size = max(answer.num_bytes for answer in answers)
+    median = f"median {1e3 * statistics.median(times):.0f} ms, 99th percentile {1e3 * p99:.0f} ms"
+    return f"{len(times)} answers, {median}, at most {size / 1000:.0f} kB"
 
 
 if __name__ == "__main__":

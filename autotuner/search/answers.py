@@ -18,6 +18,7 @@ from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
+from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import what_if
 from autotuner.search.expressible import sayable_space
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
@@ -121,4 +122,5 @@ def warm() -> None:
     workload = Workload(seq_len=2048, global_batch_size=8)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
     best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
-    what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)
+    answer = what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)
+    predicted_timeline(answer.layout, job)

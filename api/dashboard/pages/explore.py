@@ -21,9 +21,12 @@ from autotuner.catalog.load import accelerators, load_accelerator, models, stack
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.rules.legality import reasons
 from autotuner.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.search.answers import Question, best_of_space
-from autotuner.search.explain.what_if import LegalLayout, WhatIf, what_if
+from autotuner.search.explain.arranging import arranged
+from autotuner.search.explain.timeline import predicted_timeline
+from autotuner.search.explain.what_if import WhatIf, what_if
 from autotuner.units import format_bytes, format_count, format_rate
 
 __all__ = ["router"]
@@ -31,8 +34,6 @@ __all__ = ["router"]
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["explore", "timeline"] | None, Query()]
-
-_TEMPLATES = {None: "explore/explore.html", "explore": "explore/_explore.html", "timeline": "trial/_timeline.html"}
 
 _Zoom = Annotated[str | None, Query(max_length=32)]
 
@@ -47,28 +48,36 @@ _INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack",
 def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom = None) -> Response:
     """A layout of a job, as the address or the form says it; without one, the best that is predicted.
 
-    The form without a script sends every input; the answer leads to the permalink, which says the same in less.
+    The form without a script sends every input; the answer leads to the permalink, which says the same in less. With
+    one it asks for two parts at once: the timeline takes about as long as all the rest.
     """
     asked = Asked.of(request.query_params)
     job, asked = _job(app, asked)
-    answer = app.asides.ask(what_if, asked.layout(_best(app, asked, job)), job)
-    link = asked.link.with_layout(answer.layout)
+    layout = arranged(asked.layout(_best(app, asked, job)), job)
+    link = asked.link.with_layout(layout)
     if asked.is_form and not part and not asked.errors:
         return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})
-    shown = _around(app, link, job) | _answered(answer, job, asked, link)
-    timeline = None if answer.legal is None or asked.errors else _timeline(answer.legal, request, link, zoom)
-    if part == "timeline" and timeline is None:
-        raise NotFound("timeline of", link.query)
-    return page(request, _TEMPLATES[part], given=asked, permalink=link, timeline=timeline, **shown)
+    has_timeline = not asked.errors and layout.pipeline_parallel_degree > 1 and not reasons(layout, job)
+    shown: dict[str, Any] = {"given": asked, "permalink": link, "has_timeline": has_timeline, "timeline": None}
+    if has_timeline and part != "explore":
+        shown |= {"timeline": _timeline(app, layout, job, request, link, zoom)}
+    if part == "timeline":
+        return page(request, "explore/_timeline.html", **shown)
+    answer = app.asides.ask(what_if, layout, job)
+    template = "explore/_explore.html" if part else "explore/explore.html"
+    return page(request, template, **shown, **_around(app, link, job), **_answered(answer, job, asked, link))
 
 
-def _timeline(legal: LegalLayout, request: Request, link: Permalink, zoom: str | None) -> TimelineView | None:
+def _timeline(
+    app: App, layout: Layout, job: Job, request: Request, link: Permalink, zoom: str | None
+) -> TimelineView | None:
+    predicted = app.asides.ask(predicted_timeline, layout, job)
     root = request.scope.get("root_path", "")
 
     def address(_: Shown, window: Window) -> str:
         return f"{root}{link.to('/explore')}&zoom={window}"
 
-    return timeline_view(legal.timeline, None, address, window=Window.parse(zoom), width=_BESIDE_PANEL)
+    return timeline_view(predicted, None, address, window=Window.parse(zoom), width=_BESIDE_PANEL)
 
 
 def _job(app: App, asked: Asked) -> tuple[Job, Asked]:

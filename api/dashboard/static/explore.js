@@ -37,19 +37,29 @@ function replace(html) {
   focused.focus({ preventScroll: true });
 }
 
-/** Fetches the page's part for an address; a newer question takes the place of one that is under way. */
+async function part(address, name, signal) {
+  const answer = await fetch(`${address}&part=${name}`, { headers: { Accept: "text/html" }, signal });
+  if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
+  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
+  return answer.text();
+}
+
+/** Asks about an address, for both parts at once; a newer question takes the place of one that is under way. */
 async function ask(address, remember) {
   asking?.abort();
   const own = (asking = new AbortController());
   const slow = setTimeout(() => box.setAttribute("aria-busy", "true"), SLOW_MS);
   try {
-    const answer = await fetch(`${address}&part=explore`, { headers: { Accept: "text/html" }, signal: own.signal });
-    if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
-    if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-    replace(await answer.text());
+    const timeline = part(address, "timeline", own.signal);
+    timeline.catch(() => {}); // said below
+    const before = document.getElementById("timeline-section")?.innerHTML ?? "";
+    replace(await part(address, "explore", own.signal));
+    const place = document.getElementById("timeline-section");
+    if (place) place.innerHTML = before; // stands in for the one that comes, so that nothing jumps
     const head = box.querySelector("[data-permalink]");
     history[remember](null, "", head.dataset.permalink);
     said.textContent = head.dataset.said;
+    if (place) place.outerHTML = await timeline;
   } catch (error) {
     if (error.name !== "AbortError") said.textContent = "No answer: what you see is as before. Change an input to ask again.";
   } finally {

@@ -47,20 +47,16 @@ class PredictedTimeline:
     apart: float
 
 
-def predicted_timeline(
-    layout: Layout, job: Job, *, predicted_s: float | None = None, most_actions: int = _WHOLE
-) -> PredictedTimeline:
+def predicted_timeline(layout: Layout, job: Job, *, most_actions: int = _WHOLE) -> PredictedTimeline:
     """The timeline of a legal layout.
 
     Args:
         layout: The layout.
         job: What it trains where.
-        predicted_s: The layout's predicted step; None: it is predicted here.
         most_actions: A step of no more passes is simulated whole; of a longer one only beginning and end, where its
             ranks keep step between them.
     """
-    if predicted_s is None:
-        predicted_s = predict_one(layout, job).step_time.total_s
+    predicted_s = predict_one(layout, job).step_time.total_s
     timeline = _timeline(layout, job, stage_times(layout, job), most_actions)
     return PredictedTimeline(timeline=timeline, predicted_s=predicted_s, apart=timeline.step_s / predicted_s - 1)
 

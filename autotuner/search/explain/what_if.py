@@ -11,7 +11,6 @@ from autotuner.domain.rules.legality import TRIAL_RULES, Reason, reasons
 from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain
-from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 
 __all__ = ["LegalLayout", "WhatIf", "what_if"]
 
@@ -21,12 +20,10 @@ class LegalLayout:
     """What is predicted of a layout that can run.
 
     Attributes:
-        timeline: None without a pipeline: one rank does one micro-batch after the other.
         untried: Rules of our own trial job that it breaks: a sweep does not try it, other software may run it.
     """
 
     explanation: Explanation
-    timeline: PredictedTimeline | None
     untried: tuple[Reason, ...]
 
 
@@ -63,10 +60,4 @@ def what_if(layout: Layout, job: Job) -> WhatIf:
 
 
 def _legal(layout: Layout, job: Job) -> LegalLayout:
-    explanation = explain(layout, job)
-    step_s = explanation.prediction.step_time.total_s
-    return LegalLayout(
-        explanation=explanation,
-        timeline=predicted_timeline(layout, job, predicted_s=step_s) if layout.pipeline_parallel_degree > 1 else None,
-        untried=reasons(layout, job, TRIAL_RULES),
-    )
+    return LegalLayout(explanation=explain(layout, job), untried=reasons(layout, job, TRIAL_RULES))

@@ -114,9 +114,21 @@ def test_the_job_of_a_sweep_can_be_explored(browser: httpx.Client, driver: Store
 
 
 def test_a_part_is_what_stands_in_the_page(browser: httpx.Client) -> None:
-    part = text_of(browser, f"/explore?{TP8}&part=explore")
+    part = text_of(browser, "/explore?layout=fsdp64+mb1&part=explore")
     assert "<html" not in part
-    assert part.strip() in text_of(browser, f"/explore?{TP8}")
+    assert part.strip() in text_of(browser, "/explore?layout=fsdp64+mb1")
+
+
+def test_the_timeline_of_a_pipeline_is_a_part_of_its_own(browser: httpx.Client) -> None:
+    timeline = text_of(browser, f"/explore?{TP8}&part=timeline")
+    assert "Timeline of a step" in timeline
+    assert timeline.strip() in text_of(browser, f"/explore?{TP8}")
+    assert "Timeline of a step" not in text_of(browser, f"/explore?{TP8}&part=explore")
+
+
+@pytest.mark.parametrize("query", ["layout=fsdp64+mb1", "layout=tp16+pp4+1f1b+mb1", "layout=pp4&seq_len=x"])
+def test_what_has_no_pipeline_or_cannot_run_has_no_timeline(browser: httpx.Client, query: str) -> None:
+    assert text_of(browser, f"/explore?{query}&part=timeline").strip() == ""
 
 
 def test_more_accelerators_than_there_are_on_earth_are_refused(browser: httpx.Client) -> None:
