@@ -14,10 +14,17 @@ _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
     PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
     PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
     PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
-    PipelineSchedule.ZERO_BUBBLE: zb_interleaved,
+    PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: _in_rounds(zb_interleaved, p, v, m),
     PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
     PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
 }
+
+
+def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
+    """The order of whole rounds of the ranks, with the micro-batches beyond the last left out."""
+    whole = build(p, v, m if v == 1 else -(-m // p) * p)
+    ranks = (tuple(action for action in actions if action.micro_batch < m) for actions in whole.ranks)
+    return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
 
 
 def named_schedule(name: PipelineSchedule, num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:

@@ -72,13 +72,14 @@ def timeline_picture(
     lanes = _Lanes.of(len(main.ranks), has_thin=beneath is not None)
     parts = [*_ticks(axis, main, lanes)]
     seen: set[int] = set()
+    thin_lanes = {} if beneath is None else {rank.pipeline_rank: rank for rank in beneath.ranks}
     for number, rank in enumerate(main.ranks):
         y = lanes.y(number)
         parts.append(text(_LEFT - 12, y + lanes.tall / 2 + 4, _name(rank, main), "lane-label", "end"))
         parts.extend(_lane(rank, axis, y, lanes))
-        if beneath is not None and rank.pipeline_rank not in seen:
+        if rank.pipeline_rank in thin_lanes and rank.pipeline_rank not in seen:
             seen.add(rank.pipeline_rank)
-            parts.extend(_thin_lane(beneath.ranks[rank.pipeline_rank], axis, y + lanes.tall + 2))
+            parts.extend(_thin_lane(thin_lanes[rank.pipeline_rank], axis, y + lanes.tall + 2))
     if beneath is not None:
         parts.append(text(_LEFT - 12, lanes.y(0) + lanes.tall + 10, "predicted", "", "end"))
     parts.extend(_zigzags(axis, main.folds, lanes))

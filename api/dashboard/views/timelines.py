@@ -129,6 +129,9 @@ def _caption(
     else:
         alike = "every rank of a stage" if len(main.ranks) > 1 else "every rank"
         said.append(f"Predicted by the schedule simulator; {alike} does the same.")
+    lanes = [lane.pipeline_rank for lane in main.ranks]
+    if lanes[-1] - lanes[0] >= len(set(lanes)):
+        said.append(f"Shown are the first and the last {len(set(lanes)) // 2} pipeline ranks.")
     if idle_s > _LEAST_IDLE * main.step_s:
         said.append(f"Idle: {format_seconds(idle_s)} of {format_seconds(main.step_s)}, mean of the lanes.")
     if predicted is not None and abs(predicted.apart) > _APART:

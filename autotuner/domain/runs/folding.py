@@ -12,6 +12,9 @@ __all__ = ["found_folds", "outside"]
 _FIRST = 2
 """Micro-batches whose gradients are shown on every rank before a fold begins."""
 
+_MOST_LAST = 16
+"""Micro-batches that are shown at the end of however deep a pipeline."""
+
 _FEWEST_FOLDED = 4
 """A fold of fewer micro-batches than this saves no room."""
 
@@ -20,13 +23,14 @@ def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tup
     """Where every rank repeats itself: one stretch of most schedules, one of forwards and one of gradients in GPipe.
 
     Shown are the first micro-batches, until every rank has the gradients of two, and the last: as many as there are
-    ranks, with which the pipeline drains.
+    pipeline ranks, with which the pipeline drains.
 
     Args:
         ranks: The blocks of each, all of them, in order of time.
         num_micro_batches: Of the step.
     """
-    last = num_micro_batches - max(_FIRST, min(len({_stage(blocks) for blocks in ranks}), num_micro_batches))
+    drained_by = min(len({_stage(blocks) for blocks in ranks}), _MOST_LAST)
+    last = num_micro_batches - max(_FIRST, drained_by)
     if last - _FIRST < _FEWEST_FOLDED:
         return ()
     forwards, gradients = (

@@ -81,3 +81,11 @@ def test_it_says_how_far_simulator_and_prediction_lie_apart_where_anybody_could_
     found = timeline_view(apart, None, address, window=WHOLE)
     assert found is not None
     assert "The simulated step is 2 % shorter than the predicted one." in found.caption
+
+
+def test_a_deep_pipeline_says_that_its_middle_is_left_out() -> None:
+    ends = replace(PREDICTED, ranks=(PREDICTED.ranks[0], PREDICTED.ranks[-1]))
+    found = timeline_view(replace(EXPECTED, timeline=ends), None, address, window=WHOLE)
+    assert found is not None
+    assert "Shown are the first and the last 1 pipeline ranks." in found.caption
+    assert "first and the last" not in view(None).caption
