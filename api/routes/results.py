@@ -14,7 +14,6 @@ from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer
 from autotuner.search.results.failures import failures
 from autotuner.search.results.grid import mattered
-from autotuner.search.sweeps.history import all_trials
 
 __all__ = ["router"]
 
@@ -34,9 +33,9 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
     and by how much (what runs today, the next ranks, the best without each of its choices), and why. A figure is
     `measured`, `estimated` from trials on fewer ranks, or `simulated`, and says so.
     """
-    trials = list(all_trials(app.store, sweep.id))
-    found = app.asides.ask(answer, sweep.request, trials, sweep.prospects)
-    return SweepAnswer(answer=found, prospects=sweep.prospects)
+    kept, prospects = app.kept_trials.of(sweep.id), sweep.prospects
+    found = kept.once(("answer", prospects), lambda: answer(sweep.request, kept.trials, prospects))
+    return SweepAnswer(answer=found, prospects=prospects)
 
 
 @router.get("/choices", responses=problems(404, 422))
@@ -46,18 +45,21 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     How much of the differences in throughput each choice explains, by itself and beyond the others; what single changes
     did to otherwise equal layouts; and the best of every pair of values of two choices.
     """
-    trials = list(all_trials(app.store, sweep.id))
-    found, grid = app.asides.ask(mattered, sweep.request, trials, rows, columns)
+    kept = app.kept_trials.of(sweep.id)
+    key = ("mattered", rows, columns)
+    found, grid = kept.once(key, lambda: app.asides.ask(mattered, sweep.request, kept.trials, rows, columns))
     return SweepChoices(choices=found, grid=grid)
 
 
 @router.get("/failures", responses=problems(404, 422))
 def read_failures(app: AppOf, sweep: SweepOf) -> Document[SweepFailures]:
     """Group a sweep's trials that died by cause: what they share, the number that decided, the nearest way out."""
-    return SweepFailures(items=app.asides.ask(failures, sweep.request, list(all_trials(app.store, sweep.id))))
+    kept = app.kept_trials.of(sweep.id)
+    return SweepFailures(items=kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
 
 @router.get("/accuracy", responses=problems(404, 422))
 def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[SweepAccuracy]:
     """Hold the predictions of a sweep to what its trials reached: each pair, how many kept their interval, errors."""
-    return app.asides.ask(accuracy, sweep.request, list(all_trials(app.store, sweep.id)))
+    kept = app.kept_trials.of(sweep.id)
+    return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
