@@ -178,8 +178,9 @@ def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(s
 
 
 # ---------------------------------------------------------------------- who may
-@pytest.fixture
+@pytest.fixture(scope="module")
 def people() -> Iterator[People]:
+    """One service for all, and somebody else in each test: what one has queued counts for nobody else's quota."""
     app = app_on(memory_store(), login="tokens")
     with serve(app) as address:
         yield People(app=app, address=address)
@@ -213,8 +214,8 @@ def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_ty
 
 
 def test_more_hours_than_a_quota_ever_has_are_refused_beside_the_budget(people: People) -> None:
-    eve = people.token(name="eve", quota=Quota(accelerator_hours_per_day=2.0))
-    with people.stranger(**bearing(eve), Accept="text/html") as client:
+    bob = people.token(name="bob", quota=Quota(accelerator_hours_per_day=2.0))
+    with people.stranger(**bearing(bob), Accept="text/html") as client:
         page = client.post("/new", data=FORM | {"budget.accelerator_hours": "5"})
     assert page.status_code == 422
     assert re.search(r'id="wrong-budget.accelerator_hours">must be at most the 2 accelerator-hours', page.text)
