@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from autotuner.store.sql import memory_store
+from tests.api.service import app_on, serve
+
 TP8 = "/explore?layout=fsdp2+tp8+pp4+1f1b+mb1+sp+compiled+cudnn+bf16&global_batch_size=64"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """One service for all: nothing here is stored."""
+    with serve(app_on(memory_store(), asides=0)) as address:
+        yield address
 
 
 def test_the_answer_follows_an_input_and_the_address_with_it(page: Page) -> None:
