@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from api.dashboard.words import plain
+from api.dashboard.views.layouts import option_value
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.option import Kind, Option
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.units import format_bytes
 
 __all__ = ["AXES", "CHOSEN", "EVERY", "SUITS", "Axis", "axis_values"]
 
@@ -65,10 +64,7 @@ class Axis:
         """Values as people say them."""
         if values is None:
             return "every legal value"
-        said = [self.option.plain(self.option.value_of(value)) for value in values]
-        if self.option.unit == "bytes":
-            return ", ".join(format_bytes(float(value)) for value in said)
-        return ", ".join(_word(value) for value in said)
+        return ", ".join(option_value(self.name, value) for value in values)
 
     def read(self, how: str, given: Sequence[str]) -> Any:
         """The values as the body has them."""
@@ -93,7 +89,7 @@ def axis_values(axis: Axis, values: Sequence[int] | None, suiting: Sequence[int]
 
 def _axis(name: str) -> Axis:
     one = OPTIONS[name]
-    values = tuple((_text(one.plain(value)), _word(one.plain(value))) for value in one.values)
+    values = tuple((_text(one.plain(value)), option_value(name, value)) for value in one.values)
     has_no_bounds = one.kind == Kind.DEGREE or one.searched is None
     return Axis(
         name=name,
@@ -108,10 +104,6 @@ def _axis(name: str) -> Axis:
 def _text(value: int | str) -> str:
     """A value as a form has it."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
-
-
-def _word(value: int | str) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else plain(value)
 
 
 def _json(text: str) -> Any:
