@@ -31,12 +31,14 @@ class Axis:
         label: For people; of a degree its letters again.
         words: Values in their order, the plainest first; empty for a number.
         read: The value of a layout.
+        phrase: The choice with its value, ``{}`` standing for it; empty where the value stands behind the label.
     """
 
     name: str
     label: str
     words: tuple[str, ...]
     read: Callable[[Layout], Value]
+    phrase: str = ""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Each value once, the least or plainest first."""
@@ -45,8 +47,8 @@ class Axis:
         return tuple(sorted(set(values), key=int))
 
     def said(self, value: Value) -> str:
-        """The choice with its value: ``tp 4``, ``recompute none``."""
-        return f"{self.label} {value}"
+        """The choice with its value: ``tp 4``, ``recompute none``, ``1 layers fewer on the last stage``."""
+        return self.phrase.format(value) if self.phrase else f"{self.label} {value}"
 
 
 def axis_named(name: str) -> Axis:
@@ -78,13 +80,13 @@ def _axes() -> Iterable[Axis]:
     every = [word + groups for word in SHARDING_WORDS.values() for groups in ("", _IN_GROUPS)]
     yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
     for name, one in OPTIONS.items():
-        if name not in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
-            yield Axis(
-                name=name,
-                label=one.label,
-                words=_words(one),
-                read=_reading(name) if one.is_number else _reading_words(name, one),
-            )
+        if name in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
+            continue
+        if one.is_number:
+            phrase = one.phrase if one.phrase.startswith("{} ") else ""
+            yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase)
+        else:
+            yield Axis(name=name, label=one.label, words=_words(one), read=_reading_words(name, one))
 
 
 def _reading(name: str) -> Callable[[Layout], Value]:
