@@ -25,7 +25,11 @@ from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.rules.legality import reasons
+from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+from autotuner.search.expressible import trial_rules
 
 __all__ = ["router"]
 
@@ -74,10 +78,17 @@ def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[
     found = read(given, app) if words else None
     if words is None or found is None or found.request is None:
         return given, notes
-    return given.holding(words, found.request.space), (*notes, f"The space holds the layout you come from, {words}.")
+    return given.holding(words, found.request.space), (*notes, _held(words, found.request))
 
 
-def _not_cloned(original: Any) -> tuple[str, ...]:
+def _held(words: str, request: SweepRequest) -> str:
+    """Whether a trial can run the layout that somebody comes from, whose values the space holds."""
+    if broken := reasons(layout_of(words), request.job, trial_rules(request.trainer)):
+        return f"No trial can run the layout you come from, {words}: {broken[0].message}. The space holds its values."
+    return f"The space holds the layout you come from, {words}."
+
+
+def _not_cloned(original: SweepRequest) -> tuple[str, ...]:
     notes = []
     if original.job.calibration is not None:
         notes.append("Runs that were sent with the original as measured are not taken over; send them by REST.")

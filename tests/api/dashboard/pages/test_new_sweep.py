@@ -147,6 +147,15 @@ def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: Store
     assert "The space holds the layout you come from, dp2 mb2 math fp32." in page.text
 
 
+def test_a_layout_that_no_trial_can_run_is_said_to_be_one(browser: httpx.Client) -> None:
+    job = {"model": "llama-3-8b", "cluster": "h100:16", "seq_len": "4096", "global_batch_size": "64"}
+    page = browser.get("/new", params=job | {"layout": "tp16 mb1 flash bf16"})
+    said = (
+        "No trial can run the layout you come from, tp16 mb1 flash bf16: 8 kv heads do not split over 16 tensor ranks"
+    )
+    assert said in page.text
+
+
 def test_software_that_trials_do_not_run_is_not_taken_over_in_silence(browser: httpx.Client) -> None:
     page = browser.get("/new", params={"stack": "megatron-core"})
     assert "Trials run PyTorch itself, or a trainer that is picked here, not megatron-core." in page.text
