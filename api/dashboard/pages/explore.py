@@ -22,7 +22,7 @@ from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.rules.legality import reasons
-from autotuner.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.explain.timeline import predicted_timeline
@@ -108,7 +108,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
     question = Question(job=job, axes={"precision": keeping}, limit=1)
     try:
         found = app.asides.search(best_of_space, question).table
-    except InvalidInput:
+    except (InvalidInput, TooCostly):
         return Layout()
     best = found.rows[0] if found.rows else found.nearest
     return Layout() if best is None else best.layout
