@@ -11,9 +11,9 @@ from math import comb
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Trial
 from autotuner.search.results.axis import AXES, Axis
-from autotuner.search.results.ways_out import WayOut, way_out
+from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
 from autotuner.search.text.failures import FAILURE_WORDS
-from autotuner.units import format_bytes, format_seconds
+from autotuner.units import format_bytes, format_duration
 
 __all__ = ["FailedTrial", "FailureGroup", "Shared", "failures"]
 
@@ -168,9 +168,10 @@ def _deciding(kind: FailureKind, died: Sequence[Trial], request: SweepRequest) -
         case FailureKind.OOM:
             return _too_little_memory(died, request)
         case FailureKind.TIMEOUT:
-            longest = max(trial.prediction.step_time.total_s for trial in died)
-            limit = format_seconds(request.trial.timeout_s)
-            return f"no end after {limit}; the slowest of them is predicted to take {format_seconds(longest)} a step"
+            limit, needed_s = format_duration(request.trial.timeout_s), fewest_steps_s(died, request)
+            needed = "" if needed_s is None else format_duration(needed_s)
+            steps = "the fewest steps of the slowest of them are predicted to take"
+            return f"no end after {limit}" + (f"; {steps} {needed}" if needed else "")
         case FailureKind.INFRASTRUCTURE | FailureKind.INTERRUPTED:
             return f"started up to {max(trial.attempts for trial in died)} times"
         case _:

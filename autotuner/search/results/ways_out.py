@@ -13,9 +13,12 @@ from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import FailureKind, Trial
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
-from autotuner.units import format_bytes, format_seconds
+from autotuner.units import format_bytes
 
-__all__ = ["WayOut", "way_out"]
+__all__ = ["WayOut", "fewest_steps_s", "way_out"]
+
+_SLACK = 2.0
+"""Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,7 @@ def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], requ
         case FailureKind.OOM:
             return _that_ran(died, ran) or WayOut(sentence=_more_memory(died, request))
         case FailureKind.TIMEOUT:
-            longer = format_seconds(2 * request.trial.timeout_s)
-            return WayOut(sentence=f"give trials longer than {format_seconds(request.trial.timeout_s)}, say {longer}")
+            return WayOut(sentence=_more_time(died, request))
         case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
             return WayOut(sentence="run them again once the machines are back; nothing is held against their layouts")
         case _:
@@ -107,3 +109,25 @@ def _more_memory(died: Sequence[Trial], request: SweepRequest) -> str:
     if lacks <= 0:
         return f"nothing of the sweep ran; {most}"
     return f"nothing of the sweep ran; the least of them, {least.layout}, lacks {format_bytes(lacks)}: {most}"
+
+
+def fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
+    """What the fewest steps that a trial runs are predicted to take, of the slowest of them.
+
+    None of trials on fewer ranks than their job has: what is predicted is the layout that they stand for.
+    """
+    settings = request.trial
+    if any(trial.scaled for trial in died):
+        return None
+    num_steps = settings.warmup_steps + settings.measured_steps + settings.profiled_steps
+    return num_steps * max(trial.prediction.step_time.total_s for trial in died)
+
+
+def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
+    """A longer limit where the steps need it; else something hangs."""
+    needed_s = fewest_steps_s(died, request)
+    if needed_s is None:
+        return "give trials more time, or take fewer steps"
+    if needed_s < request.trial.timeout_s:
+        return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
+    return f"set the timeout_s of trials to {_SLACK * needed_s:,.0f}, or take fewer steps"

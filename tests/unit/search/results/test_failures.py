@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.search.results.failures import Shared, failures
-from tests.builders import big_job, memory, prediction, sweep_request
+from tests.builders import big_job, memory, prediction, small_trial, step_time, sweep_request
 from tests.unit.search.results.trials import BASE, died, ran
 
 REQUEST = sweep_request(job=big_job())
@@ -68,10 +68,26 @@ def test_where_nothing_ran_the_way_out_says_what_is_missing() -> None:
     assert "lacks 20 GB" in group.way_out.sentence
 
 
-def test_a_timeout_says_the_limit_and_a_longer_one() -> None:
+def test_a_timeout_of_long_steps_says_what_they_need() -> None:
+    slow = replace(died(0, BASE, FailureKind.TIMEOUT), prediction=prediction(step_time=step_time(matrix_s=100.0)))
+    (group,) = failures(REQUEST, [slow])
+    expected = "no end after 5 min; the fewest steps of the slowest of them are predicted to take 13 min 23 s"
+    assert group.deciding == expected
+    assert group.way_out.sentence == "set the timeout_s of trials to 1,606, or take fewer steps"
+
+
+def test_a_timeout_of_short_steps_is_a_hang() -> None:
     (group,) = failures(REQUEST, [died(0, BASE, FailureKind.TIMEOUT)])
-    assert group.deciding == "no end after 300 s; the slowest of them is predicted to take 1.36 s a step"
-    assert group.way_out.sentence == "give trials longer than 300 s, say 600 s"
+    assert "something hangs" in group.way_out.sentence
+
+
+def test_of_small_trials_that_timed_out_no_step_was_predicted() -> None:
+    small = replace(died(0, BASE, FailureKind.TIMEOUT), scaled=small_trial())
+    (group,) = failures(REQUEST, [small])
+    assert (group.deciding, group.way_out.sentence) == (
+        "no end after 5 min",
+        "give trials more time, or take fewer steps",
+    )
 
 
 def test_a_layout_that_ran_elsewhere_in_the_sweep_may_run_again() -> None:
