@@ -51,7 +51,9 @@ def compare_with_flags(
 def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Response:
     found = asked_about(app, of, flags)
     asked = found.asked
-    compared = app.asides.ask(side_by_side, [one.contender for one in asked]) if len(asked) > 1 else None
+    compared = (
+        side_by_side([one.contender for one in asked]) if len(asked) > 1 else None
+    )  # of four at most: milliseconds
     return page(
         request,
         "compare/compare.html",

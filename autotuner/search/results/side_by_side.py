@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,15 +26,19 @@ FiguresSource = Literal["measured", "estimated", "simulated", "predicted"]
 _WORTH_SAYING = 0.005
 """Share of a step below which a part's change is not said in a sentence."""
 
-_KIND_WORDS: dict[PartKind, str] = {
-    "forward": "forward",
-    "backward": "backward",
-    "communication": "communication",
-    "idle": "pipeline idle",
-    "optimizer": "optimizer",
-    "other": "anything else",
+_MEASURED_PARTS: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
+    "forward": ("forward", ("forward_s",)),
+    "backward": ("backward", ("backward_s",)),
+    "communication": (
+        "communication",
+        ("all_reduce_s", "all_gather_s", "reduce_scatter_s", "all_to_all_s", "send_receive_s"),
+    ),
+    "pipeline idle": ("idle", ("pipeline_idle_s",)),
+    "optimizer": ("optimizer", ("optimizer_s",)),
+    "anything else": ("other", ("other_s",)),
 }
-"""Parts that measured steps of all layouts have alike: a profiler does not tell groups of ranks apart."""
+"""Parts that measured steps of all layouts have alike, with the fields of a ``Breakdown`` that each sums: a profiler
+tells kinds of collectives apart, not the groups of ranks that call them, and which group calls which differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +200,8 @@ def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
     rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
     fastest = max(range(len(rates)), key=rates.__getitem__)
     slowest = min(range(len(rates)), key=rates.__getitem__)
-    measured, parts = _parts(contenders)
+    steps = [_predicted_parts(one) for one in contenders]
+    measured, parts = _parts(contenders, steps)
     return SideBySide(
         figures=figures,
         fastest=fastest,
@@ -206,7 +211,7 @@ def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
         parts=parts,
         parts_are=measured,
         slowest=None if slowest == fastest else slowest,
-        shifts=_shifts(contenders[slowest], contenders[fastest]) if slowest != fastest else (),
+        shifts=_shifts(steps[slowest], steps[fastest]) if slowest != fastest else (),
         predicted_s=tuple(one.prediction.step_time.total_s for one in contenders),
         memory=tuple(one.prediction.memory for one in contenders),
         limit_bytes=tuple(float(one.job.cluster.accelerator.memory_bytes) for one in contenders),
@@ -277,13 +282,14 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- where the time goes
-def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...], ...]]:
+def _parts(
+    contenders: Sequence[Contender], steps: Sequence[dict[str, Part]]
+) -> tuple[str, tuple[tuple[Part, ...], ...]]:
     """Measured where a step of every layout was profiled, else predicted."""
     profiled = [_profiled(one) for one in contenders]
     if all(profiled):
         source = "simulated" if any(one.trial and _is_simulated(one.trial) for one in contenders) else "measured"
-        return source, tuple(_by_kind(one, found) for one, found in zip(contenders, profiled, strict=True) if found)
-    steps = [_predicted_parts(one) for one in contenders]
+        return source, tuple(_by_kind(found) for found in profiled if found)
     names = list(dict.fromkeys(name for step in steps for name in step))
     kinds = {name: part.kind for step in steps for name, part in step.items()}
     empty = {name: Part(name=name, kind=kinds[name], seconds=0.0) for name in names}
@@ -300,13 +306,11 @@ def _is_simulated(trial: Trial) -> bool:
     return trial.measurement is not None and trial.measurement.is_simulated
 
 
-def _by_kind(one: Contender, measured: Breakdown) -> tuple[Part, ...]:
-    step = step_parts(one.layout, one.job, one.prediction.step_time, measured)
-    seconds = dict.fromkeys(_KIND_WORDS, 0.0)
-    for part in step.parts:
-        kind: PartKind = "backward" if part.kind in ("weight", "recompute") else part.kind
-        seconds[kind] += part.measured_s or 0.0
-    return tuple(Part(name=_KIND_WORDS[kind], kind=kind, seconds=seconds[kind]) for kind in _KIND_WORDS)
+def _by_kind(measured: Breakdown) -> tuple[Part, ...]:
+    return tuple(
+        Part(name=name, kind=kind, seconds=float(sum(getattr(measured, field) for field in summed)))
+        for name, (kind, summed) in _MEASURED_PARTS.items()
+    )
 
 
 def _predicted_parts(one: Contender) -> dict[str, Part]:
@@ -318,8 +322,7 @@ def _predicted_parts(one: Contender) -> dict[str, Part]:
     }
 
 
-def _shifts(before: Contender, after: Contender) -> tuple[Shift, ...]:
-    old, new = _predicted_parts(before), _predicted_parts(after)
+def _shifts(old: Mapping[str, Part], new: Mapping[str, Part]) -> tuple[Shift, ...]:
     nothing = Part(name="", kind="other", seconds=0.0)
     shifts = (
         Shift(name=name, seconds=new.get(name, nothing).seconds - old.get(name, nothing).seconds)
