@@ -33,7 +33,8 @@ def test_a_trial_reports_its_start_every_step_and_then_the_measurement(zygote: Z
     )
     run = zygote.run(trial_spec(DDP, settings=settings), tmp_path)
     assert run.exit_codes == (EXIT_MEASURED, EXIT_MEASURED)
-    assert [line["type"] for line in run.lines] == ["started", *["step"] * 5, "measurement", "breakdown"]
+    kinds_told = [line["type"] for line in run.lines]
+    assert kinds_told == ["started", *["step"] * 5, "measurement", "timeline", "breakdown"]
     assert run.lines[0] == {"type": "started", "trial_id": "trial", "world_size": 2, "layout": str(DDP)}
     assert [step.is_warmup for step in run.steps] == [True, True, False, False, False]
     assert run.measurement.num_steps == 3
