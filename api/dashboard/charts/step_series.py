@@ -1,0 +1,107 @@
+"""The times of a trial's steps one by one, with those to warm up, the median and its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from markupsafe import Markup
+
+from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.spread import Spread
+from api.dashboard.charts.svg import circle, for_both, line, picture, rect, text
+from api.dashboard.charts.units import SecondsUnit
+from autotuner.domain.runs.trial import StepReport
+from autotuner.units import format_seconds
+
+__all__ = ["step_series"]
+
+_HEIGHT = 180.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 22.0, 36.0
+_MOST = 400
+"""Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""
+
+
+def step_series(steps: Sequence[StepReport], median: Spread | None) -> Markup:
+    """The steps for a desk and for a phone; there is one at least."""
+    shown = steps[:: -(-len(steps) // _MOST)]
+    return for_both(lambda width: _drawn(shown, median, width), wide=632)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """Where things lie."""
+
+    x: Scale
+    y: Scale
+    unit: SecondsUnit
+    width: int
+
+    @classmethod
+    def of(cls, steps: Sequence[StepReport], median: Spread | None, width: int) -> Self:
+        times = [report.step_time_s for report in steps] + ([median.low, median.high] if median else [])
+        low, high = min(times), max(times)
+        room = 0.08 * (high - low) or 0.02 * high
+        return cls(
+            x=Scale(steps[0].step, steps[-1].step, _LEFT + 10, width - _RIGHT),
+            y=Scale(low - room, high + room, _HEIGHT - _BOTTOM, _TOP),
+            unit=SecondsUnit.of(high),
+            width=width,
+        )
+
+
+def _drawn(steps: Sequence[StepReport], median: Spread | None, width: int) -> Markup:
+    space = _Space.of(steps, median, width)
+    warmup = sum(report.is_warmup for report in steps)
+    told = f", median {format_seconds(median.value)}" if median else ""
+    label = f"Times of {len(steps)} steps, {warmup} of them to warm up{told}"
+    return picture(width, _HEIGHT, _parts(steps, median, space), label)
+
+
+def _parts(steps: Sequence[StepReport], median: Spread | None, space: _Space) -> Iterator[Markup]:
+    yield from _axes(space)
+    yield from _warmup(steps, space)
+    if median is not None:
+        yield from _median(steps, median, space)
+    for report in steps:
+        class_ = "m-dot soft" if report.is_warmup else "m-dot"
+        title = f"step {report.step + 1}: {format_seconds(report.step_time_s)}"
+        yield circle(space.x(report.step), space.y(report.step_time_s), 3.0, class_, title=title)
+
+
+def _axes(space: _Space) -> Iterator[Markup]:
+    per_unit = space.unit.seconds
+    in_units = Scale(space.y.low / per_unit, space.y.high / per_unit, space.y.start, space.y.end)
+    yield text(8, 12, space.unit.name)
+    for mark in in_units.marks(4):
+        yield line(_LEFT, in_units(mark), space.width - _RIGHT, in_units(mark), "rule")
+        yield text(_LEFT - 8, in_units(mark) + 4, f"{mark:g}", anchor="end")
+    numbers = Scale(space.x.low + 1, space.x.high + 1, space.x.start, space.x.end)
+    for mark in numbers.marks(6):
+        if mark == int(mark):
+            yield text(numbers(mark), _HEIGHT - _BOTTOM + 16, f"{mark:g}", anchor="middle")
+    yield text((_LEFT + space.width) / 2, _HEIGHT - 4, "step", anchor="middle")
+
+
+def _warmup(steps: Sequence[StepReport], space: _Space) -> Iterator[Markup]:
+    """The stretch before times count."""
+    last = max((report.step for report in steps if report.is_warmup), default=None)
+    if last is None:
+        return
+    right = min(space.x(last + 0.5), space.width - _RIGHT) if len(steps) > 1 else space.width - _RIGHT
+    yield rect(_LEFT, _TOP, right - _LEFT, _HEIGHT - _BOTTOM - _TOP, "band")
+    if right - _LEFT > 60:
+        yield text(_LEFT + 8, _HEIGHT - _BOTTOM - 8, "warm-up")
+
+
+def _median(steps: Sequence[StepReport], median: Spread, space: _Space) -> Iterator[Markup]:
+    """The interval as a band over the steps that count, the median through it."""
+    first = next((report.step for report in steps if not report.is_warmup), steps[0].step)
+    left, right = space.x(first) - 6, space.width - _RIGHT + 4
+    top, bottom = space.y(median.high), space.y(median.low)
+    yield rect(left, top, right - left, bottom - top, "p-band")
+    yield line(left, space.y(median.value), right, space.y(median.value), "m-line")
+    half_s = median.high - median.value
+    spread = f" ± {format_seconds(half_s)}" if half_s else ""
+    yield text(right, max(top - 7, 12), f"median {format_seconds(median.value)}{spread}", "halo strong", "end")
