@@ -12,7 +12,7 @@ _SHEETS = Path(__file__).parent / "css"
 
 _ORDER = (
     *("tokens", "elements", "frame", "controls", "words", "tables", "charts", "pictures", "states", "plain"),
-    *("upkeep", "answer", "explore", "timeline", "home", "new", "compare", "sweep"),
+    *("upkeep", "answer", "trial", "explore", "timeline", "home", "new", "compare", "sweep"),
     *("narrow",),
 )
 """What comes later says more: elements before components, components before pages, narrow screens last."""

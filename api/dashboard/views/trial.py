@@ -1,0 +1,174 @@
+"""All that the page of a trial shows, from the store and today's cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Self
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from api.dashboard import words
+from api.dashboard.charts.loss_curves import loss_curves
+from api.dashboard.charts.spread import Spread
+from api.dashboard.charts.step_series import step_series
+from api.dashboard.charts.window import Window
+from api.dashboard.views.launch_flags import FlagsView
+from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.timelines import Shown, TimelineView, timeline_view
+from api.dashboard.views.trial_heading import ChangeRow, Figure, Place, change_rows, figures, place_of
+from api.dashboard.views.trial_parts import MemoryView, StepView
+from api.schemas import LayoutExplanation, TrialDetail
+from autotuner.bootstrap import App
+from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.errors import InvalidInput
+from autotuner.search.explain.timeline import predicted_timeline
+from autotuner.search.explain.trial_parts import TrialParts, trial_parts
+from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.text.sentences import EMULATED
+
+__all__ = ["TrialPage"]
+
+_HALF, _WHOLE = 632, 1296
+"""Pixels of a picture that has half of a desk's page, or all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPage:
+    """A trial with everything that is known of it.
+
+    Attributes:
+        source: What figures of what ran are called.
+        engine: Who runs it; empty on the service's own machine.
+        place: Its rank; None where it has none.
+        explore: Where its layout can be changed by hand.
+        compare: Where it can be set beside the best of its sweep, or others be chosen.
+        verdict: What of the step is no computation, and the nearest gain: sentences; empty where it is not explained.
+        explanation: None where a rule that is younger than the trial forbids its layout; so is what is made of it.
+        steps: Its steps one by one; empty without one.
+        failed: Why it died, what else did so, and the way out; None where it did not.
+        losses: The curves of its loss gate; empty without.
+        measured: What ran measured: the trial, or the small one in its place.
+        now: Epoch seconds.
+    """
+
+    sweep: Sweep
+    trial: TrialDetail
+    source: Literal["measured", "simulated"]
+    engine: str
+    emulated: str
+    place: Place | None
+    figures: tuple[Figure, ...]
+    explore: str
+    compare: str
+    verdict: str
+    explanation: LayoutExplanation | None
+    step: StepView | None
+    memory: MemoryView | None
+    changes: tuple[ChangeRow, ...]
+    timeline: TimelineView | None
+    steps: Markup
+    failed: FailureGroup | None
+    losses: Markup
+    measured: Measurement | None
+    flags: FlagsView | None
+    now: float
+
+    @classmethod
+    def of(cls, app: App, trial: Trial, wanted: ExportFormat | None, show: Shown, window: Window) -> Self:
+        """Everything, asked once."""
+        sweep = app.store.get_sweep(trial.sweep_id)
+        detail, source = TrialDetail.of(trial), words.source(sweep.request)
+        explanation, parts = _explained(app, trial)
+        place = place_of(trial.id, app.store.ranked_times(sweep.id))
+        at = Permalink.of_sweep(sweep, trial.layout)
+        return cls(
+            sweep=sweep,
+            trial=detail,
+            source=source,
+            engine=words.engine(sweep.request.runs_on.engine, sweep.request.runs_on.queue),
+            emulated=EMULATED if trial.layout.is_emulated else "",
+            place=place,
+            figures=figures(detail, source, parts.limit_bytes if parts and not parts.is_small else None),
+            explore=at.to("/explore"),
+            compare=_compare(trial, place),
+            verdict=_verdict(parts, explanation) if parts and explanation else "",
+            explanation=explanation,
+            step=_step(parts, trial, source) if parts else None,
+            memory=MemoryView.of(parts, wide=_HALF) if parts else None,
+            changes=change_rows(explanation, at) if explanation else (),
+            timeline=_timeline(app, trial, show, window, wanted) if explanation else None,
+            steps=_steps(trial),
+            failed=_failed(app, trial, sweep),
+            losses=loss_curves(trial.gate) if trial.gate else Markup(""),
+            measured=trial.measurement,
+            flags=FlagsView.of(sweep.request, trial.layout, wanted),
+            now=app.clock.now(),
+        )
+
+
+def _explained(app: App, trial: Trial) -> tuple[LayoutExplanation | None, TrialParts | None]:
+    """Nothing where a rule that is younger than the trial forbids its layout."""
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    try:
+        return LayoutExplanation.of_trial(app, trial), app.asides.ask(trial_parts, trial, request)
+    except InvalidInput:
+        return None, None
+
+
+def _verdict(parts: TrialParts, explanation: LayoutExplanation) -> str:
+    whose = "Of the small trial: " if parts.is_small else ""
+    if not explanation.helpful:
+        return f"{whose}{parts.largest_loss} No change of one step that fits is predicted to save 1 %."
+    first = explanation.helpful[0]
+    saved = f"{100 * abs(first.saved_share):.1f} % {'less' if first.saved_share >= 0 else 'more'} step time"
+    how = saved if abs(first.saved_share) >= 0.001 else "fits more surely"
+    return f"{whose}{parts.largest_loss} Nearest gain, predicted: {first.change}, {how}."
+
+
+def _compare(trial: Trial, place: Place | None) -> str:
+    of = [trial.id] if place is None or place.best_id == trial.id else [place.best_id, trial.id]
+    return f"/compare?{urlencode([('of', one) for one in of])}"
+
+
+def _step(parts: TrialParts, trial: Trial, source: str) -> StepView:
+    error = None if parts.is_small else trial.prediction.relative_error
+    measured = trial.measurement
+    reached = None if measured is None else Spread.within(measured.step_time_s, measured.step_time_error_s)
+    predicted = Spread.within_factor(parts.step.predicted_s, error)
+    return StepView.of(parts.step, predicted=predicted, reached=reached, reached_name=source)
+
+
+def _steps(trial: Trial) -> Markup:
+    if not trial.steps:
+        return Markup("")
+    measured = trial.measurement
+    median = None if measured is None else Spread.within(measured.step_time_s, measured.step_time_error_s)
+    return step_series(trial.steps, median)
+
+
+def _timeline(app: App, trial: Trial, show: Shown, window: Window, wanted: ExportFormat | None) -> TimelineView | None:
+    """Of the layout that the trial is about, as today's cost model predicts it."""
+    job = app.informed(app.store.get_sweep(trial.sweep_id)).request.trial_job
+    predicted = app.asides.ask(predicted_timeline, trial.layout, job)
+    address = partial(_timeline_address, wanted)
+    return timeline_view(predicted, None, address, shown=show, window=window)
+
+
+def _timeline_address(wanted: ExportFormat | None, shown: Shown, window: Window) -> str:
+    said = {} if wanted is None else {"format": wanted.value}
+    said |= {} if shown == "both" else {"show": shown}
+    said |= {} if window.is_whole else {"zoom": str(window)}
+    return f"?{urlencode(said)}#timeline"
+
+
+def _failed(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
+    """Its own death beside the trials of its sweep that ran."""
+    if trial.failure is None:
+        return None
+    others = app.kept_trials.of(sweep.id).trials
+    groups = failures(sweep.request, [trial, *(one for one in others if one.id != trial.id)])
+    return next((group for group in groups if any(died.trial_id == trial.id for died in group.trials)), None)

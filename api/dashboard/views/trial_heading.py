@@ -1,0 +1,174 @@
+"""The head of a trial's page: its place in the ranking, its figures, and what lies one step away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from markupsafe import Markup
+
+from api.dashboard import words
+from api.dashboard.charts.cells import MemoryAxis, is_tight
+from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.svg import cell, rect
+from api.dashboard.views.permalink import Permalink
+from api.schemas import LayoutChange, LayoutExplanation, TrialView
+from autotuner.ports import RankedTime
+from autotuner.search.standings import standings
+from autotuner.search.text.sentences import fit_in_words, percent
+from autotuner.units import format_bytes, format_seconds
+
+__all__ = ["ChangeRow", "Figure", "Place", "change_rows", "figures", "place_of"]
+
+Kind = Literal["measured", "simulated", "estimated", "predicted"]
+
+
+# ---------------------------------------------------------------- its place
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A trial among the ranked ones of its sweep.
+
+    Attributes:
+        best_id: The first of them.
+        said: What the ranking cannot tell apart; empty where it is sure.
+    """
+
+    rank: int
+    num_ranked: int
+    best_id: str
+    said: str
+
+
+def place_of(trial_id: str, times: Sequence[RankedTime]) -> Place | None:
+    """The place of a trial; None without one."""
+    ids = [time.trial_id for time in times]
+    if trial_id not in ids:
+        return None
+    rank, standing = ids.index(trial_id) + 1, standings(times)[trial_id]
+    said = f"{percent(standing.probability_best)} likely the fastest" if standing.probability_best < 0.995 else ""
+    if rank > 1:
+        said = f"tied with the first, {said}" if standing.tied_with_best else ""
+    return Place(rank=rank, num_ranked=len(ids), best_id=ids[0], said=said)
+
+
+# ---------------------------------------------------------------- its figures
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number that the page begins with."""
+
+    name: str
+    value: str
+    spread: str = ""
+    kind: Kind = "predicted"
+    first: bool = False
+
+
+def figures(
+    trial: TrialView, source: Literal["measured", "simulated"], limit_bytes: float | None
+) -> tuple[Figure, ...]:
+    """What it reached beside what was predicted; the prediction alone where nothing was reached."""
+    predicted = Figure(name="MFU", value=words.predicted_mfu(trial.predicted))
+    of_limit = f"of {format_bytes(limit_bytes)}" if limit_bytes else ""
+    if trial.measured is not None:
+        return tuple(_measured(trial, source, predicted, of_limit))
+    if trial.estimated is not None:
+        return tuple(_estimated(trial, predicted, of_limit))
+    return tuple(_predicted(trial, of_limit))
+
+
+def _measured(trial: TrialView, kind: Kind, predicted: Figure, of_limit: str) -> Iterator[Figure]:
+    measured = trial.measured
+    assert measured is not None, "it was measured"
+    off = measured.step_time_error_s / measured.step_time_s
+    yield Figure(
+        name="MFU", value=words.percent(measured.mfu), spread=f"± {100 * off * measured.mfu:.1f}", kind=kind, first=True
+    )
+    yield Figure(name="MFU, predicted", value=predicted.value)
+    if words.has_own_peak(trial):
+        name = f"of its {words.plain(trial.layout.precision)} peak"
+        yield Figure(name=name, value=words.percent(trial.measured_precision_utilization), kind=kind)
+    yield Figure(name="step", value=format_seconds(measured.step_time_s), spread=words.certainty(measured), kind=kind)
+    yield Figure(name="step, predicted", value=words.predicted_seconds(trial.predicted))
+    yield Figure(name="throughput", value=words.token_rate(measured.tokens_per_s), kind=kind)
+    if measured.peak_bytes:
+        yield Figure(name="peak memory", value=format_bytes(max(measured.peak_bytes)), spread=of_limit, kind=kind)
+
+
+def _estimated(trial: TrialView, predicted: Figure, of_limit: str) -> Iterator[Figure]:
+    estimated = trial.estimated
+    assert estimated is not None, "it was estimated"
+    yield Figure(name="MFU", value=words.estimated_mfu(estimated), kind="estimated", first=True)
+    yield Figure(name="MFU, predicted", value=predicted.value)
+    yield Figure(name="step", value=words.predicted_seconds(estimated), kind="estimated")
+    yield Figure(name="step, predicted", value=words.predicted_seconds(trial.predicted))
+    yield Figure(name="throughput", value=words.token_rate(estimated.tokens_per_s), kind="estimated")
+    spread = f"{of_limit}, {words.estimated_fit(estimated)}".strip(", ")
+    yield Figure(name="peak memory", value=format_bytes(estimated.peak_bytes), spread=spread, kind="estimated")
+
+
+def _predicted(trial: TrialView, of_limit: str) -> Iterator[Figure]:
+    predicted = trial.predicted
+    yield Figure(name="MFU", value=words.predicted_mfu(predicted), first=True)
+    if words.has_own_peak(trial):
+        name = f"of its {words.plain(trial.layout.precision)} peak"
+        yield Figure(name=name, value=words.percent(predicted.precision_utilization))
+    yield Figure(name="step", value=words.predicted_seconds(predicted))
+    yield Figure(name="throughput", value=words.token_rate(predicted.tokens_per_s))
+    spread = f"{of_limit}, {words.fit(predicted)}".strip(", ")
+    yield Figure(name="peak memory", value=format_bytes(predicted.peak_bytes), spread=spread)
+
+
+# ---------------------------------------------------------------- one step away
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """A layout one step away.
+
+    Attributes:
+        saved: Change of the step time: ``−5.8 %``.
+        memory: Whether it fits, or by how much not.
+        look: Class of a chip.
+        address: Where it can be explored.
+    """
+
+    change: str
+    saved: str
+    picture: Markup
+    memory: str
+    look: str
+    sentence: str
+    address: str
+
+
+_BAR, _BAR_HEIGHT = 110.0, 28.0
+
+
+def change_rows(explanation: LayoutExplanation, at: Permalink) -> tuple[ChangeRow, ...]:
+    """Changes that help, then those that would and do not fit.
+
+    Args:
+        explanation: Of the layout.
+        at: The layout's job as an address.
+    """
+    found = (*explanation.helpful, *explanation.too_large)
+    most = max((abs(change.saved_share) for change in found), default=0.0)
+    scale = Scale(0.0, most, 0.0, _BAR)
+    return tuple(_change(change, scale, explanation.limit_bytes, at) for change in found)
+
+
+def _change(change: LayoutChange, scale: Scale, limit_bytes: float, at: Permalink) -> ChangeRow:
+    fits = change.excess_bytes == 0
+    gains = change.saved_share >= 0
+    look = ("gain" if gains else "loss") if fits else "p-band"
+    axis = MemoryAxis(limit_bytes=limit_bytes, most_bytes=limit_bytes)
+    tight = "tight" if is_tight(axis, change.predicted.peak_bytes) else ""
+    memory = fit_in_words(change.predicted.fits, change.predicted.fit_probability)
+    return ChangeRow(
+        change=change.change,
+        saved=f"{'−' if gains else '+'}{100 * abs(change.saved_share):.1f} %",
+        picture=cell(_BAR, _BAR_HEIGHT, [rect(0, 10, scale(abs(change.saved_share)), 8, look, radius=1)]),
+        memory=memory if fits else f"{format_bytes(change.excess_bytes)} too large",
+        look=tight if fits else "oom",
+        sentence=change.sentence,
+        address=at.with_layout(change.layout).to("/explore"),
+    )

@@ -1,0 +1,206 @@
+"""Where a trial's time and memory go, as pages show it: pictures, and tables with one unit to a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from markupsafe import Markup
+
+from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.spread import Spread
+from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar, stage_memory
+from api.dashboard.charts.step_bars import step_bars
+from api.dashboard.charts.svg import cell, line, rect
+from api.dashboard.charts.units import SecondsUnit
+from autotuner.search.explain.step_parts import PartKind, StepPart, StepParts
+from autotuner.search.explain.trial_parts import StagePeak, TrialParts
+from autotuner.search.text.sentences import percent
+from autotuner.units import format_bytes
+
+__all__ = ["MemoryView", "PartRow", "StageRow", "StepView"]
+
+_UNKNOWN = "–"
+_BAR, _BAR_HEIGHT = 120.0, 28.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """A part of a step, in the unit of its table.
+
+    Attributes:
+        share: Of the step that the table is about: the measured one where there is one.
+        picture: The difference, from the middle; nothing where there is none.
+    """
+
+    name: str
+    kind: PartKind
+    measured: str
+    predicted: str
+    difference: str
+    share: str
+    picture: Markup
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step by part.
+
+    Attributes:
+        unit: Of every number in the table.
+        is_measured: A step was divided; else the prediction stands alone.
+        rank: Whose step was profiled; None where phases of the slowest ranks were timed, or nothing.
+        rows: The parts, and last the whole step.
+    """
+
+    picture: Markup
+    unit: str
+    is_measured: bool
+    rank: int | None
+    rows: tuple[PartRow, ...]
+
+    @classmethod
+    def of(cls, step: StepParts, *, predicted: Spread, reached: Spread | None, reached_name: str) -> Self:
+        """The view of a step; spreads are those of the whole step, as ``step_bars`` takes them."""
+        unit = SecondsUnit.of(max(step.predicted_s, step.measured_s or 0.0))
+        most_s = max((abs(_difference_s(part) or 0.0) for part in step.parts), default=0.0)
+        scale = Scale(-most_s, most_s, 0.0, _BAR)
+        rows = [_row(part, unit, step.measured_s or step.predicted_s, scale) for part in step.parts]
+        return cls(
+            picture=step_bars(step, predicted=predicted, reached=reached, reached_name=reached_name),
+            unit=unit.name,
+            is_measured=step.measured_s is not None,
+            rank=step.rank,
+            rows=(*rows, _whole(step, unit)),
+        )
+
+
+def _row(part: StepPart, unit: SecondsUnit, whole_s: float, scale: Scale) -> PartRow:
+    difference_s = _difference_s(part)
+    counted_s = part.predicted_s if part.measured_s is None else part.measured_s
+    return PartRow(
+        name=part.name,
+        kind=part.kind,
+        measured=_told(part.measured_s, unit),
+        predicted=_told(part.predicted_s, unit),
+        difference=_UNKNOWN if difference_s is None else unit.signed(difference_s),
+        share=percent((counted_s or 0.0) / whole_s),
+        picture=Markup("") if difference_s is None else _drawn(difference_s, scale),
+        limit=part.limit,
+    )
+
+
+def _difference_s(part: StepPart) -> float | None:
+    """Measured less predicted; what no law explains was predicted to take nothing."""
+    return None if part.measured_s is None else part.measured_s - (part.predicted_s or 0.0)
+
+
+def _drawn(difference_s: float, scale: Scale) -> Markup:
+    middle, end = scale(0.0), scale(difference_s)
+    axis = line(middle, 0, middle, _BAR_HEIGHT, "axis")
+    return cell(_BAR, _BAR_HEIGHT, [axis, rect(min(middle, end), 10, abs(end - middle), 8, "mem", radius=1)])
+
+
+def _whole(step: StepParts, unit: SecondsUnit) -> PartRow:
+    measured_s = step.measured_s
+    limit = ""
+    if measured_s is not None:
+        off = step.predicted_s / measured_s - 1
+        limit = f"predicted {percent(abs(off))} {'longer' if off > 0 else 'shorter'} than the divided step"
+    return PartRow(
+        name="step",
+        kind="other",
+        measured=_told(measured_s, unit),
+        predicted=_told(step.predicted_s, unit),
+        difference=_UNKNOWN if measured_s is None else unit.signed(measured_s - step.predicted_s),
+        share=percent(1.0),
+        picture=Markup(""),
+        limit=limit,
+    )
+
+
+def _told(seconds: float | None, unit: SecondsUnit) -> str:
+    return _UNKNOWN if seconds is None else unit.told(seconds)
+
+
+# ---------------------------------------------------------------- memory
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """Memory of a stage.
+
+    Attributes:
+        parts: In the order of ``MemoryView.parts``.
+        peak: As it was measured, with the rank that had it; empty where nothing was.
+        free: Below the limit, by the measured peak where there is one.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    predicted: str
+    peak: str
+    rank: int | None
+    free: str
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryView:
+    """Memory by stage.
+
+    Attributes:
+        parts: Those that take any memory, which are classes of the style sheet, too.
+        said: How the fullest stage stands to the limit, as a sentence.
+    """
+
+    picture: Markup
+    parts: tuple[str, ...]
+    limit: str
+    is_measured: bool
+    said: str
+    rows: tuple[StageRow, ...]
+
+    @classmethod
+    def of(cls, parts: TrialParts, *, wide: int) -> Self:
+        """The view of a trial's stages in a picture so wide on a desk."""
+        names = [_name(peak, parts) for peak in parts.stages]
+        peaks = list(zip(names, parts.stages, strict=True))
+        bars = [StageBar.of(name, peak.predicted, peak.measured_bytes) for name, peak in peaks]
+        shown = tuple(part for part in MEMORY_PARTS if any(bar.parts[part] > 0 for bar in bars))
+        return cls(
+            picture=stage_memory(bars, parts.limit_bytes, wide=wide),
+            parts=shown,
+            limit=format_bytes(parts.limit_bytes),
+            is_measured=any(peak.measured_bytes is not None for peak in parts.stages),
+            said=_said(peaks, parts.limit_bytes),
+            rows=tuple(
+                _stage(peak, bar, shown, parts.limit_bytes) for peak, bar in zip(parts.stages, bars, strict=True)
+            ),
+        )
+
+
+def _name(peak: StagePeak, parts: TrialParts) -> str:
+    return "each rank" if len(parts.stages) == 1 else f"stage {peak.stage}"
+
+
+def _stage(peak: StagePeak, bar: StageBar, shown: tuple[str, ...], limit_bytes: float) -> StageRow:
+    free_bytes = limit_bytes - bar.peak_bytes
+    return StageRow(
+        name=bar.name,
+        parts=tuple(format_bytes(bar.parts[part]) if bar.parts[part] else _UNKNOWN for part in shown),
+        predicted=format_bytes(peak.predicted_bytes),
+        peak="" if peak.measured_bytes is None else format_bytes(peak.measured_bytes),
+        rank=peak.rank,
+        free=format_bytes(free_bytes) if free_bytes >= 0 else f"−{format_bytes(-free_bytes)}",
+        is_over=free_bytes < 0,
+    )
+
+
+def _said(peaks: list[tuple[str, StagePeak]], limit_bytes: float) -> str:
+    name, fullest = max(peaks, key=lambda pair: pair[1].measured_bytes or pair[1].predicted_bytes)
+    measured = fullest.measured_bytes
+    num_bytes = fullest.predicted_bytes if measured is None else measured
+    free_bytes = limit_bytes - num_bytes
+    stands = f"{format_bytes(abs(free_bytes))} {'below' if free_bytes >= 0 else 'above'} the limit"
+    how = "is predicted to hold" if measured is None else "was measured to hold"
+    return f"{name.capitalize()} {how} {format_bytes(num_bytes)}, {stands} of {format_bytes(limit_bytes)}."
