@@ -81,7 +81,7 @@ def _step(measured_s: float | None) -> StepParts:
         limit="the same work for gradients of inputs and weights",
     )
     rank = None if measured_s is None else 3
-    return StepParts(parts=(backward,), predicted_s=2.7, measured_s=measured_s, rank=rank)
+    return StepParts(parts=(backward,), predicted_s=2.7, measured_s=measured_s, recompute_s=0.0, rank=rank)
 
 
 def timelines() -> TrialTimelines:

@@ -172,7 +172,7 @@ def _measured(trial: Trial, step_time_s: float, peak_bytes: int, chance: random.
 def _breakdown(trial: Trial, step_time_s: float, chance: random.Random) -> Breakdown:
     """Parts of the measured step in about the proportion in which they were predicted."""
     parts = trial.prediction.step_time
-    compute_s = parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s + parts.recompute_s
+    compute_s = parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s
     factor = step_time_s / parts.total_s
     forward_s = factor * compute_s / 3 * chance.gauss(1, 0.02)
     tensor_s = factor * parts.tensor_communication_s
@@ -191,8 +191,8 @@ def _breakdown(trial: Trial, step_time_s: float, chance: random.Random) -> Break
         all_reduce_s=0.0,
         all_gather_s=tensor_s / 2 + data_s / 2,
         reduce_scatter_s=tensor_s / 2 + data_s / 2,
-        all_to_all_s=0.0,
-        send_receive_s=factor * (parts.pipeline_communication_s + parts.context_communication_s),
+        all_to_all_s=factor * parts.context_communication_s,
+        send_receive_s=factor * parts.pipeline_communication_s,
         pipeline_idle_s=factor * parts.bubble_s,
         optimizer_s=factor * parts.optimizer_s,
         other_s=other_s,

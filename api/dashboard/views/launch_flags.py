@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from api.dashboard.views.looked_at import LookedAt
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trainer import ExportFormat
@@ -23,24 +24,22 @@ class FlagsView:
     """Launch flags.
 
     Attributes:
-        formats: All that there are.
-        text: All of the export, to be pasted at once.
+        formats: All that there are, each with its address.
     """
 
-    formats: tuple[ExportFormat, ...]
+    formats: tuple[tuple[ExportFormat, str], ...]
     export: Export
-    text: str
 
     @classmethod
-    def of(cls, request: SweepRequest, layout: Layout, wanted: ExportFormat | None) -> Self | None:
+    def of(cls, request: SweepRequest, layout: Layout, looked_at: LookedAt) -> Self | None:
         """In the words asked for, else in those of the sweep's own trainer.
 
         None where a rule that is younger than the layout forbids it.
         """
         own = request.trainer.format if request.trainer else _FIRST
         try:
-            made = export(request.job, layout, wanted or own)
+            made = export(request.job, layout, looked_at.format or own)
         except InvalidInput:
             return None
-        formats = tuple(one for one in ExportFormat if one in TARGETS)
-        return cls(formats=formats, export=made, text=made.text)
+        formats = tuple((one, looked_at.format_at(one)) for one in ExportFormat if one in TARGETS)
+        return cls(formats=formats, export=made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, Self
 from urllib.parse import urlencode
 
@@ -13,27 +12,27 @@ from api.dashboard import words
 from api.dashboard.charts.loss_curves import loss_curves
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
-from api.dashboard.charts.window import Window
 from api.dashboard.views.launch_flags import FlagsView
+from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.permalink import Permalink
-from api.dashboard.views.timelines import Shown, TimelineView, timeline_view
+from api.dashboard.views.rank_groups import RankGroupsView, rank_groups_view
+from api.dashboard.views.timelines import TimelineView, timeline_view
 from api.dashboard.views.trial_heading import ChangeRow, Figure, Place, change_rows, figures, place_of
 from api.dashboard.views.trial_parts import MemoryView, StepView
 from api.schemas import LayoutExplanation, TrialDetail
 from autotuner.bootstrap import App
 from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.errors import InvalidInput
-from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts
+from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.text.sentences import EMULATED
 
-__all__ = ["TrialPage"]
+__all__ = ["TrialPage", "ranks_of", "timeline_of"]
 
-_HALF, _WHOLE = 632, 1296
-"""Pixels of a picture that has half of a desk's page, or all of it."""
+_HALF = 632
+"""Pixels of a picture that has half of a desk's page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +69,7 @@ class TrialPage:
     memory: MemoryView | None
     changes: tuple[ChangeRow, ...]
     timeline: TimelineView | None
+    ranks: RankGroupsView | None
     steps: Markup
     failed: FailureGroup | None
     losses: Markup
@@ -78,7 +78,7 @@ class TrialPage:
     now: float
 
     @classmethod
-    def of(cls, app: App, trial: Trial, wanted: ExportFormat | None, show: Shown, window: Window) -> Self:
+    def of(cls, app: App, trial: Trial, looked_at: LookedAt) -> Self:
         """Everything, asked once."""
         sweep = app.store.get_sweep(trial.sweep_id)
         detail, source = TrialDetail.of(trial), words.source(sweep.request)
@@ -100,12 +100,13 @@ class TrialPage:
             step=_step(parts, trial, source) if parts else None,
             memory=MemoryView.of(parts, wide=_HALF) if parts else None,
             changes=change_rows(explanation, at) if explanation else (),
-            timeline=_timeline(app, trial, show, window, wanted) if explanation else None,
+            timeline=timeline_of(app, trial, looked_at) if explanation else None,
+            ranks=ranks_of(app, trial, looked_at) if explanation else None,
             steps=_steps(trial),
             failed=_failed(app, trial, sweep),
             losses=loss_curves(trial.gate) if trial.gate else Markup(""),
             measured=trial.measurement,
-            flags=FlagsView.of(sweep.request, trial.layout, wanted),
+            flags=FlagsView.of(sweep.request, trial.layout, looked_at),
             now=app.clock.now(),
         )
 
@@ -150,19 +151,28 @@ def _steps(trial: Trial) -> Markup:
     return step_series(trial.steps, median)
 
 
-def _timeline(app: App, trial: Trial, show: Shown, window: Window, wanted: ExportFormat | None) -> TimelineView | None:
-    """Of the layout that the trial is about, as today's cost model predicts it."""
-    job = app.informed(app.store.get_sweep(trial.sweep_id)).request.trial_job
-    predicted = app.asides.ask(predicted_timeline, trial.layout, job)
-    address = partial(_timeline_address, wanted)
-    return timeline_view(predicted, None, address, shown=show, window=window)
+def timeline_of(app: App, trial: Trial, looked_at: LookedAt) -> TimelineView | None:
+    """The timeline of what ran, as it is looked at.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    found = app.asides.ask(trial_timelines, trial, request)
+    return timeline_view(
+        found.predicted, found.measured, looked_at.timeline_at, shown=looked_at.show, window=looked_at.window
+    )
 
 
-def _timeline_address(wanted: ExportFormat | None, shown: Shown, window: Window) -> str:
-    said = {} if wanted is None else {"format": wanted.value}
-    said |= {} if shown == "both" else {"show": shown}
-    said |= {} if window.is_whole else {"zoom": str(window)}
-    return f"?{urlencode(said)}#timeline"
+def ranks_of(app: App, trial: Trial, looked_at: LookedAt) -> RankGroupsView:
+    """The groups of the rank that is looked at, or of the last where there is no such rank.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    rank = min(looked_at.rank, trial.ran.world_size - 1)
+    return rank_groups_view(app.asides.ask(trial_rank_groups, trial, request, rank), looked_at.rank_at)
 
 
 def _failed(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:

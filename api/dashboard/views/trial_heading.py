@@ -158,14 +158,15 @@ def change_rows(explanation: LayoutExplanation, at: Permalink) -> tuple[ChangeRo
 
 def _change(change: LayoutChange, scale: Scale, limit_bytes: float, at: Permalink) -> ChangeRow:
     fits = change.excess_bytes == 0
-    gains = change.saved_share >= 0
+    gains, moved = change.saved_share >= 0, f"{100 * abs(change.saved_share):.1f} %"
+    sign = "" if moved == "0.0 %" else "−" if gains else "+"
     look = ("gain" if gains else "loss") if fits else "p-band"
     axis = MemoryAxis(limit_bytes=limit_bytes, most_bytes=limit_bytes)
     tight = "tight" if is_tight(axis, change.predicted.peak_bytes) else ""
     memory = fit_in_words(change.predicted.fits, change.predicted.fit_probability)
     return ChangeRow(
         change=change.change,
-        saved=f"{'−' if gains else '+'}{100 * abs(change.saved_share):.1f} %",
+        saved=f"{sign}{moved}",
         picture=cell(_BAR, _BAR_HEIGHT, [rect(0, 10, scale(abs(change.saved_share)), 8, look, radius=1)]),
         memory=memory if fits else f"{format_bytes(change.excess_bytes)} too large",
         look=tight if fits else "oom",

@@ -131,7 +131,11 @@ def _data(layout: Layout, job: Job) -> str:
     ranks, stride = layout.data_parallel_degree, layout.tensor_parallel_degree * layout.context_parallel_degree
     what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
     what = f"fp32 {what}" if layout.fp32_gradient_reduce else what
-    return f"{what} of {ranks} replicas over {job.cluster.link_for(ranks, stride).name}, less what computation hides"
+    whose = f"{ranks} replicas"
+    if layout.context_parallel_degree > 1:  # these hold the same weights, too
+        ranks, stride = ranks * layout.context_parallel_degree, layout.tensor_parallel_degree
+        whose = f"{ranks} data and context ranks"
+    return f"{what} of {whose} over {job.cluster.link_for(ranks, stride).name}, less what computation hides"
 
 
 def _bubble(layout: Layout, job: Job) -> str:

@@ -18,7 +18,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
-from autotuner.search.text.sentences import percent
+from autotuner.search.text.sentences import likely, percent
 from autotuner.units import format_seconds
 
 __all__ = ["PartKind", "StepPart", "StepParts", "step_parts"]
@@ -66,6 +66,9 @@ _WORDS: Mapping[_Atom, str] = {
     "optimizer": "optimizer",
 }
 
+_WORTH_SAYING = 0.01
+"""Share of a step from which on recomputation is worth a sentence."""
+
 _PASSES: frozenset[_Atom] = frozenset(("forward", "backward", "weight", "recompute"))
 _COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
 _LIMITS: Mapping[_Atom, str] = {
@@ -108,12 +111,14 @@ class StepParts:
         predicted_s: Sum of the predicted parts: the predicted step.
         measured_s: Sum of the measured parts: the step that was divided, not the median of the timed ones. None where
             nothing divided one.
+        recompute_s: What of the prediction is computation done again, which a measured backward pass holds, too.
         rank: Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed.
     """
 
     parts: tuple[StepPart, ...]
     predicted_s: float
     measured_s: float | None
+    recompute_s: float
     rank: int | None
 
     @property
@@ -126,7 +131,10 @@ class StepParts:
         seconds = {part.name: (part.kind, _seconds(part, measured=is_measured)) for part in self.parts}
         whole_s = sum(each_s for _, each_s in seconds.values())
         lost = {name: s for name, (kind, s) in seconds.items() if kind not in ("forward", "backward", "weight")}
-        said = f"{percent(1 - sum(lost.values()) / whole_s)} of the step computes."
+        said = f"{likely(1 - sum(lost.values()) / whole_s)} of the step computes."
+        if is_measured and self.recompute_s >= _WORTH_SAYING * self.predicted_s:
+            share = percent(self.recompute_s / self.predicted_s)
+            said += f" Of that, recomputation is predicted to be {format_seconds(self.recompute_s)} ({share})."
         largest = sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])[:2]
         if not largest:
             return said
@@ -168,6 +176,7 @@ def step_parts(
         parts=tuple(part for part in parts if part.predicted_s or part.measured_s),
         predicted_s=predicted.total_s,
         measured_s=sum(measured_s.values()) if measured is not None else None,
+        recompute_s=predicted.recompute_s,
         rank=measured.rank if isinstance(measured, Breakdown) else None,
     )
 

@@ -58,3 +58,8 @@ def test_an_exchange_is_told_by_its_way() -> None:
 
 def test_offloading_names_the_link_to_the_host_and_what_crosses_it() -> None:
     assert "31.5 GB/s: each layer's input goes there" in limit_of("offload_s", LAYOUT, big_job())
+
+
+def test_context_ranks_exchange_gradients_with_the_replicas() -> None:
+    layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=4, context_parallel_degree=4)
+    assert "4 data and context ranks over" in limit_of("data_communication_s", layout, big_job())

@@ -1,0 +1,51 @@
+"""What of a trial's page is looked at: the trainer whose words are shown, a window of the timeline, a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from api.dashboard.charts.window import Window
+from api.dashboard.views.timelines import Shown
+from autotuner.domain.runs.trainer import ExportFormat
+
+__all__ = ["LookedAt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """What an address of the page asks for beside the trial."""
+
+    format: ExportFormat | None = None
+    show: Shown = "both"
+    window: Window
+    rank: int = 0
+
+    def timeline_at(self, show: Shown, window: Window) -> str:
+        """The address of another part of the timeline."""
+        return f"{self._query(show=show, zoom=window)}#timeline"
+
+    def rank_at(self, rank: int) -> str:
+        """The address of another rank's groups."""
+        return f"{self._query(rank=rank)}#ranks"
+
+    def format_at(self, other: ExportFormat) -> str:
+        """The address of another trainer's words."""
+        return f"{self._query(format=other)}#use"
+
+    def _query(
+        self,
+        *,
+        format: ExportFormat | None = None,  # noqa: A002  # as the address calls it
+        show: Shown | None = None,
+        zoom: Window | None = None,
+        rank: int | None = None,
+    ) -> str:
+        window = zoom or self.window
+        said = {
+            "format": str(format or self.format or ""),
+            "show": "" if (show or self.show) == "both" else str(show or self.show),
+            "zoom": "" if window.is_whole else str(window),
+            "rank": str(self.rank if rank is None else rank),
+        }
+        return f"?{urlencode({name: value for name, value in said.items() if value not in ('', '0')})}"
