@@ -16,7 +16,7 @@ from autotuner.domain.wire import dumps, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles
-from tests.builders import breakdown, measurement, measurements, step_report, sweep_request
+from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
 from tests.fuzz.target import Target, text_of
 
 __all__ = ["TARGETS"]
@@ -95,6 +95,7 @@ TARGETS = (
                 {"type": "started", "world_size": 2},
                 {"type": "step", **to_dict(step_report(0))},
                 {"type": "measurement", **to_dict(measurement())},
+                {"type": "timeline", **to_dict(step_timeline())},
                 {"type": "breakdown", **to_dict(breakdown(forward_s=0.1))},
                 {"type": "failure", "rank": 1, "kind": "oom", "message": "no memory", "traceback": "..."},
             ),

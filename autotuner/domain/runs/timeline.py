@@ -110,6 +110,13 @@ class RankTimeline:
     end_s: tuple[float, ...]
     seconds: RankSeconds
 
+    def __post_init__(self) -> None:
+        lengths = {len(self.actions), len(self.start_s), len(self.end_s)}
+        if len(lengths) > 1:
+            raise InvalidInput("start_s", len(self.start_s), "must have one moment per action", len(self.actions))
+        for word in self.actions:
+            Block.parse(word, 0.0, 0.0)
+
     @property
     def blocks(self) -> Iterator[Block]:
         """What it does, one after the other."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotuner.domain import wire
@@ -29,6 +31,18 @@ def test_a_pass_is_written_as_torch_writes_it() -> None:
 def test_a_word_that_is_no_action_is_refused_with_one_that_is(word: str) -> None:
     with pytest.raises(InvalidInput, match="0F3"):
         Block.parse(word, 0.0, 1.0)
+
+
+def test_a_lane_whose_moments_are_not_as_many_as_its_actions_is_refused() -> None:
+    lane = step_timeline().ranks[0]
+    with pytest.raises(InvalidInput, match="one moment per action"):
+        replace(lane, end_s=lane.end_s[1:])
+
+
+def test_a_lane_of_words_that_are_no_actions_is_refused() -> None:
+    lane = step_timeline().ranks[0]
+    with pytest.raises(InvalidInput, match="0F3"):
+        replace(lane, actions=("?", *lane.actions[1:]))
 
 
 def test_seconds_of_a_rank_sum_to_its_step() -> None:
