@@ -201,7 +201,7 @@ def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeA
             predicted_bytes=predicted_bytes,
             reached_bytes=None if is_predicted else figures.peak_bytes,
         ),
-        died=_died(one),
+        died=_died(one) or _too_large(figures, found.limit_bytes[number]),
         without=address_of([other.of for other in asked if other is not one]),
     )
 
@@ -211,6 +211,14 @@ def _beside(beside: Beside) -> str:
     lost = beside.gain / (1 + beside.gain)
     error = beside.gain_error / (1 + beside.gain) ** 2
     return f"−{100 * lost:.1f} % ± {100 * error:.1f}, {'beyond' if beside.is_beyond_noise else 'within'} the noise"
+
+
+def _too_large(figures: Figures, limit_bytes: float) -> str:
+    if figures.source == "measured" or (figures.peak_bytes or 0.0) <= limit_bytes:
+        return ""
+    return (
+        f"it is {figures.source} not to fit: {format_bytes((figures.peak_bytes or 0.0) - limit_bytes)} over the limit"
+    )
 
 
 def _died(one: Asked) -> str:

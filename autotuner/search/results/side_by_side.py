@@ -148,30 +148,42 @@ class SideBySide:
     def heading(self) -> str:
         """What the comparison says first: ``A is 8.6 % faster than B and cannot be told from C``."""
         letter = LETTERS[self.fastest]
-        apart = [(LETTERS[i], one) for i, one in enumerate(self.beside) if one and one.is_beyond_noise]
         close = [LETTERS[i] for i, one in enumerate(self.beside) if one and not one.is_beyond_noise]
-        verb = "is" if self._is_found else "is predicted"
-        more = "{} faster than {}" if self.is_one_job else "{} ahead of {} in MFU"
-        said = [" and ".join(more.format(f"{100 * one.gain:.1f} %", other) for other, one in apart)] if apart else []
-        if not apart:
+        said = [
+            f"{verb} {' and '.join(self._faster(i) for i in ahead)}"
+            for verb, ahead in (("is", self._ahead(found=True)), ("is predicted", self._ahead(found=False)))
+            if ahead
+        ]
+        if not said:
             return f"{' and '.join((letter, *close))} cannot be told apart"
         if close:
             said.append(f"cannot be told from {' and '.join(close)}")
-        return f"{letter} {verb} {' and '.join(said)}"
+        return f"{letter} {' and '.join(said)}"
+
+    def _ahead(self, *, found: bool) -> list[int]:
+        """Those that the fastest is told from, of which it and they were found to be so, or predicted."""
+        apart = [i for i, one in enumerate(self.beside) if one and one.is_beyond_noise]
+        return [i for i in apart if self._is_found(i) is found]
+
+    def _faster(self, other: int) -> str:
+        beside = self.beside[other]
+        assert beside is not None, "the fastest is not beside itself"
+        how = "faster than {}" if self.is_one_job else "ahead of {} in MFU"
+        return f"{100 * beside.gain:.1f} % {how.format(LETTERS[other])}"
 
     @property
     def said(self) -> tuple[str, ...]:
         """Whether differences exceed noise, and what the predicted steps say of why: sentences without full stops."""
         return tuple(sentence for sentence in (self._noise, self._why) if sentence)
 
-    @property
-    def _is_found(self) -> bool:
-        return all(one.source != "predicted" for one in self.figures)
+    def _is_found(self, other: int) -> bool:
+        return "predicted" not in (self.figures[self.fastest].source, self.figures[other].source)
 
     @property
     def _noise(self) -> str:
         others = [one for one in self.beside if one]
-        bound = "the noise of equal runs" if self._is_found else "what predictions and runs may be off by"
+        is_found = all(self._is_found(i) for i in range(len(self.figures)))
+        bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
         beyond = sum(one.is_beyond_noise for one in others)
         if beyond == len(others):
             return f"{'The difference is' if beyond == 1 else 'Each difference is'} beyond {bound}"

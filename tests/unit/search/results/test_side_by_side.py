@@ -70,10 +70,17 @@ def test_what_equal_runs_differ_by_counts_where_a_ranking_knows_it() -> None:
 def test_a_layout_that_only_is_predicted_is_never_called_faster_without_saying_so() -> None:
     expected = replace(ran(), trial=None, prediction=prediction(relative_error=0.1))
     step_s = expected.prediction.step_time.total_s
-    found = side_by_side([ran(step_s / 2), expected])
+    found = side_by_side([ran(step_s / 2, step_s / 200), expected])
     assert found.heading == "A is predicted 100.0 % faster than B"
     assert found.said[0].endswith("what predictions and runs may be off by")
     assert [one.source for one in found.figures] == ["measured", "predicted"]
+
+
+def test_two_that_were_measured_are_not_called_predicted_because_a_third_is() -> None:
+    expected = replace(ran(), trial=None, prediction=prediction(relative_error=0.1))
+    step_s = expected.prediction.step_time.total_s
+    found = side_by_side([ran(step_s / 2, step_s / 200), ran(step_s, step_s / 100), expected])
+    assert found.heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
 
 
 def test_a_trial_that_died_stands_there_with_its_prediction() -> None:
