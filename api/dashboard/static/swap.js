@@ -37,7 +37,7 @@ function said(form) {
     if (value) params.set(name, params.has(name) ? `${params.get(name)},${value}` : value);
   }
   const boxes = [...form.querySelectorAll('input[name="columns"]')];
-  if (boxes.every((box) => box.checked === box.hasAttribute("data-usual"))) params.delete("columns");
+  if (boxes.length && boxes.every((box) => box.checked === box.hasAttribute("data-usual"))) params.delete("columns");
   return params;
 }
 
@@ -61,6 +61,6 @@ document.addEventListener("change", (event) => {
 });
 
 addEventListener("popstate", () => {
-  const name = document.querySelector("form[data-swap]")?.dataset.swap;
-  if (name) show(name, asked(location.href)).catch(() => location.reload());
+  const names = new Set([...document.querySelectorAll("form[data-swap]")].map((form) => form.dataset.swap));
+  for (const name of names) show(name, asked(location.href)).catch(() => location.reload());
 });
