@@ -6,6 +6,9 @@ import re
 
 from playwright.sync_api import Browser, Page, expect
 
+from tests.api.service import StoreDriver
+from tests.builders import cpu_layout, measurement, step_timeline
+
 DEEP = "/explore?layout=zero2+tp8+pp4+1f1b+mb1+sp+flash+bf16&global_batch_size=256"
 
 
@@ -54,3 +57,20 @@ def test_without_script_the_same_links_are_pages(browser: Browser, address: str)
     expect(page).to_have_url(re.compile(r"zoom=0\.25-0\.75"))
     expect(page.get_by_role("link", name="Whole step")).to_be_visible()
     context.close()
+
+
+def test_a_recorded_step_is_drawn_over_the_predicted_one_and_each_may_be_seen_alone(
+    page: Page, driver: StoreDriver
+) -> None:
+    layout = cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2)
+    trial = driver.ended(driver.sweep(), 0, measurement(timeline=step_timeline()), layout)
+    page.goto(f"/trials/{trial.id}")
+    section = page.locator("#timeline-section")
+    expect(section).to_contain_text("Thick blocks were measured")
+    section.get_by_role("link", name="Predicted", exact=True).click()
+    expect(section).to_contain_text("Predicted by the schedule simulator")
+    ranks = page.locator("#ranks-section")
+    ranks.get_by_role("link", name="rank 1", exact=True).click()
+    expect(ranks).to_contain_text("The groups of rank 1")
+    expect(page).to_have_url(re.compile(r"rank=1"))
+    expect(ranks.get_by_role("link", name="rank 1", exact=True)).to_be_focused()

@@ -23,6 +23,7 @@ async function follow(address, place) {
 function replace(place, found) {
   const focused = place.contains(document.activeElement) ? document.activeElement : null;
   const key = focused?.dataset.key;
+  const name = focused?.getAttribute("aria-label");
   const wasPicture = focused?.hasAttribute("data-zoomed");
   const scrolled = place.querySelector("[data-zoomed]")?.scrollLeft ?? 0;
   const opened = [...place.querySelectorAll("details")].map((one) => one.open);
@@ -32,13 +33,14 @@ function replace(place, found) {
   if (picture) picture.scrollLeft = scrolled;
   if (wasPicture) picture?.focus({ preventScroll: true });
   else if (key) (link(place, key) ?? picture)?.focus({ preventScroll: true });
+  else if (name) place.querySelector(`a[aria-label="${CSS.escape(name)}"]`)?.focus({ preventScroll: true });
 }
 
 const link = (place, key) => place.querySelector(`a[data-key="${CSS.escape(key)}"]`);
 
 function press(place, key) {
   const found = link(place, key);
-  if (found) follow(found.href, place).catch(ignoreAborted);
+  if (found) follow(found.getAttribute("href"), place).catch(ignoreAborted);
   return Boolean(found);
 }
 
@@ -51,7 +53,7 @@ document.addEventListener("click", (event) => {
   const place = found && section(found);
   if (!place || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  follow(found.href, place).catch(ignoreAborted);
+  follow(found.getAttribute("href"), place).catch(ignoreAborted); // a link in a picture has another kind of href
 });
 
 document.addEventListener("keydown", (event) => {
