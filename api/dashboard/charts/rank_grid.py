@@ -38,7 +38,7 @@ def rank_grid(groups: RankGroups, address: Callable[[int], str]) -> Markup:
         parts.append(text(x + _PAD, y + 15, f"node {node}"))
         parts.extend(_ranks(grid, groups, node, (x, y), lit, address))
     label = f"Ranks on nodes: the groups of rank {groups.rank} are lit, on {len(nodes)} nodes."
-    return picture(grid.width, grid.height, parts, label, "chart")
+    return picture(grid.width, grid.height, parts, label, has_links=True)
 
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
