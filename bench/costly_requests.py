@@ -204,12 +204,16 @@ def _resident_bytes(process: psutil.Process) -> int:
 
 
 @contextmanager
-def running_service() -> Iterator[tuple[psutil.Process, str]]:
-    """A service on a database file of its own, and its address."""
+def running_service(database_url: str = "") -> Iterator[tuple[psutil.Process, str]]:
+    """A service on that database, else on a file of its own, and its address."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
         free.close()
-        settings = {"DATABASE_URL": f"sqlite:///{folder}/autotuner.db", "PORT": str(port), "NUM_WORKERS": "0"}
+        settings = {
+            "DATABASE_URL": database_url or f"sqlite:///{folder}/autotuner.db",
+            "PORT": str(port),
+            "NUM_WORKERS": "0",
+        }
         environment = {f"AUTOTUNER_{name}": value for name, value in settings.items()}
         service = subprocess.Popen(
             [sys.executable, "-m", "autotuner.cli", "serve"],
