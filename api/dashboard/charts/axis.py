@@ -43,7 +43,7 @@ def whole_marks(first: int, last: int, most: int) -> tuple[int, ...]:
     if last <= first:
         return (first,)
     step = max(1, round(round_step((last - first) / max(1, most - 1))))
-    return (first, *(mark for mark in range(step, last + 1, step) if mark - first >= step / 2))
+    return (first, *(mark for mark in range(step, last + 1, step) if mark - first > step / 2))
 
 
 def byte_unit(most: float) -> tuple[float, str]:

@@ -19,8 +19,8 @@ __all__ = ["router", "show_sweep"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-Part = Literal["live", "ranking"]
-"""Everything that changes while a sweep runs, or its ranking."""
+Part = Literal["live", "ranking", "heat"]
+"""Everything that changes while a sweep runs, its ranking, or two of its choices."""
 
 _WHOLE = "sweep/sweep.html"
 
@@ -34,6 +34,8 @@ def sweep_page(
     match part:
         case "ranking":
             return page(request, "sweep/_ranking.html", **look.of_ranking())
+        case "heat":
+            return page(request, "sweep/_heat.html", **look.of_pairs())
         case "live":
             return page(request, "sweep/_live.html", **look.of_all(with_predicted=True))
         case None:

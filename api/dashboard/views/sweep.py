@@ -12,6 +12,7 @@ from api.dashboard.views.address import Address
 from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
 from api.dashboard.views.sweep_answer import chances, figures_of_answer, figures_of_prediction
+from api.dashboard.views.sweep_choices import HeatView
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas import SweepDetail, TrialDetail, TrialView
@@ -21,7 +22,10 @@ from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import Busy, InvalidInput, TooCostly
 from autotuner.search.results.answer import Answer, answer
+from autotuner.search.results.axis import AXES
+from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.results.grid import Grid, grid, mattered, two_that_matter
 from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow
 from autotuner.search.text.sentences import EMULATED
@@ -67,6 +71,13 @@ class SweepLook:
         """For pictures alone."""
         return {"sweep": self.sweep, "pictures": self._pictures(with_predicted=with_predicted)}
 
+    def of_pairs(self) -> Mapping[str, Any]:
+        """For two choices at a time."""
+        down, across = self.address.get("down"), self.address.get("across")
+        found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
+        heat = HeatView.of(found, root=self.root)
+        return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
+
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
         """For the whole page.
 
@@ -77,6 +88,7 @@ class SweepLook:
         return {
             **self.of_ranking(),
             **self.of_pictures(with_predicted=with_predicted),
+            **self.of_pairs(),
             **self._of_answer(),
             **self._of_trials(),
             "sweep": SweepDetail.of_sweep(self.app, self.sweep),
@@ -209,6 +221,23 @@ class SweepLook:
     def _failures(self) -> tuple[FailureGroup, ...]:
         return self._kept.once("failures", lambda: failures(self.sweep.request, self._trials))
 
+    @property
+    def _choices(self) -> Choices:
+        """What mattered; nothing as long as the service is too busy to tell."""
+        try:
+            return self._kept.once(("mattered", None, None), self._mattered)[0]
+        except (TooCostly, Busy):
+            return Choices(num_ranked=0, explained=None, importance=(), effects=())
+
+    def _mattered(self) -> tuple[Choices, Grid]:
+        return self.app.asides.ask(mattered, self.sweep.request, self._trials)
+
+    def _grid(self, down: str, across: str) -> Grid:
+        """Of what was asked for; of the two that matter where nothing was, or no such choice."""
+        first, second = two_that_matter(self._choices.importance, [trial.layout for trial in self._trials])
+        row, column = (down if down in AXES else first), (across if across in AXES else second)
+        return grid(self.sweep.request, self._trials, row, column)
+
     def _pictures(self, *, with_predicted: bool) -> Pictures:
         """The pictures; drawn once until a trial changes."""
         cloud = self._cloud(with_predicted=with_predicted)
@@ -221,6 +250,8 @@ class SweepLook:
             kind=self._kind,
             root=self.root,
             predicted=cloud,
+            choices=self._choices,
+            remaining_gain=self.sweep.prospects.expected_gain if self.sweep.prospects else None,
         )
 
     def _cloud(self, *, with_predicted: bool) -> Sequence[CloudPoint]:

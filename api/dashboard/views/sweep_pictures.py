@@ -13,9 +13,14 @@ from api.dashboard.charts.sweep.calibration import agreement
 from api.dashboard.charts.sweep.front import memory_front, on_front
 from api.dashboard.charts.sweep.history import Improvement, history, improvements
 from api.dashboard.charts.sweep.points import CloudPoint, TrialPoint, reached
+from api.dashboard.views.sweep_choices import EffectsView, ParallelView
 from api.dashboard.views.sweep_points import trial_points
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
+from autotuner.search.results.accuracy import Accuracy
+from autotuner.search.results.accuracy import accuracy as how_right
+from autotuner.search.results.choices import Choices
+from autotuner.search.results.choices import choices as what_mattered
 
 __all__ = ["AgreementView", "FrontView", "HistoryView", "Pictures"]
 
@@ -84,16 +89,18 @@ class FrontView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgreementView:
-    """Predicted against measured."""
+    """Predicted against measured, and how many predictions kept their interval."""
 
     drawn: Markup
+    accuracy: Accuracy
 
     @classmethod
-    def of(cls, points: Sequence[TrialPoint], kind: str) -> Self | None:
+    def of(cls, points: Sequence[TrialPoint], kind: str, accuracy: Accuracy) -> Self | None:
         """None where no trial has a result."""
         if not reached(points):
             return None
-        return cls(drawn=for_both(lambda width: agreement(points, width, kind=kind) or Markup(""), wide=560))
+        drawn = for_both(lambda width: agreement(points, width, kind=kind) or Markup(""), wide=560)
+        return cls(drawn=drawn, accuracy=accuracy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,8 @@ class Pictures:
     kind: str
     history: HistoryView | None
     front: FrontView | None
+    parallel: ParallelView | None
+    effects: EffectsView
     agreement: AgreementView | None
 
     @classmethod
@@ -116,6 +125,8 @@ class Pictures:
         trials: Sequence[Trial],
         *,
         kind: str,
+        choices: Choices | None = None,
+        accuracy: Accuracy | None = None,
         root: str = "",
         remaining_gain: float | None = None,
         predicted: Sequence[CloudPoint] = (),
@@ -126,16 +137,23 @@ class Pictures:
             request: What was asked.
             trials: All trials, by number.
             kind: What their figures are called.
+            choices: What mattered; None: it is worked out.
+            accuracy: How right predictions were; None: it is worked out.
             root: Path before every address of the service.
             remaining_gain: Share that one more trial is expected to gain; None where nobody knows.
             predicted: Layouts that are predicted to fit and never ran.
         """
         points = trial_points(trials, root=root, incumbent=request.challenge.incumbent if request.challenge else None)
+        mattered = choices or what_mattered(request, trials)
+        with_result = [point for point, _ in reached(points)]
+        layouts = {trial.number: trial.layout for trial in trials}
         return cls(
             kind=kind,
             history=HistoryView.of(points, remaining_gain),
             front=FrontView.of(points, _limit_bytes(request), predicted),
-            agreement=AgreementView.of(points, kind),
+            parallel=ParallelView.of(with_result, [layouts[point.number] for point in with_result], mattered),
+            effects=EffectsView.of(mattered),
+            agreement=AgreementView.of(points, kind, accuracy or how_right(request, trials)),
         )
 
 

@@ -38,6 +38,7 @@ def _point(trial: Trial, root: str, incumbent: Layout | None) -> TrialPoint:
         peak_bytes=None if reached is None else peak_of(reached),
         failure=_failure(trial),
         is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
+        expected_gain=trial.expected_gain,
         is_incumbent=trial.layout == incumbent,
     )
 

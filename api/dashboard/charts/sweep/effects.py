@@ -16,6 +16,7 @@ __all__ = ["Effect", "effects"]
 _ROW = 32
 _BELOW = 30
 _ROOM_FOR_WORDS = 400
+_FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,8 @@ class Effect:
 
     @property
     def is_clear(self) -> bool:
-        """Whether all pairs agree."""
-        return self.low > 0 or self.high < 0
+        """Whether all pairs agree, and are more than a chance."""
+        return self.num_pairs >= _FEWEST_PAIRS and (self.low > 0 or self.high < 0)
 
 
 def effects(rows: Sequence[Effect], width: int) -> Markup | None:
@@ -66,7 +67,7 @@ def _parts(rows: Sequence[Effect], width: int, height: float) -> Iterator[Markup
 
 
 def _row(row: Effect, x: Scale, y: float, left: float) -> Iterator[Markup]:
-    way = " win" if row.low > 0 else " bad" if row.high < 0 else ""
+    way = "" if not row.is_clear else " win" if row.low > 0 else " bad"
     yield text(left - 12, y + 4, row.name, "ink-text" if row.is_clear else None, "end")
     yield line(x(row.low), y, x(row.high), y, "m-line")
     yield circle(x(row.median), y, 4, f"m-dot{way}")

@@ -137,7 +137,8 @@ class _Front:
 
     def _beyond(self, point: TrialPoint, limit: float) -> At:
         """A trial that ran out of memory lies past the limit, at what was predicted."""
-        x = self.x.clamped(max(point.predicted_bytes, limit * 1.01))
+        beside = self.x(limit) + 6 + 4 * (point.number % 4)  # those predicted to fit would hide each other
+        x = min(max(self.x(point.predicted_bytes), beside), self.frame.end)
         return point, x, self.y.clamped(point.predicted.value)
 
     def _labels(self) -> Iterator[Markup]:
