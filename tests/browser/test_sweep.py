@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -247,6 +247,35 @@ def test_the_page_says_how_large_the_model_is_and_what_of_it_is_only_approximate
         f"({size_in_words(model.num_parameters, model.num_active_parameters)})"
     )
     expect(page.locator("#caveats").locator("xpath=ancestor::section")).to_contain_text("Its vision tower is left out.")
+
+
+def test_what_measured_pairs_say_is_on_the_page(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0, measurement(step_time_s=0.5))
+    driver.ended(
+        sweep, 1, measurement(step_time_s=0.75), cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
+    )
+    page.goto(f"/sweeps/{sweep.id}")
+    section = page.locator("section").filter(has=page.get_by_role("heading", name="What mattered"))
+    section.get_by_text("The same as a table").click()
+    expect(section.get_by_role("row").nth(1)).to_contain_text("recompute full → none")
+    expect(section.get_by_role("row").nth(1)).to_contain_text("+50.0 %")
+
+
+def test_two_choices_at_a_time_are_those_that_are_asked_for(page: Page, driver: StoreDriver) -> None:
+    sweep = ranked(driver, 0.2, 0.4)
+    full = cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
+    driver.ended(sweep, 2, measurement(mfu=0.3), full)
+    page.goto(f"/sweeps/{sweep.id}?sort=mb&down=recompute&across=mb")
+    table = page.locator("table.heat")
+    expect(table.get_by_role("row").filter(has_text="full")).to_contain_text("30.0")
+    expect(table.get_by_role("row").filter(has_text="none")).to_contain_text("40.0")
+    page.locator("#heat-across").select_option("recompute")
+    page.locator("#heat-down").select_option("mb")
+    expect(page).to_have_url(re.compile(r"(?=.*sort=mb)(?=.*down=mb)(?=.*across=recompute)"))
+    expect(table.get_by_role("columnheader", name="full")).to_be_visible()
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"down=recompute"))
 
 
 def test_failures_are_grouped_by_cause_with_what_to_do_and_their_logs(page: Page, driver: StoreDriver) -> None:

@@ -73,7 +73,8 @@ class SweepLook:
 
     def of_pairs(self) -> Mapping[str, Any]:
         """For two choices at a time."""
-        down, across = self.address.get("down"), self.address.get("across")
+        asked = (self.address.get("down"), self.address.get("across"))
+        down, across = (name if name in AXES else "" for name in asked)  # whatever is asked, few are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
         heat = HeatView.of(found, root=self.root)
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
