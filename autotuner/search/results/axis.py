@@ -32,6 +32,7 @@ class Axis:
         words: Values in their order, the plainest first; empty for a number.
         read: The value of a layout.
         phrase: The choice with its value, ``{}`` standing for it; empty where the value stands behind the label.
+        zero: The choice at 0, where a phrase of nothing would read oddly.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Axis:
     words: tuple[str, ...]
     read: Callable[[Layout], Value]
     phrase: str = ""
+    zero: str = ""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Each value once, the least or plainest first."""
@@ -48,6 +50,8 @@ class Axis:
 
     def said(self, value: Value) -> str:
         """The choice with its value: ``tp 4``, ``recompute none``, ``1 layers fewer on the last stage``."""
+        if self.zero and value == 0:
+            return self.zero
         return self.phrase.format(value) if self.phrase else f"{self.label} {value}"
 
 
@@ -84,7 +88,8 @@ def _axes() -> Iterable[Axis]:
             continue
         if one.is_number:
             phrase = one.phrase if one.phrase.startswith("{} ") else ""
-            yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase)
+            zero = _AT_ZERO.get(name, "")
+            yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase, zero=zero)
         else:
             yield Axis(name=name, label=one.label, words=_words(one), read=_reading_words(name, one))
 
@@ -119,6 +124,11 @@ _LETTERS = {
     "mb": "micro_batch_size",
 }
 """Degrees by the letters that head their columns; dp counts replicas, sharded or not."""
+
+_AT_ZERO = {
+    "first_stage_less_layers": "a first stage like the others",
+    "last_stage_less_layers": "a last stage like the others",
+}
 
 _TOLD_ELSEWHERE = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level")
 """Fields that ``dp`` and ``sharding`` tell."""

@@ -32,7 +32,7 @@ def test_every_value_of_a_choice_has_its_place() -> None:
         ("sharding", "sharding none"),
         ("recompute", "recompute none"),
         ("sequence_parallel", "sequence parallel off"),
-        ("first_stage_less_layers", "0 layers fewer on the first stage"),
+        ("first_stage_less_layers", "a first stage like the others"),
         ("recompute_every", "recompute interval 1"),
     ],
 )
