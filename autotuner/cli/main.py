@@ -32,6 +32,7 @@ from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.retune import retune
 from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.stacks import stacks
+from autotuner.cli.commands.study import study
 from autotuner.cli.commands.sweep import cancel, show, sweep
 from autotuner.cli.commands.token import token
 from autotuner.cli.commands.trainers import trainers
@@ -54,7 +55,7 @@ app = typer.Typer(
 _COMMANDS = {
     "Find a layout": (predict, explain, dry_run, sweep),
     "Bring your own launch": (import_, export),
-    "Look at sweeps": (show, rules),
+    "Look at sweeps": (show, rules, study),
     "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),
     "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),

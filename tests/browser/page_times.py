@@ -1,6 +1,6 @@
 """What pages weigh, and how soon a browser shows them, with a sweep of a thousand trials.
 
-``python -m bench.page_times`` serves sweeps as large jobs have them from a process of its own, opens each page in
+``python -m tests.browser.page_times`` serves sweeps as large jobs have them from a process of its own, opens each page in
 Chromium several times, and prints per page: kilobytes of its HTML, of that without its pictures, and of everything that
 it loads; milliseconds until the first byte, and until all of it is there. Then it sorts, filters and pages the ranking
 as a person does, and prints what each of these takes until the new rows are shown.
@@ -40,7 +40,7 @@ _SHOWN = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.page_times", description="Weigh and time the pages.")
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.page_times", description="Weigh and time the pages.")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--times", type=int, default=5)
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What the page of a sweep costs: ``python -m bench.sweep_page`` prints seconds of one core and bytes.
+"""What the page of a sweep costs: ``python -m tests.browser.sweep_page`` prints seconds of one core and bytes.
 
 Seconds are those of this process, so that what else the machine does is not counted. The first request reads and
 decodes every trial and compiles the templates; the others find them kept.
@@ -35,7 +35,7 @@ _REQUESTS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the median and the most of each."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sweep_page", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.sweep_page", description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
     chosen = parser.parse_args(arguments)
     driver = StoreDriver(store=memory_store())

@@ -1,0 +1,73 @@
+"""A sweep as an Optuna study in a file, for tools that read those: optuna-dashboard, its plots, a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from autotuner.errors import Conflict
+
+__all__ = ["write_study"]
+
+_STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+_UNFINISHED = ("queued", "running")
+
+
+def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> int:
+    """Write a study that maximises what the sweep does; how many trials it has.
+
+    Parameters are the choices in which the trials differ. Trials that wait or run are left out, repeats stand among the
+    others with the number of what they repeat.
+
+    Args:
+        file: To be made.
+        sweep: As the service answers it.
+        trials: All of its trials, so too.
+
+    Raises:
+        Conflict: The file is there already.
+    """
+    if file.exists():
+        raise Conflict(f"{file} is there already; name another file, or remove it")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    ended = [trial for trial in trials if trial["state"] not in _UNFINISHED]
+    choices = _choices([trial["layout"] for trial in ended])
+    study = optuna.create_study(storage=f"sqlite:///{file}", study_name=sweep["id"], direction="maximize")
+    for name in ("name", "model", "cluster"):
+        study.set_user_attr(name, sweep[name])
+    study.add_trials([_trial(trial, choices, sweep["objective"]["metric"]) for trial in ended])
+    return len(ended)
+
+
+def _choices(layouts: Sequence[Mapping[str, Any]]) -> dict[str, CategoricalDistribution]:
+    """Fields in which layouts differ, with their values in order."""
+    values = {name: {layout.get(name) for layout in layouts} for layout in layouts[:1] for name in layout}
+    return {
+        name: CategoricalDistribution(sorted(found, key=lambda value: (str(type(value)), value)))
+        for name, found in values.items()
+        if len(found) > 1
+    }
+
+
+def _trial(trial: Mapping[str, Any], choices: Mapping[str, CategoricalDistribution], metric: str) -> FrozenTrial:
+    reached = trial["measured"] or trial["estimated"]
+    state = _STATES.get(trial["state"], TrialState.FAIL)
+    told = {
+        "trial": trial["id"],
+        "layout": trial["label"],
+        f"predicted {metric}": trial["predicted"][metric],
+        "failure": trial["failure"] and trial["failure"]["message"],
+        "repeats": trial["repeats"],
+    }
+    return create_trial(
+        state=state if reached or state is not TrialState.COMPLETE else TrialState.FAIL,
+        value=reached[metric] if reached and state is TrialState.COMPLETE else None,
+        params={name: trial["layout"].get(name) for name in choices},
+        distributions=dict(choices),
+        user_attrs={name: value for name, value in told.items() if value is not None},
+    )
