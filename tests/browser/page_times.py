@@ -1,9 +1,9 @@
 """What pages weigh, and how soon a browser shows them, with a sweep of a thousand trials.
 
-``python -m tests.browser.page_times`` serves sweeps as large jobs have them from a process of its own, opens each page in
-Chromium several times, and prints per page: kilobytes of its HTML, of that without its pictures, and of everything that
-it loads; milliseconds until the first byte, and until all of it is there. Then it sorts, filters and pages the ranking
-as a person does, and prints what each of these takes until the new rows are shown.
+``python -m tests.browser.page_times`` serves sweeps as large jobs have them from a process of its own, opens each page
+in Chromium several times, and prints per page: kilobytes of its HTML, of that without its pictures, and of everything
+that it loads; milliseconds until the first byte, and until all of it is there. Then it sorts, filters and pages the
+ranking as a person does, and prints what each of these takes until the new rows are shown.
 """
 
 from __future__ import annotations
