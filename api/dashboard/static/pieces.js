@@ -48,7 +48,7 @@ function lookAgain(piece, before) {
  */
 export function put(old, fresh, { wasSent = false } = {}) {
   const html = fresh.innerHTML;
-  if (shown.get(old) === html || old.innerHTML === html) { shown.set(old, html); return; }
+  if ((shown.has(old) ? shown.get(old) : old.innerHTML) === html) { shown.set(old, html); return; }
   const before = looked(old);
   if (wasSent) before.filled.clear();
   old.className = fresh.className;
