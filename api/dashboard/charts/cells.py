@@ -16,7 +16,7 @@ from api.dashboard.charts.svg import cell, circle, line, rect, text
 __all__ = ["MemoryAxis", "RangeAxis", "is_tight", "memory_cell", "range_cell", "range_head"]
 
 ROW = 36
-"""Pixels of a row's height (``--row``), so that lines join from row to row."""
+"""Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
 
 _RANGE_WIDTH = 210
 _MEMORY_WIDTH = 112
@@ -87,9 +87,9 @@ def range_cell(axis: RangeAxis, *, predicted: Spread | None, reached: Spread | N
 
 def _range_parts(axis: RangeAxis, predicted: Spread | None, reached: Spread | None) -> Iterator[Markup]:
     x, middle = axis.scale, ROW / 2
-    yield from (line(x(at), 0, x(at), ROW, "rule") for at in axis.marks)
+    yield from (line(x(at), -ROW, x(at), 2 * ROW, "rule") for at in axis.marks)
     if axis.best is not None:
-        yield line(x(axis.best), 0, x(axis.best), ROW, "winner-rule")
+        yield line(x(axis.best), -ROW, x(axis.best), 2 * ROW, "winner-rule")
     if predicted is not None:
         left, right = x.clamped(predicted.low), x.clamped(predicted.high)
         yield rect(left, middle - 4, right - left, 8, "p-band", radius=2)

@@ -1,31 +1,9 @@
 // Brushing: drag along an axis of the parallel coordinates, or set numbers, and see everywhere what is kept.
 // Without this script the picture is still, and the filter of the ranking keeps what it is told.
-import { pieces, placeIn, stops } from "./crowds.js";
+import { axes, lines, mark, picture, placeIn } from "./crowds.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const ranges = new Map(); // name of an axis: [low, high] in its own unit
-
-const picture = () => document.querySelector(".parallel svg");
-
-/** The axes as the picture tells them, from left to right. */
-function axes() {
-  return [...(picture()?.querySelectorAll(".par-axis") ?? [])].map((group) => {
-    const [low, high, bottom, top] = ["low", "high", "bottom", "top"].map((name) => Number(group.dataset[name]));
-    return {
-      group, low, high, at: Number(group.dataset.at), name: group.dataset.axis, words: group.dataset.words?.split("|"),
-      value: (y) => low + ((bottom - y) / (bottom - top)) * (high - low),
-      y: (value) => bottom - ((value - low) / (high - low)) * (bottom - top),
-    };
-  });
-}
-
-/** Every line: its trial, and where it crosses each axis. */
-function lines() {
-  const crowds = [...picture().querySelectorAll(".par[data-trials]:not(.kept)")].flatMap(pieces);
-  const alone = [...picture().querySelectorAll("a[data-trial]")];
-  const linked = alone.map((link) => [link.dataset.trial, link.querySelector("path").getAttribute("d")]);
-  return [...crowds, ...linked].map(([trial, piece]) => [trial, stops(piece).map(([, y]) => y)]);
-}
 
 /** Whether a place on an axis lies in its range; lines through one choice are spread around it. */
 function lies(axis, y) {
@@ -40,25 +18,6 @@ function keptTrials() {
   const all = lines();
   const kept = all.filter(([, ys]) => brushed.every(([axis, place]) => lies(axis, ys[place])));
   return [new Set(kept.map(([trial]) => trial)), all.length];
-}
-
-/** Marks what is kept in every picture and table of the page; null marks nothing. */
-function mark(kept) {
-  for (const element of document.querySelectorAll("[data-trial]")) {
-    element.classList.toggle("kept", kept !== null && kept.has(element.dataset.trial));
-    element.classList.toggle("dropped", kept !== null && !kept.has(element.dataset.trial));
-  }
-  document.querySelectorAll("path.kept.again").forEach((path) => path.remove());
-  for (const path of document.querySelectorAll("path[data-trials]")) {
-    path.classList.toggle("dropped", kept !== null);
-    if (kept === null) continue;
-    const again = path.cloneNode();
-    again.removeAttribute("data-trials");
-    again.classList.remove("dropped", "dense");
-    again.classList.add("kept", "again");
-    again.setAttribute("d", pieces(path).filter(([trial]) => kept.has(trial)).map(([, piece]) => piece).join(""));
-    path.after(again);
-  }
 }
 
 function boxes() {
@@ -95,13 +54,11 @@ function tell(kept, all) {
 /** Puts the brush on the page as it is now. */
 function apply() {
   if (!picture()) return;
-  picture().closest(".parallel").classList.add("brushable");
-  document.querySelectorAll("[data-needs-script]").forEach((element) => { element.hidden = false; });
   for (const name of ranges.keys()) if (!axes().some((axis) => axis.name === name)) ranges.delete(name);
-  const [kept, all] = keptTrials();
-  mark(ranges.size ? kept : null);
+  const [kept, all] = ranges.size ? keptTrials() : [null, 0];
+  mark(kept);
   boxes();
-  tell(kept.size, all);
+  tell(kept?.size, all);
   watch.takeRecords();
 }
 
@@ -121,7 +78,7 @@ function keep(axis, from, to) {
 }
 
 document.addEventListener("pointerdown", (event) => {
-  const group = event.target.closest?.(".brushable .par-axis");
+  const group = event.target.closest?.(".par-axis");
   if (!group || event.button !== 0) return;
   const axis = axes().find(({ name }) => name === group.dataset.axis);
   const y = (moved) => placeIn(picture(), moved)[1];
@@ -153,6 +110,6 @@ document.addEventListener("change", (event) => {
   else keep(axis, ends[0] === "" ? axis.low : Number(ends[0]), ends[1] === "" ? axis.high : Number(ends[1]));
 });
 
-const watch = new MutationObserver(soon); // the live part of a page is replaced as a sweep goes on
+// The live part of a page is replaced as a sweep goes on, and has to be marked again.
+const watch = new MutationObserver(() => { if (ranges.size) soon(); });
 watch.observe(document.getElementById("main") ?? document.body, { childList: true, subtree: true });
-apply();

@@ -1,0 +1,125 @@
+"""Pictures of a sweep as a browser shows them: points that lead to trials, and a brush that marks what it keeps."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.runs.sweep import Sweep
+from tests.api.service import StoreDriver
+from tests.builders import cpu_layout, measurement
+
+_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+
+
+def swept(driver: StoreDriver, num_trials: int) -> Sweep:
+    """A running sweep; trial n reached 20 % MFU and n hundredths of a percent."""
+    sweep = driver.sweep()
+    for number in range(num_trials):
+        layout = cpu_layout(micro_batch_size=1 + number // 3, recompute=_RECOMPUTE[number % 3])
+        driver.ended(sweep, number, measurement(mfu=0.2 + number / 10_000, step_time_interval_s=0.001), layout)
+    return sweep
+
+
+def keep_upper_half(page: Page, axis: str) -> None:
+    """Drag from the middle of an axis to its upper end."""
+    box = page.locator(f'.par-axis[data-axis="{axis}"] .par-hit').bounding_box()
+    assert box is not None
+    middle = box["x"] + box["width"] / 2
+    page.mouse.move(middle, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(middle, box["y"] + box["height"] / 4)
+    page.mouse.move(middle, box["y"])
+    page.mouse.up()
+
+
+def open_on_lines(page: Page, sweep: Sweep) -> Locator:
+    """The page of a sweep, scrolled to its parallel coordinates; where it says what is kept."""
+    page.goto(f"/sweeps/{sweep.id}")
+    page.locator(".parallel svg").evaluate("picture => picture.scrollIntoView({ block: 'center' })")
+    return page.locator("#brush-said")
+
+
+def test_a_brush_on_an_axis_marks_what_it_keeps_everywhere_and_escape_clears_it(
+    page: Page, driver: StoreDriver
+) -> None:
+    said = open_on_lines(page, swept(driver, 6))
+    clears = page.get_by_role("button", name="Clear brush")
+    expect(clears).to_be_hidden()
+    keep_upper_half(page, "mfu")
+    expect(said).to_contain_text("Kept 3 of 6: mfu")
+    expect(page.locator(".ranking tr.kept")).to_have_count(3)
+    expect(page.locator(".ranking tr.dropped")).to_have_count(3)
+    expect(page.locator('section:has(#front) .hide-narrow a[data-trial="0"]')).to_have_class("dropped")
+    page.keyboard.press("Escape")
+    expect(said).to_have_text("")
+    expect(page.locator(".dropped")).to_have_count(0)
+    expect(clears).to_be_hidden()
+
+
+def test_what_is_kept_can_be_said_by_value_without_a_pointer(page: Page, driver: StoreDriver) -> None:
+    said = open_on_lines(page, swept(driver, 6))
+    page.get_by_text("Keep by value").press("Enter")
+    page.get_by_label("recompute from").select_option("none")
+    expect(said).to_have_text("Kept 2 of 6: recompute none.")
+    page.get_by_label("MFU, % from").fill("20.02")
+    page.get_by_label("MFU, % from").press("Tab")
+    expect(said).to_contain_text("Kept 1 of 6")
+    page.get_by_role("button", name="Clear brush").click()
+    expect(page.get_by_label("MFU, % from")).to_have_value("")
+    expect(said).to_have_text("")
+
+
+def test_a_brush_stays_while_trials_go_on_ending(page: Page, driver: StoreDriver) -> None:
+    sweep = swept(driver, 6)
+    said = open_on_lines(page, sweep)
+    page.get_by_text("Keep by value").click()
+    page.get_by_label("recompute from").select_option("none")
+    expect(said).to_contain_text("Kept 2 of 6")
+    driver.ended(sweep, 6, measurement(mfu=0.3), cpu_layout(micro_batch_size=3))
+    expect(said).to_contain_text("Kept 3 of 7")
+    expect(page.locator(".ranking tr.kept")).to_have_count(3)
+
+
+def test_of_many_trials_those_that_are_kept_stand_out_of_their_path(page: Page, driver: StoreDriver) -> None:
+    said = open_on_lines(page, swept(driver, 90))
+    keep_upper_half(page, "mfu")
+    expect(said).to_contain_text("Kept 45 of 90")
+    front = page.locator("section:has(#front) .hide-narrow path.m-cloud.kept")
+    assert (front.get_attribute("d") or "").count("M") >= 40
+    page.keyboard.press("Escape")
+    expect(page.locator("path.kept")).to_have_count(0)
+
+
+def test_points_lead_to_their_trials(page: Page, driver: StoreDriver) -> None:
+    sweep = swept(driver, 3)
+    page.goto(f"/sweeps/{sweep.id}")
+    page.locator('section:has(#history) .hide-narrow a[data-trial="2"]').last.click()
+    expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-0002$"))
+
+
+def test_two_choices_are_shown_as_soon_as_they_are_chosen_and_stay_in_the_address(
+    page: Page, driver: StoreDriver
+) -> None:
+    page.goto(f"/sweeps/{swept(driver, 6).id}")
+    page.get_by_label("Rows", exact=True).select_option("recompute")
+    expect(page.locator(".heat tbody th")).to_have_text(["full", "selective", "none"])
+    page.get_by_label("Columns", exact=True).select_option("mb")
+    expect(page.locator(".heat thead th")).to_have_text(["recompute ╲ mb", "1", "2"])
+    page.reload()
+    expect(page.locator(".heat thead th")).to_have_text(["recompute ╲ mb", "1", "2"])
+
+
+def test_a_point_among_many_leads_to_its_trial_too(page: Page, driver: StoreDriver) -> None:
+    sweep = swept(driver, 90)
+    page.goto(f"/sweeps/{sweep.id}")
+    crowd = page.locator("section:has(#calibration) .hide-narrow svg")
+    start = (crowd.locator("path.m-cloud").get_attribute("d") or "").split("h0")[40].lstrip("M").split()
+    x, y = map(float, start)  # the picture is shown in its own size or smaller
+    scale = crowd.evaluate("picture => picture.getBoundingClientRect().width / picture.viewBox.baseVal.width")
+    crowd.hover(position={"x": x * scale, "y": y * scale})
+    expect(crowd.locator(".ring title")).to_have_text(re.compile(r"trial \d+"))
+    crowd.click(position={"x": x * scale, "y": y * scale})
+    expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-00\d\d$"))
