@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from api.dashboard import words
-from api.dashboard.charts.scatter import scatter
-from api.schemas import Predicted, TrialView
+from api.schemas import Predicted
 from autotuner.domain.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
@@ -14,9 +13,7 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import Layout
-from autotuner.store.sql import memory_store
-from tests.api.service import StoreDriver
-from tests.builders import cpu_layout, failure, measurement, prediction
+from tests.builders import cpu_layout, prediction
 
 
 @pytest.mark.parametrize(
@@ -105,38 +102,6 @@ def test_a_duration_is_said_in_hours_minutes_and_seconds(value: float, text: str
 )
 def test_a_sentence_begins_large_but_for_a_layout_which_stays_as_it_is_typed(text: str, said: str) -> None:
     assert words.sentence(text) == said
-
-
-def test_a_right_prediction_lies_on_the_diagonal_inside_the_picture() -> None:
-    driver = StoreDriver(store=memory_store())
-    sweep = driver.sweep()
-    trials = [driver.ended(sweep, 0, measurement(mfu=0.4)), driver.ended(sweep, 1, measurement(mfu=0.2))]
-    picture = scatter([TrialView.of(trial) for trial in trials])
-    assert picture is not None
-    right, slow = picture.points  # both predicted at 0.4
-    assert right.x == 100 - right.y
-    assert slow.y > right.y
-    assert [mark.mfu for mark in picture.marks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
-    assert all(0 <= value <= 100 for point in picture.points for value in (point.x, point.y))
-
-
-def test_the_interval_of_a_prediction_spans_its_point_and_ends_at_the_edge() -> None:
-    driver = StoreDriver(store=memory_store())
-    sweep = driver.sweep()
-    sure, unsure = (driver.end(driver.start(sweep, n, relative_error=e)) for n, e in enumerate((0.25, 9.0)))
-    picture = scatter([TrialView.of(trial) for trial in (sure, unsure)])
-    assert picture is not None
-    near, far = picture.points
-    assert near.low == pytest.approx(near.x / 1.25)
-    assert near.high == pytest.approx(min(100.0, near.x * 1.25))
-    assert far.high == 100.0
-
-
-def test_without_a_measurement_there_is_no_picture() -> None:
-    driver = StoreDriver(store=memory_store())
-    failed = driver.ended(driver.sweep(), 0, failure())
-    assert scatter([]) is None
-    assert scatter([TrialView.of(failed)]) is None
 
 
 @pytest.mark.parametrize(("total", "said"), [(0, "0"), (10_000, "10000"), (10_050, "more than 10000")])
