@@ -45,6 +45,6 @@ def test_pages_say_who_asked_for_a_sweep(page: Page, driver: StoreDriver) -> Non
     caller = Caller(name="ada", scope=Scope.RUN)
     sweep, _ = driver.store.create_sweep(sweep_request(), now=NOW, caller=caller)
     page.goto("/")
-    expect(page.locator("tbody tr")).to_contain_text("by ada")
+    expect(page.locator("tbody tr")).to_contain_text("ada")
     page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator(".lead")).to_contain_text("by ada")
+    expect(page.locator("main")).to_contain_text("by ada")
