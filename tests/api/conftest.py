@@ -42,5 +42,5 @@ def address(store: Store, plain_service: tuple[FastAPI, str]) -> str:
 
 @pytest.fixture
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{address}/api/v1") as client:
+    with httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client

@@ -40,7 +40,7 @@ def app(store: Store, tmp_path: Path) -> App:
 
 @pytest.fixture
 def client(app: App) -> Iterator[httpx.Client]:
-    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
 
 
@@ -90,7 +90,7 @@ def test_a_queue_of_an_engine_without_queues_is_to_be_left_out(client: httpx.Cli
 
 def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Store) -> None:
     elsewhere = build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=FixedClock())
-    with serve(elsewhere) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+    with serve(elsewhere) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         assert stored(client, engine="only-there", queue="gpu").status_code == 200
         assert client.post("/clusters/pair/checks", json={}).status_code == 201
 

@@ -26,7 +26,7 @@ def address(store: Store) -> Iterator[str]:
 
 def told(address: str) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
     """Every sample by its name and its labels."""
-    answer = httpx.get(f"{address}/metrics")
+    answer = httpx.get(f"{address}/metrics", timeout=60)
     assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
     found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     for family in text_string_to_metric_families(answer.text):
@@ -47,10 +47,10 @@ def counted(address: str, name: str) -> dict[tuple[str, str, str], float]:
 
 def test_requests_are_counted_by_route_and_status_not_by_path(address: str) -> None:
     for path in ("/api/v1/sweeps/sw-aaaaaaaaaa", "/api/v1/sweeps/sw-bbbbbbbbbb", "/api/v1/health", "/static/icon.svg"):
-        httpx.get(address + path)
+        httpx.get(address + path, timeout=60)
     httpx.post(f"{address}/api/v1/sweeps", json={})
     httpx.request("PURGE", f"{address}/nowhere/1")
-    httpx.get(f"{address}/nowhere/2")
+    httpx.get(f"{address}/nowhere/2", timeout=60)
     assert counted(address, "autotuner_requests_total") == {
         ("GET", "/api/v1/sweeps/{sweep_id}", "404"): 2,
         ("GET", "/api/v1/health", "200"): 1,
@@ -62,7 +62,7 @@ def test_requests_are_counted_by_route_and_status_not_by_path(address: str) -> N
 
 
 def test_durations_are_told_by_route(address: str) -> None:
-    httpx.get(f"{address}/api/v1/health")
+    httpx.get(f"{address}/api/v1/health", timeout=60)
     assert told(address)["autotuner_request_seconds_count"][labels(route="/api/v1/health")] == 1
 
 
@@ -104,6 +104,6 @@ def test_metrics_are_told_while_the_database_is_away(tmp_path: Any) -> None:
 def test_services_of_one_process_count_their_own_requests(store: Store, path: str) -> None:
     app = build(Settings(num_workers=0), store=store, launcher=FakeLauncher())
     with serve(app) as first, serve(app) as second:
-        httpx.get(first + path)
+        httpx.get(first + path, timeout=60)
         assert ("GET", path, "200") in counted(first, "autotuner_requests_total")
         assert counted(second, "autotuner_requests_total") == {}

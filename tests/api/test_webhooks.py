@@ -28,7 +28,7 @@ def home(store: Store) -> Iterator[httpx.Client]:
     """Of a service that may post to this machine, and knows its address."""
     settings = Settings(num_workers=0, webhook_allow="127.0.0.0/8", public_url="https://tuner.example/")
     app = build(settings, store=store, launcher=FakeLauncher(), clock=SystemClock())
-    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
 
 

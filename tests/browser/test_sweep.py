@@ -271,6 +271,7 @@ def test_two_choices_at_a_time_are_those_that_are_asked_for(page: Page, driver: 
     expect(table.get_by_role("row").filter(has_text="full")).to_contain_text("30.0")
     expect(table.get_by_role("row").filter(has_text="none")).to_contain_text("40.0")
     page.locator("#heat-across").select_option("recompute")
+    expect(page).to_have_url(re.compile(r"across=recompute"))
     page.locator("#heat-down").select_option("mb")
     expect(page).to_have_url(re.compile(r"(?=.*sort=mb)(?=.*down=mb)(?=.*across=recompute)"))
     expect(table.get_by_role("columnheader", name="full")).to_be_visible()

@@ -25,7 +25,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{address}/api/v1") as client:
+    with httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
 
 

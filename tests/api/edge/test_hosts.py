@@ -15,7 +15,7 @@ from tests.api.test_sweeps import BODY
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     app = app_on(memory_store(), hosts="tuner.example.com, *.lab", public_url="https://public.example.com/tuner")
-    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1") as client:
+    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ TP8 = "layout=zero2+tp8+pp4+1f1b+mb1+sp+flash+bf16"
 
 @pytest.fixture
 def browser(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, headers={"Accept": "text/html"}) as client:
+    with httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60) as client:
         yield client
 
 
