@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from api.live import LiveEvents
 from api.main import create_app
+from api.previews import Previews
 from autotuner.ports import Store
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve_asgi
@@ -37,6 +38,7 @@ def address(store: Store, plain_service: tuple[FastAPI, str]) -> str:
     api, address = plain_service
     api.state.autotuner = app_on(store)
     api.state.live_events = LiveEvents(api.state.autotuner.open)
+    api.state.previews = Previews()
     return address
 
 

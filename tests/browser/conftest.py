@@ -4,10 +4,14 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from api.live import LiveEvents
+from api.main import create_app
+from api.previews import Previews
 from autotuner.store.sql import memory_store
-from tests.api.service import StoreDriver, app_on, serve
+from tests.api.service import StoreDriver, app_on, serve_asgi
 
 FLAGS = (
     "--headless",
@@ -36,10 +40,22 @@ def driver() -> StoreDriver:
     return StoreDriver(store=memory_store())
 
 
+@pytest.fixture(scope="session")
+def plain_service() -> Iterator[tuple[FastAPI, str]]:
+    """A service without a login and its address: to start one takes longer than most pages."""
+    api = create_app(app_on(memory_store()))
+    with serve_asgi(api) as address:
+        yield api, address
+
+
 @pytest.fixture
-def address(driver: StoreDriver) -> Iterator[str]:
-    with serve(app_on(driver.store)) as address:
-        yield address
+def address(driver: StoreDriver, plain_service: tuple[FastAPI, str]) -> str:
+    """The address of a service on the test's own store."""
+    api, address = plain_service
+    api.state.autotuner = app_on(driver.store)
+    api.state.live_events = LiveEvents(api.state.autotuner.open)
+    api.state.previews = Previews()
+    return address
 
 
 @pytest.fixture
