@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from api.edge.connections import Bounds, server_config
+from api.live import LiveEvents
 from api.main import create_app
+from api.previews import Previews
 from autotuner.bootstrap import App, build
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
@@ -23,18 +26,32 @@ from autotuner.domain.runs.trial import Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Clock, Store
 from autotuner.settings import Settings
+from autotuner.store.sql import memory_store
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 
-__all__ = ["NOW", "FixedClock", "StoreDriver", "app_on", "loss_gate_result", "serve", "serve_asgi"]
+__all__ = [
+    "NOW",
+    "FixedClock",
+    "PlainService",
+    "StoreDriver",
+    "app_on",
+    "loss_gate_result",
+    "serve",
+    "serve_asgi",
+    "serve_plain",
+]
 
 NOW = 1_760_000_000.0
 
 
+@dataclass(frozen=True)
 class FixedClock:
     """A clock that stands still."""
 
+    at: float = NOW
+
     def now(self) -> float:
-        return NOW
+        return self.at
 
     def monotonic(self) -> float:
         return 0.0
@@ -70,6 +87,30 @@ def serve_asgi(api: ASGIApp, bounds: Bounds | None = None) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainService:
+    """A service without a login that many tests share: to start one takes longer than most of them."""
+
+    api: FastAPI
+    address: str
+
+    def on(self, store: Store) -> str:
+        """Its address, on that store from now on."""
+        state = self.api.state
+        state.autotuner = app_on(store)
+        state.live_events = LiveEvents(state.autotuner.open)
+        state.previews = Previews()
+        return self.address
+
+
+@contextmanager
+def serve_plain() -> Iterator[PlainService]:
+    """A service for tests that bring their own stores, while the context lasts."""
+    api = create_app(app_on(memory_store()))
+    with serve_asgi(api) as address:
+        yield PlainService(api=api, address=address)
 
 
 def loss_gate_result(**changes: Any) -> GateResult:

@@ -21,7 +21,7 @@ from autotuner.domain.upkeep.retune import Verdict
 from autotuner.ports import Page as Window
 from autotuner.store.sql import memory_store
 from tests.announcements import webhook
-from tests.api.service import NOW, StoreDriver, app_on, serve
+from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve
 from tests.browser.in_use import DAY_S, finished_gate, finished_run, retune
 from tests.browser.large import large_sweep
 from tests.builders import cpu_cluster
@@ -69,19 +69,6 @@ PAGES: Mapping[str, str] = {
 
 _OF_TRIALS = ("home", "sweep", "sweep-running", "trial", "trial-failed", "compare", "find")
 """Pages that look otherwise with another number of trials; the others are taken once."""
-
-
-class _Later:
-    """A clock that stands still when all that pages show has happened."""
-
-    def now(self) -> float:
-        return NOW + 13 * DAY_S
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nothing here waits, least of all {seconds} s")
 
 
 def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
@@ -132,7 +119,7 @@ def _taken(browser: Browser, num_trials: int, chosen: argparse.Namespace) -> Ite
     names = stocked(driver, num_trials)
     is_first = num_trials == chosen.trials[0]
     pages = [name for name in chosen.only if is_first or name in _OF_TRIALS]
-    with serve(app_on(driver.store, clock=_Later())) as address:
+    with serve(app_on(driver.store, clock=FixedClock(NOW + 13 * DAY_S))) as address:
         for look in chosen.looks:
             context = browser.new_context(base_url=address, **_LOOKS[look])
             page = context.new_page()
