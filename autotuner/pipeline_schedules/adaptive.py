@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from math import ceil, inf
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import ceil
 
 from autotuner.errors import InvalidInput
-from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
-from autotuner.pipeline_schedules.simulate import Dataflow, PassTimes
+from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.pipeline_schedules.greedy import greedy_orders, schedule_of
+from autotuner.pipeline_schedules.simulate import PassTimes
 
-__all__ = ["absorbed_delay_s", "adaptive", "warm_up"]
-
-_PRIORITY = (Kind.INPUT, Kind.FORWARD, Kind.WEIGHT)
+__all__ = ["absorbed_delay_s", "adaptive", "even_warm_up", "warm_up", "within"]
 
 
-def warm_up(times: PassTimes) -> tuple[int, ...]:
+def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
     """Forwards each stage runs before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link before it.
 
     ``c`` is the link's delay, ``F`` the forward of the stage that sends into it. Without delays it is the warm-up of
     ZB-H2. Each micro-batch of slack beyond the first hides about a forward's time of delay (``absorbed_delay_s``).
 
+    Args:
+        times: One stage per rank.
+        extra_slack: Micro-batches of slack per link beyond what its delay asks for, against delays that vary.
+
     Source: the greedy planner of arXiv 2504.19232.
     """
+    if extra_slack < 0:
+        raise InvalidInput("extra_slack", extra_slack, "must not be negative", 0)
     if min(times.forward_s) <= 0:
         raise InvalidInput("forward_s", times.forward_s, "must be above 0 to plan with")
     counts = [1]
     for forward_s, send_s in zip(reversed(times.forward_s[:-1]), reversed(times.send_s), strict=True):
-        counts.append(counts[-1] + 2 + ceil(send_s / forward_s))
+        counts.append(counts[-1] + 2 + ceil(send_s / forward_s) + extra_slack)
     return tuple(reversed(counts))
+
+
+def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
+    """The warm-up whose first stage runs ``most_on_first`` forwards and whose slack is spread evenly over the links.
+
+    What does not divide goes to the first links.
+
+    Source: ``get_init_warmup_fwds`` of the code of arXiv 2504.19232.
+    """
+    each, rest = divmod(most_on_first - 1, max(1, num_stages - 1))
+    slack = [each + (link < rest) for link in range(num_stages - 1)]
+    return tuple(most_on_first - before for before in accumulate(slack, initial=0))
+
+
+def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tuple[int, ...]:
+    """The warm-up cut to what each stage may keep, and so to what the stages before it may."""
+    return tuple(accumulate(map(min, warm_up_counts, most_in_flight), min))
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
@@ -67,46 +89,5 @@ def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[
         raise InvalidInput("warm_up_counts", warm_up_counts, "must not grow from stage to stage, nor fall below 1")
     if num_micro_batches < 1:
         raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)
-    flow = Dataflow(times.send_s)
-    stages = [_Stage(i, min(count, num_micro_batches), num_micro_batches) for i, count in enumerate(warm_up_counts)]
-    for _ in range(3 * num_micro_batches * len(stages)):
-        choices = [stage.choice(flow) for stage in stages]
-        start_s, action = min(choices, key=lambda choice: choice[0])
-        assert action is not None, "a stage whose forwards arrive in order always has something left to run"
-        stages[action.stage].run(action, start_s + times.action_s(action), flow)
-    return Schedule(ranks=tuple(tuple(stage.actions) for stage in stages))
-
-
-class _Stage:
-    """What one stage has run, and what it would run next."""
-
-    def __init__(self, stage: int, warm_up_count: int, num_micro_batches: int) -> None:
-        self.actions: list[Action] = []
-        self._stage = stage
-        self._warm_up_count = warm_up_count
-        self._num_micro_batches = num_micro_batches
-        self._counts = dict.fromkeys(_PRIORITY, 0)
-        self._free_s = 0.0
-
-    def choice(self, flow: Dataflow) -> tuple[float, Action | None]:
-        """The earliest moment at which something can start here, and what goes first then; infinity if nothing can."""
-        ready = [(ready_s, action) for action in self._allowed() if (ready_s := flow.ready_s(action)) is not None]
-        start_s = max(self._free_s, min((ready_s for ready_s, _ in ready), default=inf))
-        return start_s, next((action for ready_s, action in ready if ready_s <= start_s), None)
-
-    def run(self, action: Action, end_s: float, flow: Dataflow) -> None:
-        """Append an action that ends at ``end_s``."""
-        self.actions.append(action)
-        self._counts[action.kind] += 1
-        self._free_s = end_s
-        flow.finish(action, end_s)
-
-    def _allowed(self) -> Iterator[Action]:
-        """The next action of each kind that may run now, first priority first."""
-        if self._counts[Kind.FORWARD] < self._warm_up_count:
-            kinds: tuple[Kind, ...] = (Kind.FORWARD,)
-        else:
-            kinds = _PRIORITY if self._counts[Kind.INPUT] else (Kind.INPUT,)
-        for kind in kinds:
-            if self._counts[kind] < self._num_micro_batches:
-                yield Action(self._stage, kind, self._counts[kind])
+    unlimited = [num_micro_batches] * len(warm_up_counts)
+    return schedule_of(greedy_orders(times, num_micro_batches, warm_up_counts, unlimited))
