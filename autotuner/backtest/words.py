@@ -131,6 +131,7 @@ _SCHEDULES = {
     "zbvzerobubble": PipelineSchedule.ZBV,
     "dualpipev": PipelineSchedule.DUALPIPEV,
     "dualpipe": PipelineSchedule.DUALPIPEV,
+    "adaptive": PipelineSchedule.ADAPTIVE,
     "gpipe": PipelineSchedule.GPIPE,
     "afab": PipelineSchedule.GPIPE,
     "allforwardallbackward": PipelineSchedule.GPIPE,
@@ -149,7 +150,7 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
     if found == PipelineSchedule.ONE_F_ONE_B and several:
         return PipelineSchedule.INTERLEAVED_1F1B
     fits = (
-        (found in ONE_STAGE_SCHEDULES and not several)
+        (found in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE) and not several)
         or (found == PipelineSchedule.INTERLEAVED_1F1B and several)
         or found == PipelineSchedule.ZERO_BUBBLE
         or (found in V_SCHEDULES and virtual_stages_per_rank <= 2)  # by construction, counted by the table or not

@@ -76,6 +76,11 @@ class LayoutColumns:
     collective_algorithm: Choices
     collective_protocol: Choices
     collective_channels: Integers
+    extra_slack: Integers
+    p2p_transport: Choices
+    num_delegates: Integers
+    rank_order: Choices
+    stage_rotation: Integers
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:

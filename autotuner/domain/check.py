@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from math import gcd, isqrt
 
@@ -48,7 +49,8 @@ def one_of(field: str, value: str, legal: Iterable[str]) -> None:
     """``value`` is one of the words in ``legal``."""
     words = tuple(legal)
     if value not in words:
-        raise InvalidInput(field, value, f"must be one of {', '.join(words)}")
+        near = get_close_matches(value, words, 1)
+        raise InvalidInput(field, value, f"must be one of {', '.join(words)}", near[0] if near else None)
 
 
 def nearest_divisor(value: int, whole: int) -> int:

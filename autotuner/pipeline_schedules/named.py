@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
+from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
+from autotuner.pipeline_schedules.simulate import PassTimes
 from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
 
 __all__ = ["named_schedule"]
@@ -17,7 +19,14 @@ _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
     PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: _in_rounds(zb_interleaved, p, v, m),
     PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
     PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
+    PipelineSchedule.ADAPTIVE: lambda p, v, m: _unhindered(p, m),
 }
+
+
+def _unhindered(p: int, m: int) -> Schedule:
+    """What the adaptive planner makes of equal stages and links without delay."""
+    times = PassTimes.equal(p, 1.0, 1.0, 1.0)
+    return adaptive(times, m, warm_up(times))
 
 
 def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:

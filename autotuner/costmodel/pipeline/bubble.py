@@ -184,6 +184,11 @@ def _dualpipev_s(x: _Rank) -> Floats:
     return np.maximum(chain_s, 0.0) / 2 + 6 * (x.p - 1) * x.send_s
 
 
+def _adaptive_s(x: _Rank) -> Floats:
+    """The ranks before, once forward: the warm-up is planned so that nothing else is waited for (arXiv 2504.19232)."""
+    return x.before * (x.others.forward_s + (x.p - 1) * x.send_s)
+
+
 def _beyond(seconds: Floats, hidden_s: Floats) -> Floats:
     """What remains of some seconds when others run meanwhile."""
     return np.maximum(0.0, seconds - hidden_s)
@@ -196,4 +201,5 @@ _FORMS: dict[PipelineSchedule, Callable[[_Rank], Floats]] = {
     PipelineSchedule.ZERO_BUBBLE: _zero_bubble_s,
     PipelineSchedule.ZBV: _zbv_s,
     PipelineSchedule.DUALPIPEV: _dualpipev_s,
+    PipelineSchedule.ADAPTIVE: _adaptive_s,
 }

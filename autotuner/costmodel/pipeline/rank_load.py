@@ -164,7 +164,8 @@ def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
     README: PP + 1, of PP stages).
     Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
     first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
-    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1).
+    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1). The adaptive schedule warms up with two
+    more than the rank behind, and defers weight gradients until every rank keeps what the first does.
     """
     p, v, m = x.pipeline_parallel_degree, x.virtual_stages_per_rank, num_micro_batches(x, job)
     schedule = x.pipeline_schedule
@@ -175,8 +176,9 @@ def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
             schedule == PipelineSchedule.ZERO_BUBBLE,
             schedule == PipelineSchedule.ZBV,
             schedule == PipelineSchedule.DUALPIPEV,
+            schedule == PipelineSchedule.ADAPTIVE,
         ],
-        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p * v, 2 * p, 2 * p + 1],
+        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p * v, 2 * p, 2 * p + 1, 2 * p - 1 + x.extra_slack * (p - 1)],
         default=p - rank,
     )
     in_flight: Floats = np.minimum(chunks, m * v) / v

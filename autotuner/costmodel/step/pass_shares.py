@@ -10,13 +10,10 @@ from autotuner.costmodel.pipeline.rank_load import critical_ranks, num_micro_bat
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.jobs.stages import SPLIT_SCHEDULES
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["PassShares", "pass_shares"]
-
-_DEFERRING = (PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
-"""Schedules that compute gradients of weights apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,7 @@ def pass_shares(layout: Layout, job: Job) -> PassShares:
     step = RankStep.of(x, job, (load,), part_works)
     parts = step.step_time
     computed_s = _only(parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s)
-    deferred_s = _only(m * works.on(load).weight_gradient_s) if layout.pipeline_schedule in _DEFERRING else 0.0
+    deferred_s = _only(m * works.on(load).weight_gradient_s) if layout.pipeline_schedule in SPLIT_SCHEDULES else 0.0
     forward, weight = _only(m * step.window.forward_s) / computed_s, deferred_s / computed_s
     return PassShares(forward=forward, backward=1 - forward - weight, weight=weight)
 

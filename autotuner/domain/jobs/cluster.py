@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from autotuner.domain import check
 from autotuner.domain.jobs.core_times import CoreTimes
+from autotuner.domain.jobs.link_health import LinkClass, LinkHealth
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
@@ -253,6 +254,7 @@ class Cluster:
         engine: Name of the engine that trials on it are given to, as the service's operator registered it; ``local``:
             this machine.
         queue: Of that engine, one of those that its operator lets clusters name; empty: the first of them.
+        link_health: Links that differ today from what the links above say; of several of one link the last counts.
     """
 
     name: str
@@ -266,9 +268,12 @@ class Cluster:
     nvlink_domain: int | None = None
     engine: str = LOCAL
     queue: str = ""
+    link_health: tuple[LinkHealth, ...] = ()
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")
+        for health in self.link_health:
+            _require_link(health, self.num_link_ends)
         if self.nvlink_domain is not None and self.nvlink_domain < self.accelerators_per_node:
             rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
             raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
@@ -280,6 +285,24 @@ class Cluster:
     def world_size(self) -> int:
         """Accelerators of all nodes; every rank gets one."""
         return self.num_nodes * self.accelerators_per_node
+
+    @property
+    def num_link_ends(self) -> int:
+        """What links join: nodes, or the accelerators of a single one."""
+        return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
+
+    def link_end(self, rank: int) -> int:
+        """The node, or the accelerator of a single one, that a rank of the job lies on."""
+        return rank // self.accelerators_per_node if self.num_nodes > 1 else rank
+
+    def health_between(self, one: int, other: int) -> LinkHealth | None:
+        """What ails the link between two ends; None where nothing does, or they are the same."""
+        if one == other:
+            return None
+        ends = (min(one, other), max(one, other))
+        link_class: LinkClass = "inter_node" if self.num_nodes > 1 else "intra_node"
+        known = {health.ends or health.link_class: health for health in self.link_health}
+        return known.get(ends) or known.get(link_class)
 
     @property
     def accelerators_per_domain(self) -> int:
@@ -307,3 +330,9 @@ class Cluster:
         """
         span, domain = group_size * stride, self.accelerators_per_domain
         return (span > domain) | ((group_size > 1) & (domain % span != 0) & (self.world_size > domain))
+
+
+def _require_link(health: LinkHealth, num_ends: int) -> None:
+    if health.ends is not None and health.ends[1] >= num_ends:
+        rule = f"the cluster's links join {num_ends} ends, numbered from 0"
+        raise InvalidInput("link_health.ends", list(health.ends), rule, str([max(0, num_ends - 2), num_ends - 1]))

@@ -8,6 +8,7 @@ from autotuner.domain.layouts.layout import Layout
 
 __all__ = [
     "ONE_STAGE_SCHEDULES",
+    "SPLIT_SCHEDULES",
     "V_SCHEDULES",
     "layers_per_stage",
     "next_alike",
@@ -19,6 +20,14 @@ __all__ = [
 
 ONE_STAGE_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
 """Schedules of one stage per rank, whose backward passes are whole; a layout without a pipeline has the second."""
+
+SPLIT_SCHEDULES = (
+    PipelineSchedule.ZERO_BUBBLE,
+    PipelineSchedule.ZBV,
+    PipelineSchedule.DUALPIPEV,
+    PipelineSchedule.ADAPTIVE,
+)
+"""Schedules that compute gradients of inputs and of weights apart."""
 
 V_SCHEDULES = (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
 """Schedules whose second round of stages runs through the ranks backwards."""

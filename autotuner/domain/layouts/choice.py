@@ -18,8 +18,10 @@ __all__ = [
     "ContextExchange",
     "Fp8Recipe",
     "OptimizerKernel",
+    "P2PTransport",
     "PipelineSchedule",
     "Precision",
+    "RankOrder",
     "Recompute",
     "ShardLevel",
 ]
@@ -72,6 +74,7 @@ class PipelineSchedule(Choice):
     ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241 with one stage per rank, interleaved with more
     ZBV = 4, "zbv"  # two stages per rank in a V, arXiv 2405.15362
     DUALPIPEV = 5, "dualpipev"  # the V half of arXiv 2412.19437's DualPipe: two micro-batches' passes at once
+    ADAPTIVE = 6, "adaptive"  # zero bubbles with a warm-up planned around slow links, arXiv 2504.19232
 
 
 class ShardLevel(Choice):
@@ -162,3 +165,17 @@ class CollectiveProtocol(Choice):
     LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
     LL128 = 2, "ll128"  # a flag in every 128 bytes, which must arrive in one piece
     SIMPLE = 3, "simple"  # a barrier behind each chunk: all of the bandwidth
+
+
+class P2PTransport(Choice):
+    """Who sends what a pipeline stage hands to the next, and back."""
+
+    INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send holds up what comes after it
+    DELEGATED = 1, "delegated"  # processes beside it, from the host's memory, arXiv 2504.19232
+
+
+class RankOrder(Choice):
+    """Which axis of the grid of ranks lies outermost, so that its groups reach farthest."""
+
+    STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
+    REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes

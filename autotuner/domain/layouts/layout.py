@@ -14,8 +14,10 @@ from autotuner.domain.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -40,8 +42,9 @@ class Layout:
     """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision.
 
     Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline
-    outermost, so tensor groups stay inside a node. A choice that means nothing beside the others (a schedule with
-    one pipeline rank, a bucket size without replicas) stays at its default, so that equal runs are equal values.
+    outermost (``rank_order`` swaps the last two), so tensor groups stay inside a node. A choice that means nothing
+    beside the others (a schedule with one pipeline rank, a bucket size without replicas) stays at its default, so that
+    equal runs are equal values.
 
     Attributes:
         first_stage_less_layers: Layers that the first stage has fewer than an even split gives it, for the embedding.
@@ -54,6 +57,10 @@ class Layout:
         compiled: Every layer is compiled (``torch.compile``).
         offload_activations: What the backward pass needs waits in the host's memory.
         collective_channels: Blocks of a GPU that NCCL communicates with at once; 0: it chooses.
+        extra_slack: Forwards that the adaptive schedule runs ahead per link, beyond those that it plans.
+        num_delegates: Processes per neighbour and direction that send for a rank, where sends are delegated.
+        stage_rotation: Pipeline rank i lies where rank i + so many of the pipeline would, around its end: of a ring of
+            nodes it chooses the link that no stages talk over.
     """
 
     data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
@@ -316,6 +323,55 @@ class Layout:
         "{} channels",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        lowest=0,
+    )
+    extra_slack: int = option(
+        0,
+        Kind.COUNT,
+        "extra slack",
+        "slack{}",
+        "{} more forwards ahead",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+        lowest=0,
+        qualifies="pipeline_schedule",
+    )
+    p2p_transport: P2PTransport = option(
+        P2PTransport.INLINE,
+        Kind.CHOICE,
+        "sends between stages",
+        "{}",
+        "{} sends",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+    )
+    num_delegates: int = option(
+        1,
+        Kind.COUNT,
+        "delegates",
+        "delegates{}",
+        "{} delegates",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+        qualifies="p2p_transport",
+    )
+    rank_order: RankOrder = option(
+        RankOrder.STAGES_OUTERMOST,
+        Kind.CHOICE,
+        "rank order",
+        "{}",
+        "{}",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
+    )
+    stage_rotation: int = option(
+        0,
+        Kind.COUNT,
+        "stage rotation",
+        "rotate{}",
+        "stages rotated by {}",
+        topic=Topic.PIPELINE,
+        enters=CostPart.RANK_STEP,
         lowest=0,
     )
 

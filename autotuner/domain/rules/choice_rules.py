@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotuner.domain.check import nearest_divisor
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
@@ -16,7 +17,10 @@ from autotuner.domain.layouts.choice import (
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
+    P2PTransport,
+    PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -343,6 +347,80 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: x.collective_channels > _MOST_CHANNELS,
         lambda x, j: f"NCCL has {_MOST_CHANNELS} channels, not {x.collective_channels}",
         lambda x, j: _MOST_CHANNELS,
+    ),
+    Rule(
+        "slack-needs-adaptive-schedule",
+        "extra_slack",
+        lambda x, j: (x.extra_slack > 0) & (x.pipeline_schedule != PipelineSchedule.ADAPTIVE),
+        lambda x, j: f"schedule {x.pipeline_schedule} has a fixed warm-up; the adaptive one plans it",
+        lambda x, j: 0,
+        is_idle=True,
+    ),
+    Rule(
+        "slack-below-micro-batches",
+        "extra_slack",
+        lambda x, j: (x.extra_slack > 0) & (x.extra_slack >= j.workload.num_micro_batches(x)),
+        lambda x, j: f"{j.workload.num_micro_batches(x)} micro-batches cannot run {x.extra_slack} ahead",
+        lambda x, j: max(0, j.workload.num_micro_batches(x) - 1),
+    ),
+    Rule(
+        "delegates-need-stages",
+        "p2p_transport",
+        lambda x, j: (x.p2p_transport != P2PTransport.INLINE) & (x.pipeline_parallel_degree == 1),
+        lambda x, j: "one pipeline rank sends nothing to another stage",
+        lambda x, j: P2PTransport.INLINE.label,
+        is_idle=True,
+    ),
+    Rule(
+        "delegates-in-software",
+        "p2p_transport",
+        lambda x, j: (x.p2p_transport != P2PTransport.INLINE) & (j.stack.name != "torch"),
+        lambda x, j: f"{j.stack.name} sends inline; delegates run beside PyTorch's schedules",
+        lambda x, j: P2PTransport.INLINE.label,
+    ),
+    Rule(
+        "number-of-delegates-needs-delegates",
+        "num_delegates",
+        lambda x, j: (x.num_delegates > 1) & (x.p2p_transport != P2PTransport.DELEGATED),
+        lambda x, j: f"{x.p2p_transport} sends have no delegates",
+        lambda x, j: 1,
+        is_idle=True,
+    ),
+    Rule(
+        "delegates-share-micro-batches",
+        "num_delegates",
+        lambda x, j: j.workload.num_micro_batches(x) % x.num_delegates != 0,
+        lambda x, j: (
+            f"{x.num_delegates} delegates take micro-batches in turn, and {j.workload.num_micro_batches(x)} do not "
+            "divide among them"
+        ),
+        lambda x, j: nearest_divisor(x.num_delegates, j.workload.num_micro_batches(x)),
+    ),
+    Rule(
+        "rank-order-needs-both-axes",
+        "rank_order",
+        lambda x, j: (
+            (x.rank_order != RankOrder.STAGES_OUTERMOST)
+            & ((x.pipeline_parallel_degree == 1) | (x.data_parallel_replicate_degree == 1))
+        ),
+        lambda x, j: "only stages and replicas change places, and there is one of either",
+        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
+        is_idle=True,
+    ),
+    Rule(
+        "rotation-below-stages",
+        "stage_rotation",
+        lambda x, j: x.stage_rotation >= x.pipeline_parallel_degree,
+        lambda x, j: f"{x.pipeline_parallel_degree} pipeline ranks are rotated by fewer than that",
+        lambda x, j: x.stage_rotation % x.pipeline_parallel_degree,
+    ),
+    Rule(
+        "rotation-needs-unequal-links",
+        "stage_rotation",
+        lambda x, j: (x.stage_rotation > 0) & (not j.cluster.link_health),
+        lambda x, j: "all links of the cluster are alike, so that every rotation is the same run",
+        lambda x, j: 0,
+        is_idle=True,
     ),
 )
 

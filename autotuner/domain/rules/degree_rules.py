@@ -53,6 +53,8 @@ _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank; zero_bubble runs with any number."""
 
 
+_ONE_STAGE = (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE)
+
 _ENDS = 2
 """Stages that have other work than layers, the embedding or the loss, and may hold none."""
 
@@ -219,7 +221,7 @@ DEGREE_RULES: tuple[Rule, ...] = (
         lambda x, j: (
             (any_of(x.pipeline_schedule, _SEVERAL_STAGES) & (x.virtual_stages_per_rank == 1))
             | (any_of(x.pipeline_schedule, V_SCHEDULES) & (x.virtual_stages_per_rank != 2))
-            | (any_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES) & (x.virtual_stages_per_rank > 1))
+            | (any_of(x.pipeline_schedule, _ONE_STAGE) & (x.virtual_stages_per_rank > 1))
         ),
         lambda x, j: f"schedule {x.pipeline_schedule} does not run with {x.virtual_stages_per_rank} stage(s) per rank",
         lambda x, j: 2 if x.pipeline_schedule in _SEVERAL_STAGES else 1,

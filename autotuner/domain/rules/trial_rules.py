@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.stages import SPLIT_SCHEDULES
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -21,9 +24,6 @@ from autotuner.domain.rules.rule import Rule, any_of, job_rule, maximum
 from autotuner.domain.rules.trial_model_rules import TRIAL_MODEL_RULES
 
 __all__ = ["TRIAL_RULES"]
-
-_SPLIT_BACKWARD = (PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
-"""Schedules that compute the gradients of inputs and of weights apart."""
 
 _FOREIGN_KERNELS = (AttentionKernel.FUSED_SOFTMAX, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3)
 
@@ -74,9 +74,37 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
 
 TRIAL_RULES: tuple[Rule, ...] = (
     Rule(
+        "trial-plans-no-pipelines",
+        "pipeline_schedule",
+        lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
+        lambda x, j: "the trial job does not run planned schedules yet",
+        lambda x, j: PipelineSchedule.ZERO_BUBBLE.label,
+    ),
+    Rule(
+        "trial-sends-inline",
+        "p2p_transport",
+        lambda x, j: x.p2p_transport != P2PTransport.INLINE,
+        lambda x, j: "the trial job has no delegates yet",
+        lambda x, j: P2PTransport.INLINE.label,
+    ),
+    Rule(
+        "trial-keeps-rank-order",
+        "rank_order",
+        lambda x, j: x.rank_order != RankOrder.STAGES_OUTERMOST,
+        lambda x, j: "the trial job numbers its ranks stages outermost",
+        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
+    ),
+    Rule(
+        "trial-rotates-no-stages",
+        "stage_rotation",
+        lambda x, j: x.stage_rotation > 0,
+        lambda x, j: "the trial job does not rotate stages",
+        lambda x, j: 0,
+    ),
+    Rule(
         "trial-recomputes-selectively-once",
         "recompute",
-        lambda x, j: (x.recompute == Recompute.SELECTIVE) & any_of(x.pipeline_schedule, _SPLIT_BACKWARD),
+        lambda x, j: (x.recompute == Recompute.SELECTIVE) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         lambda x, j: (
             f"schedule {x.pipeline_schedule} runs the backward pass in two parts, and torch goes through what a "
             "selective recomputation kept only once; a full one runs for each part"
@@ -103,7 +131,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
     Rule(
         "trial-compiles-whole-backwards",
         "compiled",
-        lambda x, j: (x.compiled != 0) & any_of(x.pipeline_schedule, _SPLIT_BACKWARD),
+        lambda x, j: (x.compiled != 0) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         lambda x, j: (
             f"schedule {x.pipeline_schedule} runs the backward pass in two parts; a compiled one computes both at "
             "once, into memory that it gives away, and torch may refuse the second"
@@ -113,7 +141,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
     Rule(
         "trial-keeps-parameters-between-backwards",
         "reshard_after_forward",
-        lambda x, j: (x.reshard_after_forward != 0) & any_of(x.pipeline_schedule, _SPLIT_BACKWARD),
+        lambda x, j: (x.reshard_after_forward != 0) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         lambda x, j: (
             f"schedule {x.pipeline_schedule} runs the backward pass in two parts; parameters that are given away "
             "after a forward pass between them miss their gradients"

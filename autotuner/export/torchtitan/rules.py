@@ -86,6 +86,13 @@ _COMMON = (
         lambda x, j: True,
     ),
     Rule(
+        "torchtitan-plans-no-pipelines",
+        "pipeline_schedule",
+        lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
+        lambda x, j: "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
+        lambda x, j: PipelineSchedule.ZBV.label,
+    ),
+    Rule(
         "torchtitan-runs-zero-bubble-on-several-stages",
         "virtual_stages_per_rank",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),

@@ -16,7 +16,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster, tiny_model
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV = PipelineSchedule
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV, ADAPTIVE = PipelineSchedule
 
 
 def job(num_micro_batches: int, *, num_layers: int = 16) -> Job:
@@ -37,6 +37,7 @@ def pipeline(ranks: int, schedule: PipelineSchedule = ONE_F_ONE_B, stages_per_ra
         (ZERO_BUBBLE, 1, 4, 4),  # p, arXiv 2401.10241, table 1
         (INTERLEAVED, 2, (4 * 2 + 3) / 2, (4 + 1) / 2),  # (p v + p - 1) / v, and (v - 1) p + 1 of them
         (ZBV, 2, 4, 4),
+        (ADAPTIVE, 1, 7, 7),  # 2 p - 1, the warm-up of ZB-H2 in arXiv 2401.10241
     ],
 )
 def test_micro_batches_in_flight_follow_the_schedule(

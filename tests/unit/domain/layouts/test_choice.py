@@ -9,8 +9,10 @@ from autotuner.domain.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -53,7 +55,10 @@ def test_integers_in_stored_layouts_keep_their_meaning() -> None:
     kernels = ("math", "efficient", "flash", "fused_softmax", "flash_1", "flash_3", "cudnn", "flex")
     assert AttentionKernel.labels() == kernels
     assert Precision.labels() == ("fp32", "bf16", "fp8", "fp8_emulated", "nvfp4")
-    assert PipelineSchedule.labels() == ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev")
+    schedules = ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev", "adaptive")
+    assert PipelineSchedule.labels() == schedules
+    assert P2PTransport.labels() == ("inline", "delegated")
+    assert RankOrder.labels() == ("stages_outermost", "replicas_outermost")
     assert Fp8Recipe.labels() == ("tensorwise", "rowwise", "delayed", "blockwise", "mxfp8")
     assert ContextExchange.labels() == ("ring", "all_gather", "all_to_all")
     assert OptimizerKernel.labels() == ("fused", "foreach")

@@ -9,6 +9,7 @@ import pytest
 
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -18,8 +19,10 @@ from autotuner.domain.layouts.choice import (
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -64,7 +67,19 @@ def over_link(**changes: Any) -> Job:
     return replace(job, cluster=replace(job.cluster, intra_node_link=link))
 
 
+def with_stack(name: str) -> Job:
+    """Two H100s under another trainer."""
+    return replace(on_gpus(2), stack=Stack(name=name))
+
+
+def with_slow_link() -> Job:
+    """Two H100s, between which messages are late."""
+    job = on_gpus(2)
+    return replace(job, cluster=replace(job.cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=0.01),)))
+
+
 TWO: dict[str, Any] = {"data_parallel_replicate_degree": 2}
+STAGES: dict[str, Any] = {"pipeline_parallel_degree": 2}
 ASKING = {
     "collective_algorithm": Layout(collective_algorithm=CollectiveAlgorithm.RING),
     "collective_protocol": Layout(collective_protocol=CollectiveProtocol.SIMPLE),
@@ -189,8 +204,29 @@ CASES = (
         Layout(collective_protocol=CollectiveProtocol.LL128, **TWO),
     ),
     Case("collective-channels-there-are", on_gpus(2), Layout(collective_channels=65, **TWO)),
+    Case("slack-needs-adaptive-schedule", on_gpus(2), Layout(extra_slack=1, **STAGES)),
+    Case(
+        "slack-below-micro-batches",
+        on_gpus(2),
+        Layout(pipeline_schedule=PipelineSchedule.ADAPTIVE, extra_slack=16, **STAGES),
+    ),
+    Case("delegates-need-stages", on_gpus(2), Layout(p2p_transport=P2PTransport.DELEGATED, **TWO)),
+    Case("delegates-in-software", with_stack("megatron"), Layout(p2p_transport=P2PTransport.DELEGATED, **STAGES)),
+    Case("number-of-delegates-needs-delegates", on_gpus(2), Layout(num_delegates=2, **STAGES)),
+    Case(
+        "delegates-share-micro-batches",
+        on_gpus(2),
+        Layout(p2p_transport=P2PTransport.DELEGATED, num_delegates=3, **STAGES),
+    ),
+    Case("rank-order-needs-both-axes", on_gpus(2), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES)),
+    Case("rotation-below-stages", with_slow_link(), Layout(stage_rotation=2, **STAGES)),
+    Case("rotation-needs-unequal-links", on_gpus(2), Layout(stage_rotation=1, **STAGES)),
 )
 TRIAL_CASES = (
+    Case("trial-plans-no-pipelines", on_gpus(2), Layout(pipeline_schedule=PipelineSchedule.ADAPTIVE, **STAGES)),
+    Case("trial-sends-inline", on_gpus(2), Layout(p2p_transport=P2PTransport.DELEGATED, **STAGES)),
+    Case("trial-keeps-rank-order", on_gpus(4), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES, **TWO)),
+    Case("trial-rotates-no-stages", with_slow_link(), Layout(stage_rotation=1, **STAGES)),
     Case(
         "trial-recomputes-selectively-once",
         on_gpus(2),
