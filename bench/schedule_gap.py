@@ -21,6 +21,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
 
 __all__ = ["Case", "draw", "predicted_s", "simulated_s"]
 
@@ -74,7 +75,7 @@ def draw(schedule: PipelineSchedule, source: random.Random) -> Case:
 
 def simulated_s(case: Case, *, blocking_sends: bool) -> float:
     """The step time of the event simulator."""
-    return simulate(case.schedule, case.times, blocking_sends=blocking_sends).makespan_s
+    return simulate(case.schedule, case.times, BLOCKING if blocking_sends else BESIDE_COMPUTE).makespan_s
 
 
 def predicted_s(case: Case, *, blocking_sends: bool) -> float:

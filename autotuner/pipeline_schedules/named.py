@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
-from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
+from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes
 from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
 
@@ -19,14 +19,7 @@ _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
     PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: _in_rounds(zb_interleaved, p, v, m),
     PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
     PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
-    PipelineSchedule.ADAPTIVE: lambda p, v, m: _unhindered(p, m),
 }
-
-
-def _unhindered(p: int, m: int) -> Schedule:
-    """What the adaptive planner makes of equal stages and links without delay."""
-    times = PassTimes.equal(p, 1.0, 1.0, 1.0)
-    return adaptive(times, m, warm_up(times))
 
 
 def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
@@ -36,10 +29,31 @@ def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: in
     return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
 
 
-def named_schedule(name: PipelineSchedule, num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
+def named_schedule(
+    name: PipelineSchedule,
+    num_ranks: int,
+    stages_per_rank: int,
+    num_micro_batches: int,
+    *,
+    times: PassTimes | None = None,
+    extra_slack: int = 0,
+    most_in_flight: Sequence[int] | None = None,
+) -> Schedule:
     """What the ranks of a layout with that schedule run.
+
+    Args:
+        name: Which.
+        num_ranks: Of the pipeline.
+        stages_per_rank: 1 for the adaptive schedule.
+        num_micro_batches: Of a step.
+        times: What the adaptive schedule is planned for; without them equal passes and links without delay.
+        extra_slack: As ``plan`` takes it.
+        most_in_flight: As ``plan`` takes it.
 
     Raises:
         InvalidInput: The schedule does not run with so many micro-batches.
     """
+    if name == PipelineSchedule.ADAPTIVE:
+        equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)
+        return plan(times or equal, num_micro_batches, extra_slack=extra_slack, most_in_flight=most_in_flight).schedule
     return _BUILDERS[name](num_ranks, stages_per_rank, num_micro_batches)

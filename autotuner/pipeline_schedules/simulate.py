@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
+from autotuner.pipeline_schedules.flow import Flow, flow_of
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, Transport
 
-__all__ = ["Dataflow", "PassTimes", "Timeline", "simulate"]
+__all__ = ["PassTimes", "Timeline", "simulate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +68,8 @@ class Timeline:
     """When each action of a schedule starts and its rank is free again, in seconds from the first start.
 
     Attributes:
-        start_s: By rank and position in ``Schedule.ranks``.
-        end_s: By rank and position; with blocking sends an action ends when what it sends has arrived.
+        start_s: By rank and position in ``Schedule.ranks``: when it computes, with what it needs received and copied.
+        end_s: By rank and position: when what it sends is copied, and has arrived where sends block.
         busy_s: Seconds in which each rank computes.
     """
 
@@ -80,99 +83,85 @@ class Timeline:
         return max(ends[-1] for ends in self.end_s)
 
 
-def simulate(schedule: Schedule, times: PassTimes, *, blocking_sends: bool = False) -> Timeline:
+def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE_COMPUTE) -> Timeline:
     """Start and end of every action when each rank works off its list as early as it can.
 
     A forward waits for the forward of the stage before, a backward for the backward of the stage behind and for its
-    own forward; what comes from another rank arrives a delay later. Sends run beside compute unless they block.
+    own forward; what comes from another rank arrives a delay later.
 
     Args:
         schedule: What runs.
         times: Times of as many stages as the schedule has.
-        blocking_sends: A rank that sends computes on only when what it sent has arrived: head-of-line blocking of a
-            slow link (arXiv 2504.19232).
+        transport: What sends occupy beside the link.
 
     Raises:
         InvalidInput: Times of another number of stages, or ranks that wait for one another in a circle.
     """
     if len(times.forward_s) != schedule.num_stages:
         raise InvalidInput("times", len(times.forward_s), "must have one entry per stage", schedule.num_stages)
-    flow = Dataflow(_sends_between_ranks(schedule, times))
-    starts: list[list[float]] = [[] for _ in schedule.ranks]
-    ends: list[list[float]] = [[] for _ in schedule.ranks]
-    moved = True
-    while moved:
-        moved = False
-        for actions, start_s, end_s in zip(schedule.ranks, starts, ends, strict=True):
-            while len(start_s) < len(actions):
-                action = actions[len(start_s)]
-                ready_s = flow.ready_s(action)
-                if ready_s is None:
-                    break
-                start_s.append(max(ready_s, end_s[-1] if end_s else 0.0))
-                finished_s = start_s[-1] + times.action_s(action)
-                flow.finish(action, finished_s)
-                end_s.append(finished_s + blocking_sends * flow.sent_s(action))
-                moved = True
-    return _timeline(schedule, times, starts, ends)
-
-
-def _sends_between_ranks(schedule: Schedule, times: PassTimes) -> tuple[float, ...]:
-    rank_of = schedule.rank_of
-    return tuple(send_s if rank_of[i] != rank_of[i + 1] else 0.0 for i, send_s in enumerate(times.send_s))
-
-
-def _timeline(schedule: Schedule, times: PassTimes, starts: list[list[float]], ends: list[list[float]]) -> Timeline:
-    for actions, start_s in zip(schedule.ranks, starts, strict=True):
-        if len(start_s) < len(actions):
-            waiting = actions[len(start_s)]
-            raise InvalidInput("schedule", str(waiting), "its ranks wait for one another in a circle here")
+    flow = flow_of(schedule)
+    seconds = _action_seconds(flow, times)
+    start_s, end_s = _run(flow, seconds, times.send_s, transport)
+    parts = [slice(*part) for part in pairwise(flow.first)]
     return Timeline(
-        start_s=tuple(map(tuple, starts)),
-        end_s=tuple(map(tuple, ends)),
-        busy_s=tuple(sum(map(times.action_s, actions)) for actions in schedule.ranks),
+        start_s=tuple(tuple(start_s[part]) for part in parts),
+        end_s=tuple(tuple(end_s[part]) for part in parts),
+        busy_s=tuple(sum(seconds[part]) for part in parts),
     )
 
 
-class Dataflow:
-    """What has finished so far, and when what follows from it can start."""
+def _action_seconds(flow: Flow, times: PassTimes) -> list[float]:
+    """Seconds of every action, by number."""
+    by_kind = {
+        Kind.FORWARD: times.forward_s,
+        Kind.INPUT: times.input_s,
+        Kind.WEIGHT: times.weight_s,
+        Kind.BACKWARD: tuple(map(sum, zip(times.input_s, times.weight_s, strict=True))),
+    }
+    by_letter = {kind.value: seconds for kind, seconds in by_kind.items()}
+    return [by_letter[kind][stage] for stage, kind, _ in flow.actions]
 
-    def __init__(self, send_s: Sequence[float]) -> None:
-        """Nothing has finished; ``send_s`` is the delay between stages i and i + 1, of which there are one more."""
-        self._send_s = send_s
-        self._finished_s: dict[tuple[int, Kind, int], float] = {}
 
-    def finish(self, action: Action, end_s: float) -> None:
-        """Record the end of an action; a whole backward ends as its input gradients do."""
-        kind = Kind.INPUT if action.kind is Kind.BACKWARD else action.kind
-        self._finished_s[action.stage, kind, action.micro_batch] = end_s
-
-    def ready_s(self, action: Action) -> float | None:
-        """When everything an action needs has arrived; None while something has not finished."""
-        ready_s = 0.0
-        stage, kind, micro_batch = action
-        for needed, delay_s in self._needs(stage, kind):
-            end_s = self._finished_s.get((*needed, micro_batch))
-            if end_s is None:
-                return None
-            ready_s = max(ready_s, end_s + delay_s)
-        return ready_s
-
-    def sent_s(self, action: Action) -> float:
-        """Seconds in which the result of an action travels to its neighbour; 0 where nothing is sent."""
-        stage, kind, _ = action
-        if kind is Kind.FORWARD:
-            return self._send_s[stage] if stage < len(self._send_s) else 0.0
-        return self._send_s[stage - 1] if kind is not Kind.WEIGHT and stage > 0 else 0.0
-
-    def _needs(self, stage: int, kind: Kind) -> Iterator[tuple[tuple[int, Kind], float]]:
-        """Stage and kind of what an action waits for, with the delay after it."""
-        if kind is Kind.FORWARD:
-            if stage > 0:
-                yield (stage - 1, Kind.FORWARD), self._send_s[stage - 1]
-        elif kind is Kind.WEIGHT:
-            yield (stage, Kind.INPUT), 0.0
+def _run(
+    flow: Flow, seconds: Sequence[float], send_s: Sequence[float], transport: Transport
+) -> tuple[list[float], list[float]]:
+    """Start and end of every action, by number."""
+    starts, ends, arrivals = ([0.0] * len(seconds) for _ in range(3))
+    free_s = [0.0] * (len(flow.first) - 1)
+    channels = _Channels(send_s, transport)
+    copy_s, blocks = transport.copy_s, transport.blocks
+    for number, rank, needs, receives, channel in flow.steps:
+        now_s = free_s[rank]
+        if needs >= 0:
+            now_s = max(now_s, arrivals[needs]) + copy_s * receives
+        starts[number] = now_s
+        now_s += seconds[number]
+        if channel >= 0:
+            now_s += copy_s
+            arrivals[number] = channels.arrival_s(channel, now_s)
+            if blocks:
+                now_s = arrivals[number]
         else:
-            yield (stage, Kind.FORWARD), 0.0
-            if stage < len(self._send_s):
-                yield (stage + 1, Kind.INPUT), self._send_s[stage]
+            arrivals[number] = now_s
+        ends[number] = free_s[rank] = now_s
+    return starts, ends
+
+
+class _Channels:
+    """The ways between neighbours, and who carries what over them."""
+
+    def __init__(self, send_s: Sequence[float], transport: Transport) -> None:
+        self._send_s = [delay_s + transport.overhead_s for delay_s in send_s for _ in range(2)]
+        self._free_s = [[0.0] * (transport.num_delegates or 0) for _ in self._send_s]
+        self._counts = [0] * len(self._send_s)
+        self._queues = transport.num_delegates is not None
+
+    def arrival_s(self, channel: int, ready_s: float) -> float:
+        """When a result arrives that can be sent from ``ready_s`` on, after all that were sent before it."""
+        if not self._queues:
+            return ready_s + self._send_s[channel]
+        delegates, turn = self._free_s[channel], self._counts[channel]
+        self._counts[channel] += 1
+        place = turn % len(delegates)
+        delegates[place] = max(ready_s, delegates[place]) + self._send_s[channel]
+        return delegates[place]

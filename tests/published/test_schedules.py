@@ -16,6 +16,7 @@ import pytest
 from autotuner.pipeline_schedules.actions import Schedule, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
 from autotuner.pipeline_schedules.adaptive import absorbed_delay_s, adaptive, warm_up
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING, Transport
 
 HERE = Path(__file__).parent
 
@@ -44,8 +45,8 @@ def replanned(times: PassTimes, num_micro_batches: int) -> Schedule:
     return adaptive(times, num_micro_batches, warm_up(times))
 
 
-def makespan(schedule: Schedule, times: PassTimes, *, blocking_sends: bool = False) -> float:
-    return simulate(schedule, times, blocking_sends=blocking_sends).makespan_s
+def makespan(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE_COMPUTE) -> float:
+    return simulate(schedule, times, transport).makespan_s
 
 
 def with_slack(slack: int, times: PassTimes, num_micro_batches: int) -> Schedule:
@@ -125,7 +126,7 @@ def test_delays_are_worse_where_sends_block_and_mild_where_the_plan_knows_them(
     times = delayed(equal(4, 20.0), 2, delay)
     assert makespan(fixed(times, 12), times) == delegated
     assert makespan(replanned(times, 12), times) == adapted
-    assert makespan(fixed(times, 12), times, blocking_sends=True) == blocking
+    assert makespan(fixed(times, 12), times, BLOCKING) == blocking
     assert makespan(one_f_one_b(4, 12), times) == 900 + 12 * delay
 
 
@@ -205,7 +206,7 @@ def test_measured_step_times_are_those_of_schedules_whose_sends_block(num_micro_
         "ZB-1p": zb_h1(8, num_micro_batches),
     }.items():
         times = profiled(profile[num_micro_batches], schedule)
-        shares[name] = makespan(schedule, times, blocking_sends=True) / measured_s[name]
+        shares[name] = makespan(schedule, times, BLOCKING) / measured_s[name]
         assert 0.93 < shares[name] < 0.97
     # the ratio to 1F1B at the same m: ZB-1p to 0.5 %, interleaved to 2 %
     assert shares["ZB-1p"] == pytest.approx(shares["1F1B"], rel=0.006)

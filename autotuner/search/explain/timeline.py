@@ -22,6 +22,7 @@ from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, 
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
 
 __all__ = ["PredictedTimeline", "predicted_timeline"]
 
@@ -243,7 +244,7 @@ def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tu
         weight_s=tuple(seconds + each_s for seconds in times.weight_s),
         send_s=(times.send_s,) * (len(times.forward_s) - 1),
     )
-    ran = simulate(schedule, passes, blocking_sends=times.blocks_sends)
+    ran = simulate(schedule, passes, BLOCKING if times.blocks_sends else BESIDE_COMPUTE)
     return tuple(
         tuple(_blocks(actions, starts, ends, schedule, passes, each_s))
         for actions, starts, ends in zip(schedule.ranks, ran.start_s, ran.end_s, strict=True)

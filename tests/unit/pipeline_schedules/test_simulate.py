@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING, delegated
 
 RANKS = st.integers(2, 6)
 PASS = st.integers(1, 30)  # whole numbers keep sums exact, so that makespans can be compared with ==
@@ -44,9 +45,33 @@ def test_nothing_is_sent_between_stages_of_one_rank() -> None:
 
 def test_a_blocking_send_holds_the_rank_that_sends() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
-    beside, blocking = (simulate(gpipe(2, 2), times, blocking_sends=blocks) for blocks in (False, True))
+    beside, blocking = (simulate(gpipe(2, 2), times, way) for way in (BESIDE_COMPUTE, BLOCKING))
     assert beside.start_s[0][:2] == (0.0, 1.0)
     assert blocking.start_s[0][:2] == (0.0, 11.0)
+
+
+def test_delegates_take_transfers_in_turn_and_carry_one_at_a_time() -> None:
+    times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
+    two = simulate(gpipe(2, 4), times, delegated(2))
+    assert two.start_s[0][:4] == (0.0, 1.0, 2.0, 3.0)  # nothing holds the sender
+    assert two.start_s[1][:4] == (11.0, 12.0, 21.0, 22.0)  # the third waits for the delegate of the first
+    assert simulate(gpipe(2, 4), times, delegated(4)) == simulate(gpipe(2, 4), times)
+
+
+def test_a_delegated_transfer_costs_its_overhead_on_the_way_and_a_copy_on_either_side() -> None:
+    times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
+    ran = simulate(gpipe(2, 1), times, delegated(1, overhead_s=0.5, copy_s=0.25))
+    assert (ran.start_s[0][0], ran.end_s[0][0]) == (0.0, 1.25)
+    assert ran.start_s[1][0] == 1.25 + 10.5 + 0.25
+    assert ran.busy_s == (2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("number", "overhead_s", "complaint"), [(0, 0.0, "num_delegates = 0"), (1, -1.0, "overhead_s = -1.0")]
+)
+def test_a_transport_that_could_carry_nothing_is_refused(number: int, overhead_s: float, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        delegated(number, overhead_s=overhead_s)
 
 
 def test_ranks_that_wait_in_a_circle_are_named() -> None:
