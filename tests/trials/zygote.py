@@ -68,10 +68,13 @@ class Zygote:
         (folder / "spec.json").write_text(wire.dumps(spec))
         (folder / "task").write_text(task)
         num_ranks = spec.layout.world_size if world_size is None else world_size
+        return self.have_done("tests.trials.tasks:perform", folder, num_ranks)
+
+    def have_done(self, task: str, folder: Path, num_ranks: int) -> Run:
+        """Have so many ranks do a task, ``module:function``, and wait for them all."""
+        folder.mkdir(parents=True, exist_ok=True)
         attempt_id = f"test-{os.getpid()}-{next(self._numbers)}"
-        ranks = self._process.start(
-            "tests.trials.tasks:perform", folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id}
-        )
+        ranks = self._process.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
         _wait(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))

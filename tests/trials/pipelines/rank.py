@@ -1,0 +1,124 @@
+"""A rank of a small pipeline: one linear layer per stage, of which anybody can compute what it should yield."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from autotuner.pipeline_schedules.actions import Schedule
+from trials.pipelines.inline import InlineTransport
+from trials.pipelines.meeting import Meeting
+from trials.pipelines.neighbours import Neighbourhood, pair_channels
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.stage import PlannedStage
+from trials.pipelines.transport import Transport
+from trials.process.task import TaskContext
+
+__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "joined", "say"]
+
+MICRO_BATCHES = 8
+_ROWS, _WIDTH = 2, 16
+_CPU = torch.device("cpu")
+
+
+def joined(context: TaskContext) -> Meeting:
+    """Join the other ranks; where processes beside them meet."""
+    torch.set_num_threads(1)
+    store = context.store()
+    info = context.rank_info
+    dist.init_process_group("gloo", store=store, rank=info.rank, world_size=info.world_size)
+    return Meeting.beside(store, {})
+
+
+def say(context: TaskContext, facts: Any) -> int:
+    """Leave something for the test."""
+    (context.folder / f"{context.rank_info.rank}.json").write_text(json.dumps(facts))
+    return 0
+
+
+def heard(folder: Path, num_ranks: int) -> list[Any]:
+    """What the ranks left, by rank."""
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+class SmallPipeline:
+    """The rank's stages under a schedule, by an inline transport unless another is given."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        meeting: Meeting,
+        transport: Callable[[Neighbourhood], Transport] | None = None,
+    ) -> None:
+        rank = dist.get_rank()
+        around = Neighbourhood.of(schedule, rank)
+        self.modules = {stage: _layer(stage) for stage, holder in schedule.rank_of.items() if holder == rank}
+        if transport is None:
+            channels = pair_channels(meeting, around, _CPU, timeout_s=20.0)
+            self.transport: Transport = InlineTransport(rank, channels, MICRO_BATCHES)
+        else:
+            self.transport = transport(around)
+        self.num_stages = schedule.num_stages
+        stages = [
+            PlannedStage(
+                module,
+                index,
+                self.num_stages,
+                _CPU,
+                input_args=torch.empty(_ROWS, _WIDTH, device="meta", requires_grad=index > 0),
+                output_args=torch.empty(_ROWS, _WIDTH, device="meta", requires_grad=True),
+            )
+            for index, module in sorted(self.modules.items())
+        ]
+        self.pipeline = PlannedPipeline(stages, schedule, transport=self.transport, loss_fn=_loss, scale_grads=False)
+
+    def step(self) -> tuple[float, dict[int, float]]:
+        """Train on the batch; the loss where this rank computes it, and its gradients' norms by stage."""
+        inputs, targets = _batch()
+        losses: list[Tensor] = []
+        for module in self.modules.values():
+            module.zero_grad()
+        self.pipeline.step(
+            *((inputs,) if 0 in self.modules else ()),
+            target=targets if self.num_stages - 1 in self.modules else None,
+            losses=losses,
+            return_outputs=False,
+        )
+        return float(sum(losses)), {stage: _norm(module) for stage, module in self.modules.items()}
+
+
+def expected_step(num_stages: int) -> tuple[float, dict[int, float]]:
+    """What the ranks' steps should find together, computed by one process."""
+    layers = [_layer(stage) for stage in range(num_stages)]
+    inputs, targets = _batch()
+    losses = [
+        _loss(nn.Sequential(*layers)(one), other)
+        for one, other in zip(inputs.chunk(MICRO_BATCHES), targets.chunk(MICRO_BATCHES), strict=True)
+    ]
+    total = torch.stack(losses).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    return total.item(), {stage: _norm(layer) for stage, layer in enumerate(layers)}
+
+
+def _layer(stage: int) -> nn.Linear:
+    torch.manual_seed(stage)
+    return nn.Linear(_WIDTH, _WIDTH)
+
+
+def _batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(100)
+    return torch.randn(MICRO_BATCHES * _ROWS, _WIDTH), torch.randn(MICRO_BATCHES * _ROWS, _WIDTH)
+
+
+def _loss(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).pow(2).mean()
+
+
+def _norm(module: nn.Module) -> float:
+    return float(torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None]).norm())

@@ -1,0 +1,38 @@
+"""Planned pipelines on gloo ranks against one process that computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trials.pipelines.rank import expected_step, heard
+from tests.trials.zygote import Zygote
+
+TASKS = "tests.trials.pipelines.tasks"
+
+
+def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
+    run = zygote.have_done(f"{TASKS}:{task}", folder, num_ranks)
+    assert set(run.exit_codes) == {0}, run.logs
+    return heard(folder, num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("task", "num_ranks", "num_stages"), [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4)]
+)
+def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
+    task: str, num_ranks: int, num_stages: int, zygote: Zygote, tmp_path: Path
+) -> None:
+    loss, norms = expected_step(num_stages)
+    for steps in zip(*done(zygote, tmp_path, task, num_ranks), strict=True):
+        assert sum(of_rank for of_rank, _ in steps) == pytest.approx(loss, rel=1e-5)
+        found = {int(stage): norm for _, of_rank in steps for stage, norm in of_rank.items()}
+        assert found == pytest.approx(norms, rel=1e-5)
+
+
+def test_transfers_tell_the_slow_link_from_the_others(zygote: Zygote, tmp_path: Path) -> None:
+    healthy, slow = zip(*done(zygote, tmp_path, "delays", 3), strict=True)
+    assert max(healthy[0]["1"], healthy[1]["0"]) < 0.05 <= min(slow[0]["1"], slow[1]["0"])
+    assert slow[2]["1"] < 0.05

@@ -1,0 +1,1 @@
+"""Pipelines whose order can change between steps and whose sends need not wait for a slow link."""

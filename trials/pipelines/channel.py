@@ -1,0 +1,133 @@
+"""Channel: the way to one other pipeline rank, through the pipeline's process group or one of the two ranks' own."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
+
+__all__ = ["Channel", "GroupChannel", "PairChannel", "Work"]
+
+_NUM_ROUND_TRIPS = 8
+"""From which the difference of two clocks is known to a part of the shortest; the first of them connect."""
+
+_NEVER_SENT = 2**31 - 1
+"""A tag that no message has."""
+
+
+class Work(Protocol):
+    """A send or receive that is under way."""
+
+    def wait(self) -> object:
+        """Return when it is done."""
+
+    def is_completed(self) -> bool:
+        """Whether it is done."""
+
+
+class Channel(Protocol):
+    """Tensors to and from one other rank.
+
+    Attributes:
+        tells_moments: Each message is followed by the moment at which it was sent.
+        ahead_s: What has to be added to the other host's clock to get this one's.
+    """
+
+    tells_moments: bool
+    ahead_s: float
+
+    def send(self, tensor: Tensor, tag: int) -> Work:
+        """Start to send."""
+
+    def receive(self, buffer: Tensor, tag: int) -> Work:
+        """Start to receive."""
+
+    def break_off(self) -> None:
+        """Let nothing pass any more, so that both ranks notice at once."""
+
+
+class GroupChannel:
+    """Through a process group of several ranks, as torch's own schedules send."""
+
+    def __init__(self, group: dist.ProcessGroup, peer: int) -> None:
+        """``peer`` is a rank of the group."""
+        self._group, self._peer = group, peer
+        self.tells_moments, self.ahead_s = False, 0.0
+
+    def send(self, tensor: Tensor, tag: int) -> Work:
+        """Start to send."""
+        work = dist.isend(tensor, group=self._group, tag=tag, group_dst=self._peer)
+        assert work is not None  # this rank is in its group
+        return work
+
+    def receive(self, buffer: Tensor, tag: int) -> Work:
+        """Start to receive."""
+        work = dist.irecv(buffer, group=self._group, tag=tag, group_src=self._peer)
+        assert work is not None  # as above
+        return work
+
+    def break_off(self) -> None:
+        """Leave it: others need the group."""
+
+
+class PairChannel:
+    """Through a process group of the two ranks alone, which can break without any other; gloo, or NCCL on GPUs."""
+
+    def __init__(self, store: Store, *, is_upper: bool, device: torch.device, timeout_s: float) -> None:
+        """The two ranks meet in a store of their own; one of them is the upper."""
+        self._peer = 0 if is_upper else 1
+        self._is_gloo = device.type == "cpu"
+        timeout = timedelta(seconds=timeout_s)
+        self.tells_moments, self.ahead_s = self._is_gloo, 0.0
+        if self._is_gloo:
+            self._group: Any = dist.ProcessGroupGloo(store, int(is_upper), 2, timeout)
+            self.ahead_s = self._clock_difference_s(is_upper=is_upper)
+        else:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            self._group = dist.ProcessGroupNCCL(store, int(is_upper), 2, options)
+
+    def send(self, tensor: Tensor, tag: int) -> Work:
+        """Start to send."""
+        work: Work = self._group.send([tensor], self._peer, tag)
+        return work
+
+    def receive(self, buffer: Tensor, tag: int) -> Work:
+        """Start to receive."""
+        work: Work = self._group.recv([buffer], self._peer, tag)
+        return work
+
+    def break_off(self) -> None:
+        """Let nothing pass any more: gloo closes a connection over which a receive timed out."""
+        if not self._is_gloo:
+            self._group.abort()
+            return
+        with suppress(RuntimeError):
+            self._group.recv([torch.empty(1)], self._peer, _NEVER_SENT).wait(timedelta(milliseconds=1))
+
+    def _clock_difference_s(self, *, is_upper: bool) -> float:
+        """This host's monotonic clock less the other's: of a few round trips the shortest, half of it each way."""
+        moment = torch.empty(1, dtype=torch.float64)
+        found = []
+        for number in range(_NUM_ROUND_TRIPS):
+            began_s = time.monotonic()
+            if is_upper:
+                self.send(moment.fill_(0.0), number).wait()
+            self.receive(moment, number).wait()
+            if is_upper:
+                now_s = time.monotonic()
+                found.append((now_s - began_s, (began_s + now_s) / 2 - moment.item()))
+            else:
+                self.send(torch.tensor([time.monotonic()], dtype=torch.float64), number).wait()
+        difference = torch.tensor([min(found)[1] if is_upper else 0.0], dtype=torch.float64)
+        if is_upper:
+            self.send(difference, _NUM_ROUND_TRIPS).wait()
+            return difference.item()
+        self.receive(difference, _NUM_ROUND_TRIPS).wait()
+        return -difference.item()
