@@ -76,6 +76,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "compare_layouts": comparisons.comparison,
     "read_parts": explanations.parts,
     "read_timeline": explanations.timelines,
+    "read_link_timelines": explanations.link_timelines,
     "read_rules": sweeps.sweep_rules,
     "read_answer": results.sweep_answer,
     "read_choices": results.sweep_choices,

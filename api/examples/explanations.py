@@ -6,16 +6,18 @@ from typing import Any
 
 from api.examples.catalog import model
 from api.examples.predictions import job_body, layout, prediction
-from api.schemas import LayoutExplanation, TrialParts, TrialTimelines
+from api.schemas import LayoutExplanation, LinkTimelines, TrialParts, TrialTimelines
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
+from autotuner.search.explain.link_timelines import Message, SlowHop
 from autotuner.search.explain.step_parts import StepPart, StepParts
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.explain.trial_parts import StagePeak
 
-__all__ = ["explanation", "explanation_bodies", "parts", "timelines"]
+__all__ = ["explanation", "explanation_bodies", "link_timelines", "parts", "timelines"]
 
 
 def explanation_bodies() -> dict[str, Any]:
@@ -103,3 +105,41 @@ def _timeline(factor: float) -> StepTimeline:
         ),
     )
     return StepTimeline(step_s=ends_s[-1], num_micro_batches=2, num_ranks=1, ranks=(lane,))
+
+
+def link_timelines() -> LinkTimelines:
+    """Two stages and one micro-batch, whose messages are 60 ms late."""
+    link = LinkHealth(ends=(0, 1), delay_s=0.06, source="assumed")
+    says = "link 0_1 60 ms late"
+    return LinkTimelines(
+        links=(link,),
+        hops=(SlowHop(ranks=(0, 1), links=(link,), delay_s=0.06, says=says),),
+        healthy=PredictedTimeline(timeline=_two_stages(0.0), predicted_s=0.12, apart=0.0),
+        slow=PredictedTimeline(timeline=_two_stages(0.06), predicted_s=0.24, apart=0.0),
+        messages=(
+            Message(action="0F0", from_rank=0, to_rank=1, sent_s=0.02, received_s=0.08, is_late=True),
+            Message(action="1B0", from_rank=1, to_rank=0, sent_s=0.14, received_s=0.2, is_late=True),
+        ),
+        added_s=0.12,
+        cost=f"With {says}, the step is predicted to take 240 ms instead of 120 ms, 100 % more. That is 2 times the "
+        "delay of one message. 2 of 2 messages over it are waited for.",
+    )
+
+
+def _two_stages(delay_s: float) -> StepTimeline:
+    """One micro-batch through two stages; a forward takes 20 ms, a backward 40."""
+    step_s = round(0.12 + 2 * delay_s, 6)
+    seconds = RankSeconds(forward_s=0.02, backward_s=0.04, idle_s=round(step_s - 0.06, 6))
+    begins = ((0.0, round(0.08 + 2 * delay_s, 6)), (round(0.02 + delay_s, 6), round(0.04 + delay_s, 6)))
+    lanes = tuple(
+        RankTimeline(
+            rank=rank,
+            pipeline_rank=rank,
+            actions=(f"{rank}F0", f"{rank}B0"),
+            start_s=starts,
+            end_s=(round(starts[0] + 0.02, 6), round(starts[1] + 0.04, 6)),
+            seconds=seconds,
+        )
+        for rank, starts in enumerate(begins)
+    )
+    return StepTimeline(step_s=step_s, num_micro_batches=1, num_ranks=2, ranks=lanes)

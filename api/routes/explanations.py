@@ -9,10 +9,11 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import ExplanationRequest, LayoutExplanation, SweepRules, TrialParts, TrialTimelines
+from api.schemas import ExplanationRequest, LayoutExplanation, LinkTimelines, SweepRules, TrialParts, TrialTimelines
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.explanation import explain
+from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
 from autotuner.search.sweeps.history import all_trials
@@ -62,6 +63,19 @@ def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
     trial = app.store.get_trial(trial_id)
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     return app.asides.ask(trial_timelines, trial, request)
+
+
+@router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
+def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines]:
+    """Lay a trial's step with healthy links beside the same step with slow ones.
+
+    Slow are the links of the sweep's cluster (``link_health``), or those of the worst stretch of its fault trace.
+    ``messages`` are what passes them between neighbouring stages, from send to receive. Where every link is healthy,
+    ``slow`` is null.
+    """
+    trial = app.store.get_trial(trial_id)
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    return app.asides.ask(trial_link_timelines, trial, request)
 
 
 @router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))

@@ -22,7 +22,14 @@ from api.schemas.descriptions import (
     StackList,
     StackProfileList,
 )
-from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules, TrialParts, TrialTimelines
+from api.schemas.explanations import (
+    LayoutChange,
+    LayoutExplanation,
+    LinkTimelines,
+    SweepRules,
+    TrialParts,
+    TrialTimelines,
+)
 from api.schemas.exports import (
     ExportRequest,
     FormatList,
@@ -114,6 +121,7 @@ __all__ = [
     "LearntFactor",
     "LinkList",
     "LinkStanding",
+    "LinkTimelines",
     "ModelList",
     "ModelSize",
     "NotSearched",

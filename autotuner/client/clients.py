@@ -81,6 +81,7 @@ class _Operations:
     explain_layout = _Operation(operations.explain_layout)
     compare_layouts = _Operation(operations.compare_layouts)
     explain_trial = _Operation(operations.explain_trial)
+    read_link_timelines = _Operation(operations.read_link_timelines)
     read_timeline = _Operation(operations.read_timeline)
     read_parts = _Operation(operations.read_parts)
     list_calibrations = _Operation(operations.list_calibrations)

@@ -209,6 +209,11 @@ def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:
     return _get(f"/trials/{trial_id}/explanation", schemas.LayoutExplanation)
 
 
+def read_link_timelines(trial_id: str) -> Call[schemas.LinkTimelines]:
+    """A trial's step with healthy links beside the same with slow ones."""
+    return _get(f"/trials/{trial_id}/link-timelines", schemas.LinkTimelines)
+
+
 def read_timeline(trial_id: str) -> Call[schemas.TrialTimelines]:
     """When each pass of a trial's step begins and ends, predicted beside measured."""
     return _get(f"/trials/{trial_id}/timeline", schemas.TrialTimelines)

@@ -6,11 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.runs.trial import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
-from tests.builders import breakdown, cpu_layout, measurement, step_timeline, sweep_request
+from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_timeline, sweep_request, tiny_job
 
 LAYOUT: dict[str, Any] = {"tensor_parallel_degree": 8, "recompute": "full"}
 
@@ -140,3 +141,22 @@ def test_a_trial_that_has_not_run_has_a_predicted_timeline_alone(client: httpx.C
     found = client.get(f"/trials/{trial.id}/timeline").json()
     assert found["measured"] is None
     assert found["predicted"]["timeline"]["ranks"]
+
+
+def test_a_trial_on_a_cluster_with_a_slow_link_tells_the_step_with_and_without_it(
+    client: httpx.Client, driver: StoreDriver
+) -> None:
+    job = tiny_job(4, cluster=cpu_cluster(4, link_health=(LinkHealth(ends=(1, 2), delay_s=0.03),)))
+    layout = cpu_layout(pipeline_parallel_degree=4)
+    trial = driver.queued(driver.sweep(sweep_request(job=job)), 0, layout)
+    found = client.get(f"/trials/{trial.id}/link-timelines").json()
+    assert found["hops"][0]["ranks"] == [1, 2]
+    assert {message["action"][1] for message in found["messages"]} == {"F", "B"}
+    assert found["slow"]["timeline"]["ranks"][0]["actions"][0] == "0F0"
+    assert found["cost"].startswith("With link 1_2 30 ms late, the step is predicted to take ")
+
+
+def test_a_trial_on_healthy_links_has_no_slow_step(client: httpx.Client, driver: StoreDriver) -> None:
+    found = client.get(f"/trials/{driver.running(driver.sweep(), 0).id}/link-timelines").json()
+    assert found["slow"] is None
+    assert found["links"] == []

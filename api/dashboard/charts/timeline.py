@@ -1,7 +1,7 @@
 """A step as lanes of blocks: what each rank does when, measured in thick blocks and predicted in thin ones.
 
-Blocks of a kind are one path of a lane, so that hundreds of them weigh little. What repeats is folded at a zigzag; the
-scale is the same on both sides of it. Predicted blocks behind a fold are drawn from its end on, like the measured.
+What repeats is folded at a zigzag; the scale is the same on both sides of it. Predicted blocks behind a fold are drawn
+from its end on, like the measured.
 """
 
 from __future__ import annotations
@@ -13,54 +13,24 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from api.dashboard.charts.axis import decimals
+from api.dashboard.charts.lane import LEFT, Stretch, idle, numbers, paths, placed
 from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import element, line, path, picture, strokes, text
+from api.dashboard.charts.svg import line, path, picture, text
 from api.dashboard.charts.window import WHOLE, Window
-from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankTimeline, StepTimeline
+from autotuner.domain.runs.timeline import Fold, RankTimeline, StepTimeline
 from autotuner.units import format_seconds
 
-__all__ = ["KIND_CLASSES", "KIND_WORDS", "WIDE", "timeline_picture"]
-
-KIND_CLASSES = {
-    BlockKind.FORWARD: "forward",
-    BlockKind.BACKWARD: "backward",
-    BlockKind.INPUT: "backward",
-    BlockKind.WEIGHT: "weight",
-    BlockKind.SEND: "communication",
-    BlockKind.SYNC: "communication",
-    BlockKind.OPTIMIZER: "optimizer",
-}
-"""Classes of the style sheet."""
-
-KIND_WORDS = {
-    BlockKind.FORWARD: "forward",
-    BlockKind.BACKWARD: "backward",
-    BlockKind.INPUT: "backward",
-    BlockKind.WEIGHT: "weight gradient",
-    BlockKind.SEND: "send",
-    BlockKind.SYNC: "gradient sync",
-    BlockKind.OPTIMIZER: "optimizer",
-}
-"""What people call each."""
+__all__ = ["WIDE", "timeline_picture"]
 
 WIDE = 1296
 """Pixels of a whole page."""
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 104.0, 12.0, 26.0, 26.0
+_RIGHT, _TOP, _BOTTOM = 12.0, 26.0, 26.0
 _FOLD_GAP = 16.0
 """Pixels that a fold takes."""
 
 _FEW_LANES = 6
 """So many lanes are drawn tall, with their idle time closely hatched."""
-
-_NARROWEST = 0.35
-"""Pixels of the thinnest block."""
-
-_NARROWEST_GAP = 1.5
-"""Idle time of fewer pixels is left white: a hair between two blocks."""
-
-_FILLS = {BlockKind.FORWARD: "on-forward", BlockKind.WEIGHT: "on-weight"}
-"""Classes of words on a block; on-backward on all others."""
 
 
 def timeline_picture(
@@ -75,49 +45,37 @@ def timeline_picture(
     thin_lanes = {} if beneath is None else {rank.pipeline_rank: rank for rank in beneath.ranks}
     for number, rank in enumerate(main.ranks):
         y = lanes.y(number)
-        parts.append(text(_LEFT - 12, y + lanes.tall / 2 + 4, _name(rank, main), "lane-label", "end"))
+        parts.append(text(LEFT - 12, y + lanes.tall / 2 + 4, _name(rank, main), "lane-label", "end"))
         parts.extend(_lane(rank, axis, y, lanes))
         if rank.pipeline_rank in thin_lanes and rank.pipeline_rank not in seen:
             seen.add(rank.pipeline_rank)
             parts.extend(_thin_lane(thin_lanes[rank.pipeline_rank], axis, y + lanes.tall + 2))
     if beneath is not None:
-        parts.append(text(_LEFT - 12, lanes.y(0) + lanes.tall + 10, "predicted", "", "end"))
+        parts.append(text(LEFT - 12, lanes.y(0) + lanes.tall + 10, "predicted", "", "end"))
     parts.extend(_zigzags(axis, main.folds, lanes))
     return picture(width, lanes.height, parts, _label(main, is_measured=is_measured, has_thin=beneath is not None))
 
 
 # ---------------------------------------------------------------- where things lie
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
-    """A stretch of one step between folds, and the pixels where it lies."""
-
-    start_s: float
-    end_s: float
-    scale: Scale
-
-    def x(self, seconds: float) -> float:
-        return self.scale(min(max(seconds, self.start_s), self.end_s))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
     """The stretches of both steps; each begins where the longer of the two before has ended."""
 
-    of_main: tuple[_Stretch, ...]
-    of_thin: tuple[_Stretch, ...]
+    of_main: tuple[Stretch, ...]
+    of_thin: tuple[Stretch, ...]
     right: float
 
     @classmethod
     def of(cls, main: StepTimeline, thin: StepTimeline | None, window: Window, width: int) -> _Axis:
         shown = [_shown(main), *([] if thin is None else [_shown(thin)])]
         lengths = [max(end_s - start_s for start_s, end_s in both) for both in zip(*shown, strict=True)]
-        inner = width - _LEFT - _RIGHT
+        inner = width - LEFT - _RIGHT
         per_s = (inner / (window.high - window.low) - _FOLD_GAP * len(main.folds)) / sum(lengths)
-        left = _LEFT - window.low * inner / (window.high - window.low)
+        left = LEFT - window.low * inner / (window.high - window.low)
         starts = [left + sum(lengths[:k]) * per_s + k * _FOLD_GAP for k in range(len(lengths))]
         found = [
             tuple(
-                _Stretch(start_s=a, end_s=b, scale=Scale(a, b, x, x + (b - a) * per_s))
+                Stretch(start_s=a, end_s=b, scale=Scale(a, b, x, x + (b - a) * per_s))
                 for (a, b), x in zip(one, starts, strict=True)
             )
             for one in shown
@@ -170,16 +128,16 @@ def _ticks(axis: _Axis, main: StepTimeline, lanes: _Lanes) -> Iterator[Markup]:
     right = axis.right
     unit, factor = _unit(main.step_s)
     for number, stretch in enumerate(axis.of_main):
-        room = min(right, stretch.scale.end) - max(_LEFT, stretch.scale.start)
+        room = min(right, stretch.scale.end) - max(LEFT, stretch.scale.start)
         low, high = (stretch.start_s / factor, stretch.end_s / factor)
         marks = Scale(low, high, stretch.scale.start, stretch.scale.end)
         values = marks.marks(max(2, int((stretch.scale.end - stretch.scale.start) / 85))) if room > 0 else ()
         digits = max(map(decimals, (abs(b - a) for a, b in pairwise(values))), default=0)
         for value in values:
             x = marks(value)
-            if _LEFT - 1 <= x <= right - 14 and (number == 0 or x > stretch.scale.start + 14):
+            if LEFT - 1 <= x <= right - 14 and (number == 0 or x > stretch.scale.start + 14):
                 yield line(x, _TOP - 6, x, lanes.bottom + 4, "rule")
-                yield text(x, lanes.bottom + 19, f"{value:.{digits}f} {unit}", None, "middle" if x > _LEFT else None)
+                yield text(x, lanes.bottom + 19, f"{value:.{digits}f} {unit}", None, "middle" if x > LEFT else None)
 
 
 def _unit(step_s: float) -> tuple[str, float]:
@@ -187,88 +145,27 @@ def _unit(step_s: float) -> tuple[str, float]:
 
 
 def _lane(rank: RankTimeline, axis: _Axis, y: float, lanes: _Lanes) -> Iterator[Markup]:
-    placed = list(_placed(list(rank.blocks), axis.of_main, axis.right))
-    yield from _idle(placed, axis, y, lanes)
-    yield from _paths(placed, y, lanes.tall)
-    for one in placed:
-        if one.block.micro_batch is None:
-            continue
-        said = str(one.block.micro_batch + 1)
-        if one.is_whole and one.right - one.left > 7 * len(said) + 3:
-            fill = _FILLS.get(one.block.kind, "on-backward")
-            yield text((one.left + one.right) / 2 - 0.4, y + lanes.tall / 2 + 4, said, fill, "middle")
+    blocks = list(placed(list(rank.blocks), axis.of_main, axis.right))
+    yield from idle(blocks, axis.of_main, axis.right, y, lanes.tall, lanes.hatch)
+    yield from paths(blocks, y, lanes.tall)
+    yield from numbers(blocks, y + lanes.tall / 2 + 4)
 
 
 def _thin_lane(rank: RankTimeline, axis: _Axis, y: float) -> Iterator[Markup]:
-    yield from _paths(list(_placed(list(rank.blocks), axis.of_thin, axis.right)), y, 7.0, " pencilled")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    """A block's pixels in one stretch; ``is_whole`` where no fold or edge cuts it."""
-
-    left: float
-    right: float
-    block: Block
-    is_whole: bool
-
-
-def _placed(blocks: Sequence[Block], stretches: Sequence[_Stretch], edge: float) -> Iterator[_Placed]:
-    for stretch in stretches:
-        for block in blocks:
-            if block.end_s <= stretch.start_s or block.start_s >= stretch.end_s:
-                continue
-            left, right = stretch.x(block.start_s), stretch.x(block.end_s)
-            if right <= _LEFT or left >= edge:
-                continue
-            within = block.start_s >= stretch.start_s and block.end_s <= stretch.end_s
-            whole = within and left >= _LEFT - 0.5 and right <= edge + 0.5
-            yield _Placed(left=max(_LEFT, left), right=min(edge, right), block=block, is_whole=whole)
-
-
-def _paths(placed: Sequence[_Placed], y: float, height: float, more: str = "") -> Iterator[Markup]:
-    """One path per look, block for block; sends are half as tall, later stages of a rank a little paler."""
-    looks: dict[str, list[str]] = {}
-    first = min((one.block.stage for one in placed if one.block.stage is not None), default=0)
-    for one in placed:
-        later = one.block.stage is not None and one.block.stage > first
-        is_send = one.block.kind is BlockKind.SEND
-        top, tall = (y + height / 4, height / 2) if is_send else (y, height)
-        wide = max(_NARROWEST, one.right - one.left - (0.8 if one.right - one.left > 3 else 0.0))
-        look = KIND_CLASSES[one.block.kind] + (" later" if later else "")
-        looks.setdefault(look, []).append(f"M{one.left:.1f} {top:.1f}h{wide:.1f}v{tall:.1f}h-{wide:.1f}z")
-    for look, boxes in looks.items():
-        yield element("path", d="".join(boxes), class_=look + more)
-
-
-def _idle(placed: Sequence[_Placed], axis: _Axis, y: float, lanes: _Lanes) -> Iterator[Markup]:
-    """What lies between the blocks of each stretch."""
-    gaps = [(a, b - a) for stretch in axis.of_main for a, b in _gaps(placed, axis, stretch) if b - a > _NARROWEST_GAP]
-    if gaps:
-        boxes = "".join(f"M{a:.1f} {y:.1f}h{wide:.1f}v{lanes.tall:.0f}h-{wide:.1f}z" for a, wide in gaps)
-        yield element("path", d=boxes, class_="idle")
-        drawn = "".join(strokes(a, y, wide, lanes.tall, lanes.hatch) for a, wide in gaps)
-        yield element("path", d=drawn, class_="hatch")
-
-
-def _gaps(placed: Sequence[_Placed], axis: _Axis, stretch: _Stretch) -> Iterator[tuple[float, float]]:
-    left, right = max(_LEFT, stretch.scale.start), min(axis.right, stretch.scale.end)
-    own = [one for one in placed if one.left < right and one.right > left]
-    edges = [left, *(edge for one in own for edge in (one.left, one.right)), right]
-    yield from zip(edges[::2], edges[1::2], strict=True)
+    yield from paths(list(placed(list(rank.blocks), axis.of_thin, axis.right)), y, 7.0, " pencilled")
 
 
 def _zigzags(axis: _Axis, folds: Sequence[Fold], lanes: _Lanes) -> Iterator[Markup]:
     for before, fold in zip(axis.of_main, folds, strict=False):
         x = before.scale.end + _FOLD_GAP / 2
-        if not _LEFT <= x <= axis.right:
+        if not LEFT <= x <= axis.right:
             continue
         steps = int((lanes.bottom - _TOP) / 6) + 3
         points = [(x + (2.5 if k % 2 else -2.5), _TOP - 8 + 6 * k) for k in range(steps)]
         yield path(points, "fold-under")
         yield path(points, "fold")
         said = f"{fold.num_micro_batches} micro-batches alike, {format_seconds(fold.end_s - fold.start_s)}"
-        yield text(min(max(x, _LEFT + 90), axis.right - 90), 12, said, "halo ink-text", "middle")
+        yield text(min(max(x, LEFT + 90), axis.right - 90), 12, said, "halo ink-text", "middle")
 
 
 def _name(rank: RankTimeline, timeline: StepTimeline) -> str:

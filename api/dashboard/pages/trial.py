@@ -10,7 +10,7 @@ from api.dashboard.charts.window import Window
 from api.dashboard.render import page
 from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.timelines import Shown
-from api.dashboard.views.trial import TrialPage, ranks_of, timeline_of
+from api.dashboard.views.trial import TrialPage, links_of, ranks_of, timeline_of
 from api.dependencies import AppOf, TrialId
 from api.documents import MAX_INTEGER
 from autotuner.domain.runs.trainer import ExportFormat
@@ -19,7 +19,7 @@ __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_Part = Annotated[Literal["live", "timeline", "ranks"] | None, Query()]
+_Part = Annotated[Literal["live", "timeline", "links", "ranks"] | None, Query()]
 _Format = Annotated[ExportFormat | None, Query(alias="format")]
 _Zoom = Annotated[str | None, Query(max_length=20)]
 _Rank = Annotated[int, Query(ge=0, le=MAX_INTEGER)]
@@ -34,16 +34,21 @@ def trial_page(
     wanted: _Format = None,
     show: Shown = "both",
     zoom: _Zoom = None,
+    near: _Zoom = None,
     rank: _Rank = 0,
 ) -> Response:
     """One trial: how it did, why, what its pipeline does when, what lies one step away, and its launch flags."""
-    looked_at = LookedAt(format=wanted, show=show, window=Window.parse(zoom), rank=rank)
+    looked_at = LookedAt(
+        format=wanted, show=show, window=Window.parse(zoom), links_window=Window.parse(near), rank=rank
+    )
     trial = app.store.get_trial(trial_id)
     match part:
         case "timeline":
             return page(request, "trial/_timeline.html", timeline=timeline_of(app, trial, looked_at))
+        case "links":
+            return page(request, "trial/_links.html", links=links_of(app, trial, looked_at))
         case "ranks":
             return page(request, "trial/_ranks.html", ranks=ranks_of(app, trial, looked_at))
     shown = TrialPage.of(app, trial, looked_at)
     template = "trial/_live.html" if part else "trial.html"
-    return page(request, template, of=shown, timeline=shown.timeline, ranks=shown.ranks)
+    return page(request, template, of=shown, timeline=shown.timeline, links=shown.links, ranks=shown.ranks)

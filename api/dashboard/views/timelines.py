@@ -8,7 +8,8 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from api.dashboard.charts.timeline import KIND_CLASSES, KIND_WORDS, WIDE, timeline_picture
+from api.dashboard.charts.lane import KIND_CLASSES, KIND_WORDS
+from api.dashboard.charts.timeline import WIDE, timeline_picture
 from api.dashboard.charts.window import Window
 from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.search.explain.timeline import PredictedTimeline

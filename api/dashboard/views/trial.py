@@ -13,6 +13,7 @@ from api.dashboard.charts.loss_curves import loss_curves
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
 from api.dashboard.views.launch_flags import FlagsView
+from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
 from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.rank_groups import RankGroupsView, rank_groups_view
@@ -24,12 +25,13 @@ from autotuner.bootstrap import App
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.errors import InvalidInput
+from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts
 from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.text.sentences import EMULATED
 
-__all__ = ["TrialPage", "ranks_of", "timeline_of"]
+__all__ = ["TrialPage", "links_of", "ranks_of", "timeline_of"]
 
 _HALF = 632
 """Pixels of a picture that has half of a desk's page."""
@@ -69,6 +71,7 @@ class TrialPage:
     memory: MemoryView | None
     changes: tuple[ChangeRow, ...]
     timeline: TimelineView | None
+    links: LinkTimelinesView | None
     ranks: RankGroupsView | None
     steps: Markup
     failed: FailureGroup | None
@@ -101,6 +104,7 @@ class TrialPage:
             memory=MemoryView.of(parts, wide=_HALF) if parts else None,
             changes=change_rows(explanation, at) if explanation else (),
             timeline=timeline_of(app, trial, looked_at) if explanation else None,
+            links=links_of(app, trial, looked_at) if explanation else None,
             ranks=ranks_of(app, trial, looked_at) if explanation else None,
             steps=_steps(trial),
             failed=_failed(app, trial, sweep),
@@ -162,6 +166,19 @@ def timeline_of(app: App, trial: Trial, looked_at: LookedAt) -> TimelineView | N
     return timeline_view(
         found.predicted, found.measured, looked_at.timeline_at, shown=looked_at.show, window=looked_at.window
     )
+
+
+def links_of(app: App, trial: Trial, looked_at: LookedAt) -> LinkTimelinesView | None:
+    """What ran with healthy links beside it with slow ones; None where no link is known to be slow.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    if not request.runs_on.link_health:
+        return None
+    found = app.asides.ask(trial_link_timelines, trial, request)
+    return link_timelines_view(found, looked_at.links_at, window=looked_at.links_window)
 
 
 def ranks_of(app: App, trial: Trial, looked_at: LookedAt) -> RankGroupsView:

@@ -9,7 +9,7 @@ before, so that the steps between are folded and their time is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from autotuner.costmodel.predict import predict_one
@@ -54,7 +54,9 @@ class PredictedTimeline:
     apart: float
 
 
-def predicted_timeline(layout: Layout, job: Job, *, most_actions: int = _WHOLE) -> PredictedTimeline:
+def predicted_timeline(
+    layout: Layout, job: Job, *, most_actions: int = _WHOLE, most_unfolded: int = 0
+) -> PredictedTimeline:
     """The timeline of a legal layout.
 
     Args:
@@ -62,16 +64,19 @@ def predicted_timeline(layout: Layout, job: Job, *, most_actions: int = _WHOLE) 
         job: What it trains where.
         most_actions: A step of no more passes is simulated whole; of a longer one only beginning and end, where its
             ranks keep step between them.
+        most_unfolded: Of a step of no more passes nothing is folded away, so that it can be laid beside another.
     """
     predicted_s = predict_one(layout, job).step_time.total_s
-    timeline = _timeline(layout, job, stage_times(layout, job), most_actions)
+    timeline = _timeline(layout, job, stage_times(layout, job), most_actions, most_unfolded)
     return PredictedTimeline(timeline=timeline, predicted_s=predicted_s, apart=timeline.step_s / predicted_s - 1)
 
 
-def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int) -> StepTimeline:
+def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int, most_unfolded: int) -> StepTimeline:
     num_micro_batches = job.workload.num_micro_batches(layout)
     each_s = _synced_each_s(layout, num_micro_batches, times)
     ran = _Ran.of(layout, num_micro_batches, times, each_s, most_actions)
+    if 3 * layout.num_stages * num_micro_batches <= min(most_unfolded, most_actions):
+        ran = replace(ran, folds=())
     ends = [_with_end(blocks, rank, times, once=not each_s) for rank, blocks in enumerate(ran.ranks)]
     step_s = max(blocks[-1].end_s for blocks in ends)
     per_pipeline_rank = layout.world_size // layout.pipeline_parallel_degree
