@@ -1,0 +1,173 @@
+"""Controller: after each step all ranks hear what each measured, find the same, and follow one plan from the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
+from typing import Protocol
+
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.pipeline_schedules.actions import Kind, Schedule
+from autotuner.pipeline_schedules.simulate import PassTimes
+from trials.pipelines.control_group import Telling
+from trials.pipelines.detector import Detector, Finding
+from trials.pipelines.observation import Observation, RecentPasses
+from trials.pipelines.steering import Choice, Powers, choose, forwards_late
+
+__all__ = ["Controller", "Measured", "Steered"]
+
+_OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
+
+
+class Measured(Protocol):
+    """What a rank's pipeline measured in a step."""
+
+    def durations_s(self, kind: Kind) -> Sequence[float]:
+        """Of every pass of a kind."""
+
+    def shortest_transfer_s(self, peer: int) -> float | None:
+        """From send to receive, of what another pipeline rank sent; None where nothing was seen to come."""
+
+
+class Steered(Protocol):
+    """A pipeline that can be told to go on otherwise, between two steps."""
+
+    schedule: Schedule
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether delegates send in the next step."""
+
+    @property
+    def dead_peers(self) -> frozenset[int]:
+        """Pipeline ranks to which nothing passes any more but through delegates."""
+
+    def replan(self, schedule: Schedule) -> None:
+        """Run this schedule from the next step on."""
+
+    def switch(self, *, delegated: bool) -> None:
+        """Have delegates send from the next step on, or this rank itself."""
+
+
+class Controller:
+    """Watches a pipeline's links and ranks, and steers it around what became slow.
+
+    Every rank of the job has one, and calls ``after_step`` behind the same steps. Each tells the others what it
+    measured, and as all then compute the same of the same numbers, all follow the same plan without a vote.
+
+    Args:
+        pipeline: Of this rank; runs its plain schedule.
+        group: How all ranks are told.
+        rank: Of the pipeline.
+        lane: Which of the pipelines, where there are several ranks per stage.
+        num_lanes: How many there are.
+        powers: What may be done.
+        plain: The schedule while nothing is wrong; None: the one that runs.
+        known_s: Delays that links have from the first step on, by the stage before each.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        pipeline: Steered,
+        group: Telling,
+        *,
+        rank: int,
+        powers: Powers,
+        lane: int = 0,
+        num_lanes: int = 1,
+        plain: Schedule | None = None,
+        known_s: Sequence[float] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._pipeline, self._group = pipeline, group
+        self._rank, self._lane = rank, lane
+        self._powers, self._clock = powers, clock
+        self._plain = plain or pipeline.schedule
+        self._num_ranks = len(pipeline.schedule.ranks)
+        self._detector = Detector(self._num_ranks, num_lanes=num_lanes, known_s=known_s)
+        self._recent = RecentPasses()
+        self._late: tuple[int, ...] | None = None
+
+    def after_step(self, step: int, measured: Measured) -> tuple[LinkEvent, ...]:
+        """What was found with a step, and what is done about it from the next one on; the same on every rank.
+
+        Args:
+            step: As the events shall count it.
+            measured: In that step, by this rank.
+        """
+        told = [Observation.of_numbers(row) for row in self._group.tell(self._observed(measured).numbers()).wait()]
+        if self._late is None:
+            self._late = self._forwards_late(told, (0,) * (self._num_ranks - 1))
+        findings = self._detector.look(told)
+        events = [_event(step, finding) for finding in findings]
+        if any(finding.kind in _OF_LINKS for finding in findings):
+            events += self._steer(step, told, self._late)
+        return tuple(events)
+
+    def _observed(self, measured: Measured) -> Observation:
+        durations = {kind: measured.durations_s(kind) for kind in Kind}
+        self._recent.add(durations)
+        dead = self._pipeline.dead_peers
+        return Observation(
+            stage=self._rank,
+            lane=self._lane,
+            forward_s=self._recent.median_s(Kind.FORWARD),
+            input_s=self._recent.median_s(Kind.INPUT, Kind.BACKWARD),
+            weight_s=self._recent.median_s(Kind.WEIGHT),
+            micro_batch_s=sum(median(ran) for ran in durations.values() if ran),
+            from_previous_s=measured.shortest_transfer_s(self._rank - 1),
+            from_next_s=measured.shortest_transfer_s(self._rank + 1),
+            lost_previous=self._rank - 1 in dead,
+            lost_next=self._rank + 1 in dead,
+        )
+
+    def _forwards_late(self, told: Sequence[Observation], before: Sequence[int]) -> tuple[int, ...]:
+        times = _pass_times(told, self._detector.delays_s)
+        return forwards_late(times.send_s, times.forward_s[:-1], before)
+
+    def _steer(self, step: int, told: Sequence[Observation], before: tuple[int, ...]) -> list[LinkEvent]:
+        """The re-plan that follows from the links as they are now; none where it would be what runs."""
+        began_s, is_broken = self._clock(), bool(self._detector.dead_links)
+        self._late = self._forwards_late(told, before)
+        now = Choice(schedule=self._pipeline.schedule, is_delegated=self._pipeline.is_delegated)
+        if self._late == before and now.is_delegated >= is_broken:
+            return []
+        times = _pass_times(told, self._detector.delays_s)
+        chosen = choose(times, self._late, self._plain, now.schedule, self._powers, is_broken=is_broken)
+        if chosen == now:
+            return []
+        self._follow(chosen, now)
+        event = LinkEvent(
+            step=step,
+            kind=LinkEventKind.REPLANNED,
+            warm_up=chosen.warm_up,
+            delegated=chosen.is_delegated,
+            cost_s=self._clock() - began_s,
+        )
+        return [event]
+
+    def _follow(self, chosen: Choice, now: Choice) -> None:
+        if chosen.schedule != now.schedule:
+            self._pipeline.replan(chosen.schedule)
+        if chosen.is_delegated != now.is_delegated:
+            self._pipeline.switch(delegated=chosen.is_delegated)
+
+
+def _event(step: int, finding: Finding) -> LinkEvent:
+    return LinkEvent(step=step, kind=finding.kind, stages=finding.stages, delay_s=finding.delay_s)
+
+
+def _pass_times(told: Sequence[Observation], delays_s: Sequence[float]) -> PassTimes:
+    """Of each stage the mean over its ranks, of links what was found."""
+    by_stage: dict[int, list[Observation]] = {}
+    for one in told:
+        by_stage.setdefault(one.stage, []).append(one)
+    stages = [by_stage[stage] for stage in sorted(by_stage)]
+    return PassTimes(
+        forward_s=tuple(fmean(one.forward_s for one in ranks) for ranks in stages),
+        input_s=tuple(fmean(one.input_s for one in ranks) for ranks in stages),
+        weight_s=tuple(fmean(one.weight_s for one in ranks) for ranks in stages),
+        send_s=tuple(delays_s),
+    )

@@ -1,0 +1,135 @@
+"""Detector: tells from what all ranks measured in a step which link between stages is slow, and which stage is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from autotuner.domain.runs.link_event import LinkEventKind
+from trials.pipelines.change import ChangeTest, threshold_for
+from trials.pipelines.observation import Observation
+
+__all__ = ["FALSE_ALARMS_PER_STEP", "Detector", "Finding"]
+
+FALSE_ALARMS_PER_STEP = 1e-4
+"""Alarms of all tests together while nothing is wrong, at most: one in 10,000 steps."""
+
+_LINK_STEPS = 2
+"""That must agree before a link is called slow or well again: a plan for it costs little, and each slow step much."""
+
+_RANK_STEPS = 4
+"""That must agree before a rank is called slow: nothing is planned anew for it, and cores are shared for moments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What changed with a step.
+
+    Attributes:
+        stages: Both ends of a link, or the one stage.
+        delay_s: Of a link one way, of a stage per micro-batch; beyond what is healthy.
+    """
+
+    kind: LinkEventKind
+    stages: tuple[int, ...]
+    delay_s: float = 0.0
+
+
+class Detector:
+    """Follows every link in both directions and every rank, each with a sequential test of its own.
+
+    What takes its time on the way is a link: messages arrive later than they did, counted from the moment of their
+    sending, by more than the passes at its ends became longer. What takes its time between is a rank: its passes became
+    longer than those of other stages did. A machine whose cores others use makes both longer in several places at once,
+    and is neither. A delay matters from half a forward pass of the stage before the link on.
+
+    It has no part in what it is told: ranks that are told the same find the same, without another word between them.
+
+    Args:
+        num_stages: Stages, one per pipeline rank.
+        num_lanes: Ranks per stage; messages go between those of one lane.
+        known_s: Delays of links, by the stage before them, that are there from the first step on.
+        false_alarms_per_step: Alarms at most while nothing is wrong.
+    """
+
+    def __init__(
+        self,
+        num_stages: int,
+        *,
+        num_lanes: int = 1,
+        known_s: Sequence[float] = (),
+        false_alarms_per_step: float = FALSE_ALARMS_PER_STEP,
+    ) -> None:
+        self._num_stages, self._num_lanes = num_stages, num_lanes
+        num_tests = 2 * num_lanes * (2 * (num_stages - 1) + num_stages)
+        threshold, known_s = threshold_for(false_alarms_per_step, num_tests), known_s or (0.0,) * (num_stages - 1)
+        self._ways = {
+            (link, lane, forth): ChangeTest(threshold, num_steps=_LINK_STEPS, level_s=known_s[link])
+            for link in range(num_stages - 1)
+            for lane in range(num_lanes)
+            for forth in (True, False)
+        }
+        self._ranks = {
+            (stage, lane): ChangeTest(threshold, num_steps=_RANK_STEPS)
+            for stage in range(num_stages)
+            for lane in range(num_lanes)
+        }
+        self._dead: set[int] = set()
+
+    @property
+    def delays_s(self) -> tuple[float, ...]:
+        """One-way delay of each link, by the stage before it: of both directions and all lanes the longest."""
+        return tuple(self._delay_s(link) for link in range(self._num_stages - 1))
+
+    @property
+    def dead_links(self) -> frozenset[int]:
+        """Links, by the stage before them, over which nothing passes but through delegates."""
+        return frozenset(self._dead)
+
+    def look(self, told: Sequence[Observation]) -> tuple[Finding, ...]:
+        """What changed with a step, of which every rank has told.
+
+        Args:
+            told: Of every stage and lane, in any order.
+        """
+        by_place = {(one.stage, one.lane): one for one in told}
+        longer_s = {place: self._ranks[place].above_s(one.micro_batch_s) for place, one in by_place.items()}
+        return (*self._lost(told), *self._links(by_place, longer_s), *self._stages(by_place, longer_s))
+
+    def _delay_s(self, link: int) -> float:
+        return max(test.level_s for (where, _, _), test in self._ways.items() if where == link)
+
+    def _lost(self, told: Sequence[Observation]) -> Iterator[Finding]:
+        lost = {one.stage - 1 for one in told if one.lost_previous} | {one.stage for one in told if one.lost_next}
+        for link in sorted(lost - self._dead):
+            yield Finding(kind=LinkEventKind.LINK_DEAD, stages=(link, link + 1))
+        for link in sorted(self._dead - lost):
+            yield Finding(kind=LinkEventKind.LINK_RECOVERED, stages=(link, link + 1))
+        self._dead = lost
+
+    def _links(
+        self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]
+    ) -> Iterator[Finding]:
+        changed = set()
+        for (link, lane, forth), test in self._ways.items():
+            before, behind = by_place[link, lane], by_place[link + 1, lane]
+            took_s = behind.from_previous_s if forth else before.from_next_s
+            if took_s is not None:
+                busy_s = max(longer_s[link, lane], longer_s[link + 1, lane])
+                if test.add(took_s, before.forward_s / 2, doubt_s=busy_s):
+                    changed.add(link)
+        for link in sorted(changed - self._dead):
+            delay_s, stages = self._delay_s(link), (link, link + 1)
+            kind = LinkEventKind.LINK_SLOW if delay_s else LinkEventKind.LINK_RECOVERED
+            yield Finding(kind=kind, stages=stages, delay_s=delay_s)
+
+    def _stages(
+        self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]
+    ) -> Iterator[Finding]:
+        for (stage, lane), test in self._ranks.items():
+            one = by_place[stage, lane]
+            others_s = [longer_s[place] for place in longer_s if place[0] != stage] or [0.0]
+            if test.add(one.micro_batch_s, one.forward_s, doubt_s=median(others_s)):
+                kind = LinkEventKind.RANK_SLOW if test.level_s else LinkEventKind.RANK_RECOVERED
+                yield Finding(kind=kind, stages=(stage,), delay_s=test.level_s)

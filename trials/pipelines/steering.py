@@ -1,0 +1,118 @@
+"""What a pipeline does about the delays that its links have: another plan, other senders, or nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.pipeline_schedules.actions import Kind, Schedule
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+
+__all__ = ["Choice", "Powers", "choose", "forwards_late"]
+
+_UNSURE = 0.15
+"""Share of a forward pass by which a measured delay may be off: within that, a plan stays."""
+
+_DELEGATION_COST = 0.1
+"""Share of a step that delegates have to win before they send: they cost 3 to 21 % of a healthy one (measured in
+arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powers:
+    """What may be done to a pipeline.
+
+    Attributes:
+        may_replan: Its schedule may change.
+        may_delegate: Delegates may send where that pays; where a link is dead they do in any case.
+        is_always_delegated: They send whatever the links do.
+        extra_slack: Forwards per slow link that are run ahead beyond what its delay asks for.
+        most_in_flight: Micro-batches that each stage has memory for; None: for all.
+    """
+
+    may_replan: bool
+    may_delegate: bool = False
+    is_always_delegated: bool = False
+    extra_slack: int = 0
+    most_in_flight: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How the next steps are to run."""
+
+    schedule: Schedule
+    is_delegated: bool
+
+    @property
+    def warm_up(self) -> tuple[int, ...]:
+        """Forwards per pipeline rank before its first backward."""
+        return tuple(
+            next((at for at, action in enumerate(actions) if action.kind is not Kind.FORWARD), len(actions))
+            for actions in self.schedule.ranks
+        )
+
+
+def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
+    """How many forward passes fit into each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
+
+    Args:
+        delays_s: By link.
+        forward_s: Of the stage before each link.
+        before: What it came to before; a delay that lies about a whole number of passes keeps it so.
+    """
+    return tuple(_forwards_late(*one) for one in zip(delays_s, forward_s, before, strict=True))
+
+
+def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
+    if delay_s <= 0 or forward_s <= 0:
+        return 0
+    ratio = delay_s / forward_s
+    if before - 1 - _UNSURE < ratio <= before + _UNSURE:
+        return before
+    return max(1, math.ceil(ratio - _UNSURE))
+
+
+def choose(
+    times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers, *, is_broken: bool
+) -> Choice:
+    """What is predicted to be fastest with the powers there are.
+
+    Args:
+        times: Of the passes, and delays of the links as they were found.
+        late: From ``forwards_late``.
+        plain: The schedule while nothing is wrong.
+        now: The one that runs.
+        powers: What may be done.
+        is_broken: A link is dead, so that delegates have to send.
+    """
+    must_delegate = is_broken or powers.is_always_delegated
+    if not any(late):
+        return Choice(schedule=plain if powers.may_replan else now, is_delegated=must_delegate)
+    if not powers.may_replan:
+        return Choice(schedule=now, is_delegated=must_delegate or (powers.may_delegate and _pays(now, now, times)))
+    planned = _planned(times, late, plain.num_micro_batches, powers)
+    if must_delegate or (powers.may_delegate and _pays(planned, plain, times)):
+        return Choice(schedule=planned, is_delegated=True)
+    inline = min((plain, planned), key=lambda one: _blocked_s(one, times))
+    return Choice(schedule=inline, is_delegated=False)
+
+
+def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powers: Powers) -> Schedule:
+    """For the delays as far as they count: one that lies about a whole number of passes is that number."""
+    whole_s = (count * forward_s * (1 - 1e-9) for count, forward_s in zip(late, times.forward_s, strict=False))
+    counted = replace(times, send_s=tuple(map(min, times.send_s, whole_s)))
+    slack, most = powers.extra_slack, powers.most_in_flight
+    return plan(counted, num_micro_batches, extra_slack=slack, most_in_flight=most).schedule
+
+
+def _pays(delegated: Schedule, inline: Schedule, times: PassTimes) -> bool:
+    """Whether sends beside the passes win more than delegates cost."""
+    beside_s = simulate(delegated, times).makespan_s
+    return beside_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
+
+
+def _blocked_s(schedule: Schedule, times: PassTimes) -> float:
+    return simulate(schedule, times, blocking_sends=True).makespan_s
