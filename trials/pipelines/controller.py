@@ -15,7 +15,7 @@ from trials.pipelines.detector import Detector, Finding
 from trials.pipelines.observation import Observation, RecentPasses
 from trials.pipelines.steering import Choice, Powers, choose, forwards_late
 
-__all__ = ["Controller", "Measured", "Steered"]
+__all__ = ["Controller", "Measured", "Senders", "Steered"]
 
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
 
@@ -30,24 +30,32 @@ class Measured(Protocol):
         """From send to receive, of what another pipeline rank sent; None where nothing was seen to come."""
 
 
+class Senders(Protocol):
+    """Who sends for a rank."""
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether others send for this rank."""
+
+    @property
+    def dead_peers(self) -> frozenset[int]:
+        """Pipeline ranks to which this one cannot send by itself any more."""
+
+
 class Steered(Protocol):
     """A pipeline that can be told to go on otherwise, between two steps."""
 
     schedule: Schedule
 
     @property
-    def is_delegated(self) -> bool:
-        """Whether delegates send in the next step."""
-
-    @property
-    def dead_peers(self) -> frozenset[int]:
-        """Pipeline ranks to which nothing passes any more but through delegates."""
+    def transport(self) -> Senders:
+        """How its tensors get to other ranks."""
 
     def replan(self, schedule: Schedule) -> None:
         """Run this schedule from the next step on."""
 
     def switch(self, *, delegated: bool) -> None:
-        """Have delegates send from the next step on, or this rank itself."""
+        """Have delegates send from the next step on, or this rank itself again."""
 
 
 class Controller:
@@ -109,7 +117,7 @@ class Controller:
     def _observed(self, measured: Measured) -> Observation:
         durations = {kind: measured.durations_s(kind) for kind in Kind}
         self._recent.add(durations)
-        dead = self._pipeline.dead_peers
+        dead = self._pipeline.transport.dead_peers
         return Observation(
             stage=self._rank,
             lane=self._lane,
@@ -131,7 +139,7 @@ class Controller:
         """The re-plan that follows from the links as they are now; none where it would be what runs."""
         began_s, is_broken = self._clock(), bool(self._detector.dead_links)
         self._late = self._forwards_late(told, before)
-        now = Choice(schedule=self._pipeline.schedule, is_delegated=self._pipeline.is_delegated)
+        now = Choice(schedule=self._pipeline.schedule, is_delegated=self._pipeline.transport.is_delegated)
         if self._late == before and now.is_delegated >= is_broken:
             return []
         times = _pass_times(told, self._detector.delays_s)

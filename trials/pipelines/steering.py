@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autotuner.pipeline_schedules.actions import Kind, Schedule
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BLOCKING, delegated
 
 __all__ = ["Choice", "Powers", "choose", "forwards_late"]
 
@@ -28,6 +29,7 @@ class Powers:
         may_replan: Its schedule may change.
         may_delegate: Delegates may send where that pays; where a link is dead they do in any case.
         is_always_delegated: They send whatever the links do.
+        num_delegates: Per neighbour and direction.
         extra_slack: Forwards per slow link that are run ahead beyond what its delay asks for.
         most_in_flight: Micro-batches that each stage has memory for; None: for all.
     """
@@ -35,6 +37,7 @@ class Powers:
     may_replan: bool
     may_delegate: bool = False
     is_always_delegated: bool = False
+    num_delegates: int = 1
     extra_slack: int = 0
     most_in_flight: tuple[int, ...] | None = None
 
@@ -92,9 +95,11 @@ def choose(
     if not any(late):
         return Choice(schedule=plain if powers.may_replan else now, is_delegated=must_delegate)
     if not powers.may_replan:
-        return Choice(schedule=now, is_delegated=must_delegate or (powers.may_delegate and _pays(now, now, times)))
+        return Choice(
+            schedule=now, is_delegated=must_delegate or (powers.may_delegate and _pays(now, now, times, powers))
+        )
     planned = _planned(times, late, plain.num_micro_batches, powers)
-    if must_delegate or (powers.may_delegate and _pays(planned, plain, times)):
+    if must_delegate or (powers.may_delegate and _pays(planned, plain, times, powers)):
         return Choice(schedule=planned, is_delegated=True)
     inline = min((plain, planned), key=lambda one: _blocked_s(one, times))
     return Choice(schedule=inline, is_delegated=False)
@@ -108,11 +113,11 @@ def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powe
     return plan(counted, num_micro_batches, extra_slack=slack, most_in_flight=most).schedule
 
 
-def _pays(delegated: Schedule, inline: Schedule, times: PassTimes) -> bool:
+def _pays(planned: Schedule, inline: Schedule, times: PassTimes, powers: Powers) -> bool:
     """Whether sends beside the passes win more than delegates cost."""
-    beside_s = simulate(delegated, times).makespan_s
-    return beside_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
+    delegated_s = simulate(planned, times, delegated(powers.num_delegates)).makespan_s
+    return delegated_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
 
 
 def _blocked_s(schedule: Schedule, times: PassTimes) -> float:
-    return simulate(schedule, times, blocking_sends=True).makespan_s
+    return simulate(schedule, times, BLOCKING).makespan_s
