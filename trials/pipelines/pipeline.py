@@ -101,6 +101,16 @@ class PlannedPipeline(_PipelineScheduleRuntime):
     def conditions(self, conditions: LinkConditions) -> None:
         self.transport.conditions = conditions
 
+    @property
+    def is_delegated(self) -> bool:
+        """Whether delegates send in the next step."""
+        return self.transport.is_delegated
+
+    @property
+    def dead_peers(self) -> frozenset[int]:
+        """Pipeline ranks to which nothing passes any more but through delegates."""
+        return self.transport.dead_peers
+
     def switch(self, *, delegated: bool) -> None:
         """Have delegates send from the next step on, or this rank itself again.
 

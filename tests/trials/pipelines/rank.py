@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from trials.pipelines.stage import PlannedStage
 from trials.pipelines.transport import Transport
 from trials.process.task import TaskContext
 
-__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "joined", "say"]
+__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "inline", "joined", "say"]
 
 MICRO_BATCHES = 8
 _ROWS, _WIDTH = 2, 16
@@ -48,22 +47,11 @@ def heard(folder: Path, num_ranks: int) -> list[Any]:
 
 
 class SmallPipeline:
-    """The rank's stages under a schedule, by an inline transport unless another is given."""
+    """The rank's stages under a schedule."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        meeting: Meeting,
-        transport: Callable[[Neighbourhood], Transport] | None = None,
-    ) -> None:
+    def __init__(self, schedule: Schedule, transport: Transport) -> None:
         rank = dist.get_rank()
-        around = Neighbourhood.of(schedule, rank)
         self.modules = {stage: _layer(stage) for stage, holder in schedule.rank_of.items() if holder == rank}
-        if transport is None:
-            channels = pair_channels(meeting, around, _CPU, timeout_s=20.0)
-            self.transport: Transport = InlineTransport(rank, channels, MICRO_BATCHES)
-        else:
-            self.transport = transport(around)
         self.num_stages = schedule.num_stages
         stages = [
             PlannedStage(
@@ -76,7 +64,7 @@ class SmallPipeline:
             )
             for index, module in sorted(self.modules.items())
         ]
-        self.pipeline = PlannedPipeline(stages, schedule, transport=self.transport, loss_fn=_loss, scale_grads=False)
+        self.pipeline = PlannedPipeline(stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
 
     def step(self) -> tuple[float, dict[int, float]]:
         """Train on the batch; the loss where this rank computes it, and its gradients' norms by stage."""
@@ -91,6 +79,13 @@ class SmallPipeline:
             return_outputs=False,
         )
         return float(sum(losses)), {stage: _norm(module) for stage, module in self.modules.items()}
+
+
+def inline(schedule: Schedule, context: TaskContext) -> SmallPipeline:
+    """A pipeline whose ranks send by themselves, over groups of each two of them."""
+    meeting, rank = joined(context), context.rank_info.rank
+    channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=20.0)
+    return SmallPipeline(schedule, InlineTransport(rank, channels, MICRO_BATCHES))
 
 
 def expected_step(num_stages: int) -> tuple[float, dict[int, float]]:

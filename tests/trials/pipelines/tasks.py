@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from autotuner.pipeline_schedules.actions import one_f_one_b, zb_h2, zbv
 from autotuner.pipeline_schedules.zero_bubble import zb_interleaved
-from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, joined, say
+from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say
 from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.delegated import DelegatedTransport, Delegates
+from trials.pipelines.meeting import Meeting
+from trials.pipelines.neighbours import Neighbourhood
 from trials.process.task import TaskContext
 
-__all__ = ["delays", "replans", "turns_round", "wraps"]
+__all__ = ["delays", "delegates", "replans", "turns_round", "wraps"]
 
 
 def replans(context: TaskContext) -> int:
     """A step of one schedule, then a step of another."""
     ranks = context.rank_info.world_size
-    small = SmallPipeline(one_f_one_b(ranks, MICRO_BATCHES), joined(context))
+    small = inline(one_f_one_b(ranks, MICRO_BATCHES), context)
     first = small.step()
     small.pipeline.replan(zb_h2(ranks, MICRO_BATCHES))
     return say(context, [first, small.step()])
@@ -22,19 +28,38 @@ def replans(context: TaskContext) -> int:
 
 def turns_round(context: TaskContext) -> int:
     """A step of a V, whose stages meet on the last rank."""
-    small = SmallPipeline(zbv(context.rank_info.world_size, MICRO_BATCHES), joined(context))
+    small = inline(zbv(context.rank_info.world_size, MICRO_BATCHES), context)
     return say(context, [small.step(), small.step()])
 
 
 def wraps(context: TaskContext) -> int:
     """A step in which the last rank sends to the first."""
-    small = SmallPipeline(zb_interleaved(context.rank_info.world_size, 2, MICRO_BATCHES), joined(context))
+    small = inline(zb_interleaved(context.rank_info.world_size, 2, MICRO_BATCHES), context)
     return say(context, [small.step(), small.step()])
+
+
+def delegates(context: TaskContext) -> int:
+    """Two steps by two delegates each, over links of which one is slow; how long messages took."""
+    ranks = context.rank_info.world_size
+    schedule = zb_h2(ranks, MICRO_BATCHES)
+    meeting = Meeting.beside(context.store(), {})
+    around = Neighbourhood.of(schedule, context.rank_info.rank)
+    delegates = Delegates.start(meeting, around, 2, timeout_s=20.0)
+    joined(context)
+    small = SmallPipeline(schedule, DelegatedTransport(around.rank, delegates, MICRO_BATCHES))
+    small.pipeline.conditions = LinkConditions(of_pairs={(0, 1): LinkCondition(delay_s=0.02)})
+    steps = [small.step(), small.step()]
+    small.pipeline.close()
+    timings = small.pipeline.timings
+    gone = [not Path(f"/proc/{pid}").exists() for pid in delegates.pids]
+    slowest = {peer: timings.shortest_transfer_s(peer) for peer in around.peers}
+    (context.folder / f"{around.rank}.more").write_text(json.dumps({"gone": gone, "transfers": slowest}))
+    return say(context, steps)
 
 
 def delays(context: TaskContext) -> int:
     """How long messages took on the way, without and with a slow link between ranks 0 and 1."""
-    small = SmallPipeline(one_f_one_b(context.rank_info.world_size, MICRO_BATCHES), joined(context))
+    small = inline(one_f_one_b(context.rank_info.world_size, MICRO_BATCHES), context)
     found = []
     for delay_s in (0.0, 0.05):
         small.pipeline.conditions = LinkConditions(of_pairs={(0, 1): LinkCondition(delay_s=delay_s)})

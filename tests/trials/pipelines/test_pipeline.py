@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("task", "num_ranks", "num_stages"), [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4)]
+    ("task", "num_ranks", "num_stages"),
+    [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4), ("delegates", 3, 3)],
 )
 def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
     task: str, num_ranks: int, num_stages: int, zygote: Zygote, tmp_path: Path
@@ -36,3 +38,11 @@ def test_transfers_tell_the_slow_link_from_the_others(zygote: Zygote, tmp_path: 
     healthy, slow = zip(*done(zygote, tmp_path, "delays", 3), strict=True)
     assert max(healthy[0]["1"], healthy[1]["0"]) < 0.05 <= min(slow[0]["1"], slow[1]["0"])
     assert slow[2]["1"] < 0.05
+
+
+def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(zygote: Zygote, tmp_path: Path) -> None:
+    done(zygote, tmp_path, "delegates", 3)
+    more = [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)]
+    assert all(all(of_rank["gone"]) for of_rank in more)
+    transfers = [of_rank["transfers"] for of_rank in more]
+    assert transfers[2]["1"] < 0.02 <= min(transfers[0]["1"], transfers[1]["0"])
