@@ -19,6 +19,7 @@ from docstring_parser import DocstringStyle, parse
 
 from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import Choice
 from autotuner.domain.wire import to_dict
@@ -37,6 +38,7 @@ _DESCRIBED = {
     Cluster: "A cluster",
     Accelerator: "`accelerator` of a cluster",
     Link: "`intra_node_link` and `inter_node_link` of a cluster",
+    LinkHealth: "An entry of `link_health` of a cluster",
 }
 """What people write down, by the headings of their tables."""
 

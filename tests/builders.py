@@ -7,6 +7,7 @@ from typing import Any
 
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import (
     AttentionPoint,
@@ -281,6 +282,12 @@ def measurements(**changes: Any) -> Measurements:
 
 def profile(name: str = "local", *, measured_at: float = 1.0) -> DeviceProfile:
     return fit_profile(measurements(), name=name, measured_at=measured_at, num_ranks=2, peaks={})
+
+
+def link_point(
+    low: int, high: int, *, delay: float = 50e-6, jitter: float = 2e-6, forth: float = 1e9, back: float = 1e9
+) -> LinkPoint:
+    return LinkPoint(ends=(low, high), delay_s=delay, jitter_s=jitter, forth_bytes_per_s=forth, back_bytes_per_s=back)
 
 
 def pair_measurements() -> Measurements:

@@ -9,17 +9,17 @@ import sys
 import tempfile
 from collections.abc import Callable
 from threading import Timer
-from typing import TextIO
+from typing import Literal, TextIO
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest
+from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.dry_run import DryRun, DryRunRequest
 from autotuner.domain.wire import dumps, loads
 from autotuner.errors import AutotunerError, InvalidInput
 
-__all__ = ["ask_torch", "dry_run", "gemm_flop_per_s", "profile_of"]
+__all__ = ["ask_torch", "dry_run", "gemm_flop_per_s", "profile_of", "remeasured_links"]
 
 _DRY_RUN_TIMEOUT_S = 3600.0
 """An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""
@@ -93,28 +93,48 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
     return loads(DryRun, ask_torch("trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress))
 
 
-def profile_of(cluster: Cluster, *, name: str, measured_at: float, quick: bool = False) -> DeviceProfile:
-    """What the devices of a cluster of one node, this machine, reach when all are busy.
+def profile_of(
+    cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
+) -> DeviceProfile:
+    """What the devices of a cluster of one node, this machine, reach when all are busy, and their links one by one.
 
     Raises:
         InvalidInput: torch is missing.
         AutotunerError: A rank died, or they took too long.
     """
     accelerator = cluster.accelerator
-    is_cpu = accelerator.kind == "cpu"
-    num_ranks = min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
-    request = ProfileRequest(device="cpu" if is_cpu else "cuda", num_ranks=num_ranks, quick=quick)
-    answer = ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S)
+    on_cores = accelerator.kind == "cpu"
+    measured = _measured(cluster, "devices_and_links" if links else "devices", quick=quick)
     # a data sheet's peaks are what shares are of; a core has none
-    peaks = {} if is_cpu else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
-    return fit_profile(
-        loads(Measurements, answer),
+    peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
+    profile = fit_profile(
+        measured,
         name=name,
         measured_at=measured_at,
-        num_ranks=num_ranks,
+        num_ranks=_num_ranks(cluster),
         peaks=peaks,
-        on_cores=is_cpu,
+        on_cores=on_cores,
     )
+    return with_links(profile, measured.links, measured_at=measured_at) if links else profile
+
+
+def remeasured_links(
+    profile: DeviceProfile, cluster: Cluster, *, measured_at: float, quick: bool = False
+) -> DeviceProfile:
+    """The profile of this machine with its links measured again, and nothing else; errors as ``profile_of``."""
+    return with_links(profile, _measured(cluster, "links", quick=quick).links, measured_at=measured_at)
+
+
+def _measured(cluster: Cluster, wanted: Wanted, *, quick: bool) -> Measurements:
+    device: Literal["cpu", "cuda"] = "cpu" if cluster.accelerator.kind == "cpu" else "cuda"
+    request = ProfileRequest(device=device, num_ranks=_num_ranks(cluster), quick=quick, wanted=wanted)
+    return loads(Measurements, ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S))
+
+
+def _num_ranks(cluster: Cluster) -> int:
+    """One per device; no more than this process has cores."""
+    is_cpu = cluster.accelerator.kind == "cpu"
+    return min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
 
 
 def gemm_flop_per_s() -> tuple[float, float]:

@@ -109,7 +109,7 @@ def test_a_check_is_queued_and_read_and_listed(client: httpx.Client) -> None:
     check = client.get(f"/checks/{created.json()['id']}").json()
     assert check == created.json()
     assert (check["cluster"], check["engine"], check["queue"], check["state"]) == ("pair", "two", "long", "queued")
-    assert check["request"] == {"num_nodes": 1, "max_queued_s": 60.0, "quick": False}
+    assert check["request"] == {"num_nodes": 1, "max_queued_s": 60.0, "quick": False, "links": False}
     assert client.get("/clusters/pair/checks").json() == {"items": [check], "total": 1, "limit": 50, "offset": 0}
 
 

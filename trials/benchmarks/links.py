@@ -2,6 +2,7 @@
 
 The spec is a ``ProfileRequest``. All ranks measure at once, first each its own device, then collectives: among the
 ranks of a node, among ranks of one number on all nodes, whose message passes nothing but the network, and among all.
+Then nodes measure the links between them one by one (``pairs``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from autotuner.domain import wire
 from autotuner.domain.jobs.profile import CollectivePoint, ProfileRequest
 from autotuner.errors import InvalidInput
 from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_across, peers_within
-from trials.benchmarks.profile import bench_of, device_measurements
+from trials.benchmarks.pairs import PairSizes, link_points
+from trials.benchmarks.profile import bench_of, device_measurements, no_measurements
 from trials.measurement.cores import own_core, pin
 from trials.runtime.failure import classify, headline
 from trials.runtime.parent_death import die_with_parent
@@ -48,10 +50,15 @@ def measure(request: ProfileRequest, reporter: Reporter, rank_info: RankInfo) ->
         torch.set_num_threads(1)
     join_process_group(device, rank_info, timeout_s=_TIMEOUT_S)
     barrier(device)
-    measured = device_measurements(request, device)
-    barrier(device)  # a device that takes longer than others is no part of what a collective takes
-    collectives = tuple(_reported(request, reporter, device, rank_info))
-    reporter.profile(replace(measured, collectives=collectives))
+    measured = no_measurements(device)
+    if request.wants_devices:
+        measured = device_measurements(request, device)
+        barrier(device)  # a device that takes longer than others is no part of what a collective takes
+        measured = replace(measured, collectives=tuple(_reported(request, reporter, device, rank_info)))
+    if request.wants_links:
+        links = link_points(PairSizes.of(device, quick=request.quick), device, rank_info)
+        measured = replace(measured, links=links)
+    reporter.profile(measured)
 
 
 def _reported(

@@ -29,13 +29,14 @@ from trials.benchmarks.microbenchmarks import (
     peers_within,
     traffic_points,
 )
+from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.passes import pass_points
 from trials.measurement.cores import own_core, pin
 from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.stdio import serve_one
 
-__all__ = ["bench_of", "device_measurements", "environment", "measure"]
+__all__ = ["bench_of", "device_measurements", "environment", "measure", "no_measurements"]
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
@@ -94,6 +95,14 @@ def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Mea
         device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), rank_info.world_size)
     )
     barrier(device)
+    measured = _devices(request, device, rank_info) if request.wants_devices else no_measurements(device)
+    if not request.wants_links:
+        return measured
+    return replace(measured, links=link_points(PairSizes.of(device, quick=request.quick), device, rank_info))
+
+
+def _devices(request: ProfileRequest, device: torch.device, rank_info: RankInfo) -> Measurements:
+    """All but links one by one."""
     measured = device_measurements(request, device)
     bench, sizes = bench_of(request, device), Sizes.of(device, quick=request.quick)
     # the first of them waits for all ranks
@@ -117,6 +126,13 @@ def device_measurements(request: ProfileRequest, device: torch.device) -> Measur
         traffic=tuple(traffic_points(bench, sizes)),
         collectives=(),
         environment=environment(device),
+    )
+
+
+def no_measurements(device: torch.device) -> Measurements:
+    """Of what machine it is, and nothing more."""
+    return Measurements(
+        launch_s=0.0, gemm=(), attention=(), traffic=(), collectives=(), environment=environment(device)
     )
 
 

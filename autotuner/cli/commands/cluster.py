@@ -134,6 +134,9 @@ def check(
         float, typer.Option("--max-minutes-queued", help="How long each of its two jobs may wait for nodes.")
     ] = 10.0,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: tries the way, not the devices.")] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="Every link between all nodes one by one; no trial, and devices only once.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the check to its end.")] = True,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the check that runs; its jobs are ended.")] = False,
     server: Server = None,
@@ -150,7 +153,7 @@ def check(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.follow_check import follow_check
 
-    body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick}
+    body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick, "links": links}
     with connect(server, runs_checks=wait or cancel) as client:
         found = _running(client, name)
         if cancel and found is None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import Json
+from autotuner.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from autotuner.domain.jobs.profile import DeviceProfile
     from autotuner.ports import Store
 
 __all__ = ["profile"]
@@ -23,19 +25,24 @@ def profile(
     keep: Annotated[
         bool, typer.Option("--keep", help="Measure only where no profile of that name describes these devices yet.")
     ] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="Measure every link one by one, and of a stored profile nothing else.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure this machine's products, attention, memory, collectives and, on cores, Python; predictions use that."""
     from autotuner.bootstrap import build
     from autotuner.cli.console import console, print_json
     from autotuner.cli.service import migrate_if_embedded
+    from autotuner.cli.views.links import links_view
     from autotuner.cli.views.profile import profile_view
-    from autotuner.domain.jobs.profile import describes
+    from autotuner.domain.jobs.profile import profiled
     from autotuner.domain.wire import to_dict
     from autotuner.launch.detect import detect_cluster
-    from autotuner.launch.torch_jobs import profile_of
-    from autotuner.machine import host_hash
     from autotuner.settings import Settings
+
+    if links and keep:
+        raise InvalidInput("--keep", keep, "must be left out of --links, which measures links whatever is stored")
 
     settings = Settings(num_workers=0, log_level="warning")
     migrate_if_embedded(settings)
@@ -43,23 +50,49 @@ def profile(
     try:
         profiles = list(application.store.list_profiles())
         if not show:
-            _refuse_cluster(application.store, name)
-            cluster, host = detect_cluster(), host_hash()
-            kept = [one for one in profiles if keep and one.name == name and describes(one, cluster, host=host)]
-            profiles = kept or [profile_of(cluster, name=name, measured_at=application.clock.now(), quick=quick)]
-            if not kept:
+            _refuse_cluster(application.store, name, links=links)
+            known = _known(profiles, name)
+            if keep and known:
+                profiles = [known]
+            else:
+                profiles = [_taken(known, name, at=application.clock.now(), quick=quick, links=links)]
                 application.store.save_profile(profiles[0])
     finally:
         application.close()
     if as_json:
         return print_json({"items": to_dict(profiles)})
+    if links:
+        found = [(one, profiled(detect_cluster(), one)) for one in profiles if not one.cluster]
+        return console().print(links_view(found))
     console().print(profile_view(profiles, details=not keep))
     return None
 
 
-def _refuse_cluster(store: Store, name: str) -> None:
-    """A stored cluster's name means what a check measured of it."""
-    from autotuner.errors import InvalidInput
+def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
+    """What is stored of these very devices under a name."""
+    from autotuner.domain.jobs.profile import describes
+    from autotuner.launch.detect import detect_cluster
+    from autotuner.machine import host_hash
 
+    cluster, host = detect_cluster(), host_hash()
+    return next((one for one in profiles if one.name == name and describes(one, cluster, host=host)), None)
+
+
+def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, links: bool) -> DeviceProfile:
+    """A new profile; where only links are wanted of a machine that has one, that with its links measured again."""
+    from autotuner.domain.jobs.profile import keeping_links
+    from autotuner.launch.detect import detect_cluster
+    from autotuner.launch.torch_jobs import profile_of, remeasured_links
+
+    cluster = detect_cluster()
+    if known and links:
+        return remeasured_links(known, cluster, measured_at=at, quick=quick)
+    taken = profile_of(cluster, name=name, measured_at=at, quick=quick, links=links)
+    return keeping_links(taken, known) if known else taken
+
+
+def _refuse_cluster(store: Store, name: str, *, links: bool) -> None:
+    """A stored cluster's name means what a check measured of it."""
     if any(cluster.name == name for cluster in store.list_clusters()):
-        raise InvalidInput("--name", name, f"is a stored cluster, which `autotuner cluster check {name}` measures")
+        check = f"autotuner cluster check {name}" + (" --links" if links else "")
+        raise InvalidInput("--name", name, f"is a stored cluster, which `{check}` measures")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 from autotuner.domain import check
 from autotuner.domain.jobs.core_times import CoreTimes
@@ -303,6 +303,21 @@ class Cluster:
         link_class: LinkClass = "inter_node" if self.num_nodes > 1 else "intra_node"
         known = {health.ends or health.link_class: health for health in self.link_health}
         return known.get(ends) or known.get(link_class)
+
+    def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
+        """The cluster with another size, and with the health of those links that it still has.
+
+        Where the size makes nodes of what were accelerators, or the reverse, links between two ends are others.
+        """
+        size = num_nodes or self.num_nodes, accelerators_per_node or self.accelerators_per_node
+        bare = replace(self, num_nodes=size[0], accelerators_per_node=size[1], link_health=())
+        stays = (bare.num_nodes > 1) == (self.num_nodes > 1)
+        kept = [
+            health
+            for health in self.link_health
+            if health.ends is None or (stays and health.ends[1] < bare.num_link_ends)
+        ]
+        return replace(bare, link_health=tuple(kept))
 
     @property
     def accelerators_per_domain(self) -> int:

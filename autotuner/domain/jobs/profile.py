@@ -17,6 +17,9 @@ from autotuner.domain.jobs.cluster import (
     MeasuredGemm,
 )
 from autotuner.domain.jobs.core_times import CoreTimes
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_norm import link_health_of
+from autotuner.domain.jobs.link_points import LinkPoint, num_ends
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = [
@@ -29,13 +32,21 @@ __all__ = [
     "PassPoint",
     "ProfileRequest",
     "TrafficPoint",
+    "Wanted",
     "describes",
+    "keeping_links",
+    "knows_links",
+    "measured_link_health",
     "profiled",
+    "with_links",
 ]
 
 PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
 """How layers are kept or split: as they are, recomputed, parameters sharded, split over tensor ranks, and that with
 sequence parallelism."""
+
+Wanted = Literal["devices", "devices_and_links", "links"]
+"""What a profile measures: devices with their collectives, every pair of link ends as well, or these pairs alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +60,21 @@ class ProfileRequest:
     device: Literal["cpu", "cuda"]
     num_ranks: int
     quick: bool = False
+    wanted: Wanted = "devices"
 
     def __post_init__(self) -> None:
         check.positive(self, "num_ranks")
+        check.one_of("wanted", self.wanted, ("devices", "devices_and_links", "links"))
+
+    @property
+    def wants_devices(self) -> bool:
+        """Whether more is measured than links one by one."""
+        return self.wanted != "links"
+
+    @property
+    def wants_links(self) -> bool:
+        """Whether links are measured one by one."""
+        return self.wanted != "devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +196,7 @@ class Measurements:
     Attributes:
         launch_s: Time of an operation that does nearly nothing.
         passes: On cores alone, whose time goes to the host as much as to the work.
+        links: One by one, while nothing else used either end; empty where that was not asked for.
     """
 
     launch_s: float
@@ -182,6 +206,7 @@ class Measurements:
     collectives: tuple[CollectivePoint, ...]
     environment: dict[str, str]
     passes: tuple[PassPoint, ...] = ()
+    links: tuple[LinkPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +226,8 @@ class DeviceProfile:
         inter_node_bandwidth_bytes_per_s: What one accelerator gets of its node's network while all others send too;
             None, as is the latency, where one node was measured.
         inter_node_collectives: As ``collectives``, among ranks of several nodes.
+        links_measured_at: When its links were measured one by one, epoch seconds; None where they were not.
+        links_num_nodes: Nodes that measured them; of a single one they are those between its accelerators.
     """
 
     name: str
@@ -224,12 +251,14 @@ class DeviceProfile:
     inter_node_bandwidth_bytes_per_s: float | None = None
     inter_node_latency_s: float | None = None
     inter_node_collectives: tuple[MeasuredCollective, ...] = ()
+    links_measured_at: float | None = None
+    links_num_nodes: int = 1
 
     @property
     def origin(self) -> str:
         """Where and when it was taken: ``2 nodes, 2026-11-22``."""
         nodes = f"{self.num_nodes} node{'' if self.num_nodes == 1 else 's'}"
-        return f"{nodes}, {datetime.fromtimestamp(self.measured_at, UTC):%Y-%m-%d}"
+        return f"{nodes}, {_day(self.measured_at)}"
 
 
 def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
@@ -238,14 +267,63 @@ def describes(profile: DeviceProfile, cluster: Cluster, *, host: str) -> bool:
     return not profile.cluster and profile.host == host and profile.num_ranks == cluster.world_size and is_whole
 
 
+def with_links(
+    profile: DeviceProfile, points: tuple[LinkPoint, ...], *, measured_at: float, num_nodes: int = 1
+) -> DeviceProfile:
+    """The profile with links that so many nodes measured one by one, in the place of those that it had."""
+    measurements = replace(profile.measurements, links=points)
+    return replace(profile, measurements=measurements, links_measured_at=measured_at, links_num_nodes=num_nodes)
+
+
+def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
+    """The new profile, with the links of an older one where that measured those of more nodes, or the new one none."""
+    has_own = new.links_measured_at is not None and new.links_num_nodes >= known.links_num_nodes
+    if has_own or known.links_measured_at is None:
+        return new
+    links, num_nodes = known.measurements.links, known.links_num_nodes
+    return with_links(new, links, measured_at=known.links_measured_at, num_nodes=num_nodes)
+
+
+def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
+    """Whether its links, measured one by one, are those of the cluster, and of all of its ends.
+
+    An engine that gives two nodes of sixteen does not say which, so that two cannot tell of a link of the sixteen.
+    """
+    is_whole = num_ends(profile.measurements.links) == cluster.num_link_ends
+    return is_whole and profile.links_measured_at is not None and profile.links_num_nodes == cluster.num_nodes
+
+
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    """The cluster with the profile's constants in the place of the catalog's."""
-    return replace(
+    """The cluster with the profile's constants in the place of the catalog's, and what ails its links."""
+    measured = replace(
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),
         intra_node_link=_link(cluster.intra_node_link, profile),
         inter_node_link=_inter_node_link(cluster.inter_node_link, profile),
     )
+    return replace(measured, link_health=_link_health(measured, profile))
+
+
+def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
+    """What ails the links of a cluster by a profile of it; none where the profile does not know all of them."""
+    if profile.links_measured_at is None or not knows_links(profile, cluster):
+        return ()
+    link = cluster.inter_node_link if cluster.num_nodes > 1 else cluster.intra_node_link
+    source = f"measured {_day(profile.links_measured_at)}"
+    return link_health_of(profile.measurements.links, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, source=source)
+
+
+def _link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:
+    """What is assumed of links, but for those that were measured: of these, what was."""
+    if not knows_links(profile, cluster):
+        return cluster.link_health
+    known = {point.ends for point in profile.measurements.links}
+    assumed = tuple(health for health in cluster.link_health if health.ends is not None and health.ends not in known)
+    return assumed + measured_link_health(cluster, profile)
+
+
+def _day(epoch_s: float) -> str:
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d}"
 
 
 def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerator:

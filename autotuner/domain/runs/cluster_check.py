@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.trial import Measurement
 from autotuner.errors import InvalidInput
@@ -37,11 +38,14 @@ class CheckRequest:
         num_nodes: Nodes of both jobs, two of which tell all that a profile needs; never more than the cluster has.
         max_queued_s: How long each of both jobs may wait for its nodes before the check gives up.
         quick: Tiny sizes: tries the way, not the devices.
+        links: Of all nodes, whatever ``num_nodes`` says: without the trial, the links between them one by one, and
+            devices and collectives only where the cluster has no profile yet.
     """
 
     num_nodes: int = 2
     max_queued_s: float = 600.0
     quick: bool = False
+    links: bool = False
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "max_queued_s")
@@ -70,6 +74,7 @@ class CheckFindings:
         num_points: Collectives that were timed.
         profile_at: When the profile was stored, epoch seconds; None before.
         jobs: What the engine was given, to be found again by whoever goes on with the check.
+        links: Links that were measured one by one.
     """
 
     lines: tuple[CheckLine, ...] = ()
@@ -78,6 +83,7 @@ class CheckFindings:
     num_points: int = 0
     profile_at: float | None = None
     jobs: tuple[EngineJob, ...] = ()
+    links: tuple[LinkPoint, ...] = ()
 
     def said(self, text: str, at: float) -> CheckFindings:
         """With one line more."""
@@ -122,7 +128,9 @@ class ClusterCheck:
     @property
     def nodes(self) -> Cluster:
         """The nodes that it measures."""
-        return replace(self.cluster, num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
+        if self.request.links:
+            return self.cluster
+        return self.cluster.resized(num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
 
 
 def check_engine(cluster: Cluster) -> None:

@@ -66,4 +66,4 @@ class ScaledTrial:
 def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
     """So many accelerators of a cluster: some of one node, or whole nodes."""
     per_node = min(num_ranks, cluster.accelerators_per_node)
-    return replace(cluster, num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
+    return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)

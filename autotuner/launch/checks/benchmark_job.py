@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.profile import Measurements, ProfileRequest
+from autotuner.domain.jobs.profile import Measurements, ProfileRequest, Wanted
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.runs.trial import Measurement, StepReport, TrialFailure, TrialSpec
 from autotuner.domain.wire import dumps
@@ -25,12 +25,14 @@ class BenchmarkJob:
         spec: What it has of a trial.
         files: Of this attempt.
         quick: Tiny sizes.
+        wanted: What is measured.
     """
 
-    def __init__(self, spec: TrialSpec, files: TrialFiles, *, quick: bool) -> None:
+    def __init__(self, spec: TrialSpec, files: TrialFiles, *, quick: bool, wanted: Wanted) -> None:
         self._spec = spec
         self._files = files
         self._quick = quick
+        self._wanted = wanted
         self._reports = Reports(files.reports)
 
     @property
@@ -43,7 +45,9 @@ class BenchmarkJob:
 
     def task(self, job_name: str, cluster: Cluster, variables: Mapping[str, str]) -> NodeTask:
         """The module on every rank of every node."""
-        request = ProfileRequest(device=self._spec.device, num_ranks=cluster.world_size, quick=self._quick)
+        request = ProfileRequest(
+            device=self._spec.device, num_ranks=cluster.world_size, quick=self._quick, wanted=self._wanted
+        )
         return NodeTask(
             job_name=job_name,
             num_nodes=cluster.num_nodes,

@@ -7,15 +7,15 @@ from dataclasses import replace
 from threading import Event as Flag
 from typing import TypeVar
 
-from autotuner.domain.jobs.profile import DeviceProfile, Measurements
+from autotuner.domain.jobs.profile import DeviceProfile, Measurements, Wanted, keeping_links, with_links
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.cluster_check import CheckState
 from autotuner.domain.runs.trial import Stopped, TrialFailure, TrialSpec
-from autotuner.errors import AutotunerError
+from autotuner.errors import AutotunerError, NotFound
 from autotuner.launch.checks.benchmark_job import BenchmarkJob
 from autotuner.launch.checks.hold import Hold
-from autotuner.launch.checks.sentences import failure_said, links_said, trial_said
+from autotuner.launch.checks.sentences import each_link_said, failure_said, links_said, stored_said, trial_said
 from autotuner.launch.checks.small_trial import benchmark_spec, small_trial
 from autotuner.launch.checks.watcher import CheckWatcher
 from autotuner.launch.engines.engine import EngineUnavailable
@@ -58,9 +58,10 @@ class CheckRun:
         try:
             launcher = self._launcher()
             self._ask(launcher)
-            self._try(launcher)
+            if not self._hold.check.request.links:
+                self._try(launcher)
             profile = self._measure(launcher)
-            self._hold.finish(CheckState.COMPLETE, f"the profile of {self._cluster.name} is stored: {profile.origin}")
+            self._hold.finish(CheckState.COMPLETE, stored_said(self._cluster, profile))
         except _CheckFailed as failed:
             self._hold.finish(CheckState.FAILED, str(failed))
         except _CheckStopped as stopped:
@@ -105,9 +106,11 @@ class CheckRun:
     # ------------------------------------------------------------------ how fast are devices and links
     def _measure(self, launcher: EngineLauncher) -> DeviceProfile:
         spec, jobs = benchmark_spec(self._hold.check), list[BenchmarkJob]()
+        quick, known = self._hold.check.request.quick, self._known_profile()
+        wanted: Wanted = "links" if known and self._hold.check.request.links else "devices_and_links"
 
         def make(files: TrialFiles) -> BenchmarkJob:
-            jobs.append(BenchmarkJob(spec, files, quick=self._hold.check.request.quick))
+            jobs.append(BenchmarkJob(spec, files, quick=quick, wanted=wanted))
             return jobs[-1]
 
         watcher = CheckWatcher(
@@ -115,12 +118,28 @@ class CheckRun:
         )
         measured = self._expected("benchmarks", launcher.run_job(spec, make, watcher))
         watcher.tell_collectives(are_complete=True)
-        profile = self._profile(measured, spec)
+        found = known if known and wanted == "links" else self._profile(measured, spec)
+        num_nodes = self._hold.check.nodes.num_nodes
+        found = with_links(found, measured.links, measured_at=self._hold.now(), num_nodes=num_nodes)
+        profile = found if known is None else keeping_links(found, known)
         self._store.save_profile(profile)
-        self._hold.found(num_points=len(measured.collectives), profile_at=profile.measured_at)
-        for line in links_said(self._cluster, profile):
-            self._hold.say(line)
+        self._hold.found(num_points=len(measured.collectives), profile_at=profile.measured_at, links=measured.links)
+        self._tell(found, of_devices=wanted != "links")
         return profile
+
+    def _tell(self, found: DeviceProfile, *, of_devices: bool) -> None:
+        for line in links_said(self._cluster, found) if of_devices else ():
+            self._hold.say(line)
+        for line in each_link_said(self._cluster, found):
+            self._hold.say(line)
+
+    def _known_profile(self) -> DeviceProfile | None:
+        """What an earlier check of the cluster stored."""
+        try:
+            known = self._store.get_profile(self._cluster.name)
+        except NotFound:
+            return None
+        return known if known.cluster == self._cluster.name else None
 
     def _profile(self, measured: Measurements, spec: TrialSpec) -> DeviceProfile:
         accelerator, nodes = self._cluster.accelerator, self._hold.check.nodes

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 
 from autotuner.domain.jobs.cluster import Cluster, Link
-from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, profiled
+from autotuner.domain.jobs.link_words import links_compared, links_judged
+from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.domain.runs.trial import Measurement, TrialFailure
 from autotuner.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["collective_said", "failure_said", "job_said", "links_said", "queue_said", "trial_said"]
+__all__ = [
+    "collective_said",
+    "each_link_said",
+    "failure_said",
+    "job_said",
+    "links_said",
+    "queue_said",
+    "stored_said",
+    "trial_said",
+]
 
 _ERROR = re.compile(r"[\w.]*(Error|Exception|error)\b.*: ")
 
@@ -92,6 +102,23 @@ def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
         for where, old, new in pairs
         if new != old
     ]
+
+
+def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
+    """Links that were measured one by one, and what ails which of them."""
+    points, between_nodes = profile.measurements.links, profile.links_num_nodes > 1
+    if not points:
+        return []
+    found = measured_link_health(cluster, profile)
+    compared = f"links one by one: {links_compared(points, between_nodes=between_nodes)}"
+    if not knows_links(profile, cluster):
+        return [compared, f"the engine does not say which of the cluster's {cluster.num_nodes} nodes these are"]
+    return [compared, *links_judged(found, points, between_nodes=between_nodes)]
+
+
+def stored_said(cluster: Cluster, profile: DeviceProfile) -> str:
+    """The last line of a check that went well."""
+    return f"the profile of {cluster.name} is stored: {profile.origin}"
 
 
 def _link(link: Link) -> str:

@@ -172,6 +172,6 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
     if cluster.num_nodes == 1:
         while whole and per_node < whole:
             per_node = min(whole, 2 * per_node)
-            yield replace(cluster, accelerators_per_node=per_node)
+            yield cluster.resized(accelerators_per_node=per_node)
     for factor in _FACTORS:
-        yield replace(cluster, accelerators_per_node=per_node, num_nodes=cluster.num_nodes * factor)
+        yield cluster.resized(num_nodes=cluster.num_nodes * factor, accelerators_per_node=per_node)

@@ -24,7 +24,7 @@ def measured(folder: Path, *, num_ranks: int, ranks_per_node: int) -> tuple[list
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    spec.write_text(dumps(ProfileRequest(device="cpu", num_ranks=num_ranks, quick=True)))
+    spec.write_text(dumps(ProfileRequest(device="cpu", num_ranks=num_ranks, quick=True, wanted="devices_and_links")))
     nodes = [
         subprocess.Popen(
             [
@@ -55,6 +55,9 @@ def test_two_nodes_of_two_cores_measure_their_devices_and_every_collective_withi
         assert {p.kind for p in found.collectives if (p.num_nodes, p.num_ranks) == group} == KINDS
     assert all(point.seconds > 0 for points in (found.collectives, found.gemm, found.traffic) for point in points)
     assert found.environment["torch"]
+    (link,) = found.links
+    assert link.ends == (0, 1)
+    assert link.delay_s > 0
 
 
 @pytest.mark.oracle  # two nodes import torch

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
 from autotuner.bootstrap import build
 from autotuner.catalog.cores import core_times
-from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.domain.jobs.profile import DeviceProfile, with_links
 from autotuner.launch.detect import detect_cluster
 from autotuner.machine import host_hash
 from autotuner.settings import Settings
 from autotuner.store.schema import migrate
-from tests.builders import profile
+from tests.builders import link_point, profile
 from tests.unit.cli.command_line import CommandLine
 
 
@@ -39,3 +40,38 @@ def test_a_profile_of_another_host_is_replaced(cli: CommandLine) -> None:
     (found,) = cli.run_json("profile", "--keep", "--quick")["items"]
     assert found["measured_at"] > 12.0
     assert found["host"] == host_hash()
+
+
+def test_stored_links_are_shown_with_those_that_are_not_healthy(cli: CommandLine) -> None:
+    world_size = detect_cluster().world_size
+    points = tuple(
+        link_point(*ends, delay=0.03 if ends == (0, 1) else 50e-6) for ends in combinations(range(world_size), 2)
+    )
+    stored(with_links(profile(), points, measured_at=5.0))
+    shown = cli.run("profile", "--links", "--show")
+    assert "0 - 1" in shown
+    assert "unhealthy" in shown
+    assert "accelerators 0 and 1: 29.9 ms late (± 2 µs), measured 1970-01-01" in shown
+
+
+def test_links_that_nobody_measured_are_said_to_be_none(cli: CommandLine) -> None:
+    stored(profile())
+    assert "no links were measured; `autotuner profile --links` measures them" in cli.run(
+        "profile", "--links", "--show"
+    )
+
+
+def test_links_are_measured_whatever_is_kept(cli: CommandLine) -> None:
+    assert "measures links whatever is stored" in cli.error_of("profile", "--links", "--keep")
+
+
+@pytest.mark.oracle  # ranks import torch
+def test_a_machine_that_has_a_profile_measures_its_links_alone(cli: CommandLine) -> None:
+    cluster = detect_cluster()
+    taken = replace(profile(measured_at=12.0), host=host_hash(), num_ranks=cluster.world_size, core=core_times())
+    stored(taken)
+    (found,) = cli.run_json("profile", "--links", "--quick")["items"]
+    assert found["measured_at"] == 12.0
+    assert found["links_measured_at"] > 12.0
+    ends = cluster.world_size
+    assert len(found["measurements"]["links"]) == ends * (ends - 1) // 2

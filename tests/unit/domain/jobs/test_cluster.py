@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import Precision
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_cluster, h100, h100_cluster
@@ -139,3 +140,22 @@ def test_the_reference_of_a_gpu_is_its_bf16_peak_or_fp32_without_bf16_and_of_a_c
     assert h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0).reference_flop_per_s == h100().fp32_flop_per_s
     core = cpu_cluster().accelerator
     assert core.reference_flop_per_s == core.fp32_flop_per_s
+
+
+# ---------------------------------------------------------------------- other sizes
+AILING = (LinkHealth(ends=(0, 1), delay_s=0.01), LinkHealth(ends=(2, 3), delay_s=0.02))
+
+
+def test_a_smaller_cluster_keeps_the_health_of_the_links_that_it_still_has() -> None:
+    nodes = h100_cluster(8, link_health=(*AILING, LinkHealth(link_class="inter_node", delay_s=0.03)))
+    assert nodes.resized(num_nodes=3).link_health == (AILING[0], nodes.link_health[2])
+    assert nodes.resized(num_nodes=16).link_health == nodes.link_health
+
+
+def test_links_between_nodes_are_none_between_the_accelerators_of_one() -> None:
+    assert h100_cluster(8, link_health=AILING).resized(num_nodes=1).link_health == ()
+    assert cpu_cluster(4, link_health=AILING).resized(num_nodes=4).link_health == ()
+
+
+def test_fewer_accelerators_of_one_node_keep_their_links() -> None:
+    assert cpu_cluster(4, link_health=AILING).resized(accelerators_per_node=2).link_health == (AILING[0],)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, Jo
 from autotuner.launch.engines.launcher import EngineLauncher, job_name
 from autotuner.ports import Store
 from autotuner.store.sql import SqlStore, memory_store
-from tests.builders import cpu_cluster, engine_job, measurement, pair_measurements
+from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements
 from tests.unit.launch.engines.scripted import ENDED, LOST, QUEUED, RUNNING, Scripted, launcher, told
 
 PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="scripted")
@@ -51,6 +52,14 @@ class Nodes(Scripted):
         return super().submit(order)
 
 
+class Many(Nodes):
+    """As many nodes as anybody wants."""
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        del cluster
+        return None
+
+
 def trained(node_rank: int) -> bytes:
     steps = told(type="step", step=0, is_warmup=True, step_time_s=0.5, loss=5.5, tokens_per_s=1.0, mfu=0.1)
     result = told(type="measurement", **to_dict(measurement()))
@@ -62,6 +71,13 @@ def benchmarked(node_rank: int) -> bytes:
     lines = b"".join(told(type="collective", **to_dict(point)) for point in collectives)
     lines += told(type="profile", **to_dict(pair_measurements()))
     return (b"" if node_rank else lines) + told(type="node", exit_code=0)
+
+
+def four_nodes(node_rank: int) -> bytes:
+    """Links of four nodes, of which that between the last two is late; all else is as of two."""
+    links = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
+    line = told(type="profile", **to_dict(replace(pair_measurements(), links=links)))
+    return (b"" if node_rank else line) + told(type="node", exit_code=0)
 
 
 def broken(*lines: str) -> bytes:
@@ -141,6 +157,50 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: SqlStore, tmp_path: 
 
 def test_without_a_check_that_waits_a_worker_has_nothing_to_do(store: SqlStore) -> None:
     assert not CheckWorker(store, {}, TickingClock(), owner="a", lease_s=15.0).run_once()
+
+
+# ---------------------------------------------------------------------- links one by one
+def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link_is_late(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    class Four(Many):
+        def submit(self, order: JobOrder) -> str:
+            self._printed = four_nodes
+            return Scripted.submit(self, order)
+
+    four = replace(PAIR, num_nodes=4)
+    asked(store, four, links=True)
+    engine = Four(RUNNING, ENDED)
+    check = checked(store, {"scripted": launcher(tmp_path, engine)})
+    (order,) = engine.orders.values()
+    assert (order.cluster.num_nodes, order.task.module) == (4, "trials.benchmarks.links")
+    assert '"wanted":"devices_and_links"' in order.task.request
+    assert (check.state, len(check.findings.links)) == (CheckState.COMPLETE, 6)
+    assert any(line.startswith("links one by one: 6 links between 4 nodes: typically 50 µs") for line in lines(check))
+    assert any(line.startswith("nodes 2 and 3: 29.9 ms late (± 2 µs), measured ") for line in lines(check))
+    (health,) = profiled(four, store.get_profile("pair")).link_health
+    assert health.ends == (2, 3)
+
+    store.create_check("pair", CheckRequest(links=True), now=2.0)
+    again = Four(RUNNING, ENDED)
+    known = store.get_profile("pair")
+    checked(store, {"scripted": launcher(tmp_path, again)})
+    assert '"wanted":"links"' in next(iter(again.orders.values())).task.request
+    newer = store.get_profile("pair")
+    assert newer.measured_at == known.measured_at, "devices were not measured again"
+    assert newer.links_measured_at != known.links_measured_at
+
+
+def test_some_of_many_nodes_leave_the_health_of_links_open(store: SqlStore, tmp_path: Path) -> None:
+    class Four(Many):
+        def submit(self, order: JobOrder) -> str:
+            self._printed = four_nodes if "links" in order.name else trained
+            return Scripted.submit(self, order)
+
+    asked(store, replace(PAIR, num_nodes=16), num_nodes=4)
+    check = checked(store, {"scripted": launcher(tmp_path, Four(RUNNING, ENDED))})
+    assert "the engine does not say which of the cluster's 16 nodes these are" in lines(check)
+    assert profiled(replace(PAIR, num_nodes=16), store.get_profile("pair")).link_health == ()
 
 
 # ---------------------------------------------------------------------- bad outcomes are clear sentences

@@ -1,0 +1,202 @@
+"""Links one by one: what passes between two ends while neither talks to anybody else.
+
+Ends are nodes, for each of which its first rank speaks, or the ranks of a single node. Who lies lower in a pair asks
+and keeps the time; the other answers until it is told that nothing follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from autotuner.domain.jobs.link_health import LinkEnds
+from autotuner.domain.jobs.link_points import LinkPoint, link_rounds
+from trials.runtime.rank import RankInfo, barrier
+
+__all__ = ["PairSizes", "link_points"]
+
+_PASSES = 3
+"""How often each pair is measured, at times apart; the best counts, since whatever disturbs a link for a while only
+adds to what it takes, and what ails it does so every time."""
+
+_NORMAL = 1.4826
+"""Median absolute deviations in a standard deviation of normal noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSizes:
+    """How carefully a pair is measured at a time.
+
+    Attributes:
+        fewest: Small messages there and back, however long they take.
+        most: Small messages there and back.
+        budget_s: When small messages end, and after which a long message is not repeated.
+        long_bytes: Of a long message.
+    """
+
+    fewest: int = 7
+    most: int = 200
+    budget_s: float = 0.3
+    long_bytes: int = 2**22
+
+    @classmethod
+    def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
+        """What tells a link of the device."""
+        if quick:
+            return cls(most=20, budget_s=0.1, long_bytes=2**20)
+        return cls() if device.type == "cpu" else cls(long_bytes=2**26)
+
+
+def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> tuple[LinkPoint, ...]:
+    """Every pair of ends that is measured (``link_rounds``), on every rank alike; none where there is one end.
+
+    Call it on all ranks at once.
+    """
+    ends = _Ends(rank_info)
+    mine = [point for _ in range(_PASSES) for point in _one_pass(sizes, device, ends)]
+    told: list[list[LinkPoint] | None] = [None] * rank_info.world_size
+    dist.all_gather_object(told, mine)
+    return tuple(_best(point for points in told for point in points or ()))
+
+
+class _Ends:
+    """Which rank speaks for which end.
+
+    Attributes:
+        num: How many ends there are.
+        own: This rank's; None where another of its node speaks.
+    """
+
+    def __init__(self, rank_info: RankInfo) -> None:
+        per_end = 1 if rank_info.world_size == rank_info.local_world_size else rank_info.local_world_size
+        self.num = rank_info.world_size // per_end
+        self.own = rank_info.rank // per_end if rank_info.rank % per_end == 0 else None
+        self._per_end = per_end
+
+    def rank(self, end: int) -> int:
+        """Who speaks for an end."""
+        return end * self._per_end
+
+
+def _one_pass(sizes: PairSizes, device: torch.device, ends: _Ends) -> Iterator[LinkPoint]:
+    """Each round of pairs, and what this rank measured as the lower end of one."""
+    for pairs in link_rounds(ends.num):
+        barrier(device)  # nobody of another pair still sends
+        for pair in pairs:
+            if ends.own == pair[0]:
+                yield _Pair(sizes, device, ends.rank(pair[1])).asked(pair)
+            elif ends.own == pair[1]:
+                _Pair(sizes, device, ends.rank(pair[0])).answer()
+
+
+class _Pair:
+    """What this rank sends to and receives from the other end."""
+
+    def __init__(self, sizes: PairSizes, device: torch.device, peer: int) -> None:
+        self._sizes = sizes
+        self._peer = peer
+        self._device = device
+        self._word = torch.ones(1, device=device)
+        self._long = torch.zeros(sizes.long_bytes // 4, device=device)
+
+    def asked(self, ends: LinkEnds) -> LinkPoint:
+        """Measure the link, as its lower end."""
+        round_trips_s = self._round_trips_s()
+        one_way_s = [seconds / 2 for seconds in round_trips_s]
+        delay_s = median(one_way_s)
+        forth_s, back_s = zip(*self._long_messages_s(), strict=True)
+        return LinkPoint(
+            ends=ends,
+            delay_s=delay_s,
+            jitter_s=_NORMAL * median(abs(seconds - delay_s) for seconds in one_way_s),
+            forth_bytes_per_s=self._rate(forth_s, delay_s),
+            back_bytes_per_s=self._rate(back_s, delay_s),
+        )
+
+    def answer(self) -> None:
+        """Do as the lower end says."""
+        while self._hears():
+            self._says(more=True)
+        self._says(more=False)
+        is_more = True
+        while is_more:
+            self._receive(self._long)
+            self._says(more=True)
+            is_more = self._hears()
+            self._send(self._long)
+
+    def _round_trips_s(self) -> list[float]:
+        """Of small messages; the very first, which connects both ends, counts for nothing."""
+        self._says(more=True)
+        self._hears()
+        found, begun_s = list[float](), time.perf_counter()
+        is_more = True
+        while is_more:
+            is_more = len(found) + 1 < self._sizes.most and (
+                len(found) + 1 < self._sizes.fewest or self._seconds_since(begun_s) < self._sizes.budget_s
+            )
+            start_s = self._seconds_since(begun_s)
+            self._says(more=is_more)
+            self._hears()
+            found.append(self._seconds_since(begun_s) - start_s)
+        return found
+
+    def _long_messages_s(self) -> Iterator[tuple[float, float]]:
+        """There with a word back, and back with a word there; another two follow if there is time."""
+        begun_s = time.perf_counter()
+        is_more, num_done = True, 0
+        while is_more:
+            start_s = self._seconds_since(begun_s)
+            self._send(self._long)
+            self._hears()
+            middle_s = self._seconds_since(begun_s)
+            num_done += 1
+            is_more = num_done < _PASSES and middle_s < self._sizes.budget_s
+            self._says(more=is_more)
+            self._receive(self._long)
+            yield middle_s - start_s, self._seconds_since(begun_s) - middle_s
+
+    def _rate(self, seconds: Sequence[float], delay_s: float) -> float:
+        """Of the quickest, without what two words take; never more than ten times as fast as with them."""
+        quickest_s = min(seconds)
+        return self._sizes.long_bytes / max(quickest_s - 2 * delay_s, quickest_s / 10)
+
+    def _seconds_since(self, start_s: float) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter() - start_s
+
+    def _says(self, *, more: bool) -> None:
+        self._word.fill_(float(more))
+        self._send(self._word)
+
+    def _hears(self) -> bool:
+        self._receive(self._word)
+        return bool(self._word.item())
+
+    def _send(self, message: torch.Tensor) -> None:
+        dist.send(message, self._peer)
+
+    def _receive(self, message: torch.Tensor) -> None:
+        dist.recv(message, self._peer)
+
+
+def _best(points: Iterable[LinkPoint]) -> Iterator[LinkPoint]:
+    """Of every pair, by its ends: its least delay with the jitter beside it, its highest rates."""
+    by_ends: dict[LinkEnds, list[LinkPoint]] = {}
+    for point in points:
+        by_ends.setdefault(point.ends, []).append(point)
+    for ends in sorted(by_ends):
+        least = min(by_ends[ends], key=lambda point: point.delay_s)
+        yield LinkPoint(
+            ends=ends,
+            delay_s=least.delay_s,
+            jitter_s=least.jitter_s,
+            forth_bytes_per_s=max(point.forth_bytes_per_s for point in by_ends[ends]),
+            back_bytes_per_s=max(point.back_bytes_per_s for point in by_ends[ends]),
+        )
