@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from api.documents import Described, GivenFields, NameOrObject
+from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
 from autotuner.catalog.descriptions import BASE, PARTS_BY_NAME, whole_cluster, whole_model
 from autotuner.catalog.load import load_stack
@@ -185,6 +186,8 @@ class SweepCreate(_PredictedJobRequest):
         trial_cluster: Where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
             a scaled-down one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of
             that; null: trials run on ``cluster``.
+        fault_trace: What befalls the cluster's links in further steps of every trial, as text or as an object; layouts
+            are then ranked by what they reach under it (``objective.under_faults`` is true). Null: nothing does.
     """
 
     space: GivenAxes = field(default_factory=dict)
@@ -197,6 +200,7 @@ class SweepCreate(_PredictedJobRequest):
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: str | None = None
     trial_cluster: GivenCluster | None = None
+    fault_trace: GivenFaultTrace | None = None
 
     def resolved(self, app: App) -> SweepRequest:
         """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
@@ -216,7 +220,7 @@ class SweepCreate(_PredictedJobRequest):
             trial=self.trial,
             seed=self.seed,
             name=self.name,
-            objective=self.objective,
+            objective=replace(self.objective, under_faults=self.fault_trace is not None),
             max_parallel_trials=self.max_parallel_trials,
             loss_gate=self.loss_gate,
             trainer=trainer,
@@ -224,6 +228,7 @@ class SweepCreate(_PredictedJobRequest):
             if self.trial_cluster is None
             else named_cluster(self.trial_cluster, app, "trial_cluster"),
             uses_history=self.uses_history,
+            fault_trace=self.fault_trace,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings
@@ -23,6 +24,7 @@ __all__ = [
     "may_be_stored",
     "read_cluster",
     "read_document",
+    "read_fault_trace",
     "read_model",
     "read_space",
     "read_trial_settings",
@@ -69,6 +71,21 @@ def read_space(text: str | None) -> dict[str, Any]:
 def read_trial_settings(text: str | None) -> dict[str, Any]:
     """Settings of every trial, from JSON on the command line or in a file; none when left out."""
     return _read(TrialSettings, text, "trial")
+
+
+def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] | None:
+    """A fault trace, from the file that holds its lines, or from the lines; on a command line ``|`` may part them.
+
+    Raises:
+        InvalidInput: A line is no fault, with the line; the file cannot be read; or steps are given of no trace.
+    """
+    if text is None:
+        if num_steps is not None:
+            raise InvalidInput("--fault-steps", num_steps, "is the length of a trace that --fault-trace gives")
+        return None
+    lines = _text(text, "fault_trace") if isfile(text) else text.replace("|", "\n")
+    trace: dict[str, Any] = to_dict(FaultTrace.parse(lines, num_steps=num_steps))
+    return trace
 
 
 def read_document(path: str, field: str) -> dict[str, Any]:
@@ -122,8 +139,12 @@ def _is_file(text: str) -> bool:
 
 
 def _document(path: str, field: str) -> dict[str, Any]:
+    return _parsed(_text(path, field), field)
+
+
+def _text(path: str, field: str) -> str:
     try:
-        return _parsed(Path(path).read_text(), field)
+        return Path(path).read_text()
     except OSError as error:
         raise InvalidInput(field, path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -37,6 +37,8 @@ class PredictionColumns:
 
     Attributes:
         compared: What of each layout was compared with measured runs.
+        robust_step_s: Mean step time under a fault trace; None without one.
+        robust_mfu: MFU at that step time.
     """
 
     step_time: StepTimeColumns
@@ -49,6 +51,8 @@ class PredictionColumns:
     fit_probability: Floats
     relative_error: Floats
     compared: ComparedColumns
+    robust_step_s: Floats | None = None
+    robust_mfu: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.mfu)
@@ -69,6 +73,8 @@ class PredictionColumns:
             relative_error=float(self.relative_error[index]),
             validated=bool(self.compared.validated[index]),
             never_compared=self.compared.never_in(index),
+            robust_step_s=None if self.robust_step_s is None else float(self.robust_step_s[index]),
+            robust_mfu=None if self.robust_mfu is None else float(self.robust_mfu[index]),
         )
 
 

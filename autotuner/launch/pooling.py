@@ -16,7 +16,8 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
     """The median of the runs' medians, with their relative distance as the noise floor; one run stays as it is.
 
     What belongs to a step's time follows it. Memory is the most of any run. The rest, where the step went included, is
-    that of the run whose median is the pooled one; of two in the middle, of the faster.
+    that of the run whose median is the pooled one; of two in the middle, of the faster. Steps under a fault trace are
+    the first run's, which alone replays it.
     """
     if len(runs) == 1:
         return runs[0]
@@ -39,6 +40,7 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
         foreign_cpu_share=max(run.foreign_cpu_share for run in runs),
         noise_floor=(max(times_s) - min(times_s)) / step_time_s,
         num_disturbed=sum(run.num_disturbed for run in runs),
+        robust=runs[0].robust,
     )
 
 

@@ -76,7 +76,7 @@ class _Runs:
         runs = [first]
         while len(runs) < spec.settings.num_runs and self._has_time():
             watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, for the noise between equal runs")
-            outcome = self._undisturbed(spec, _without_steps(watcher))
+            outcome = self._undisturbed(replace(spec, fault_trace=None), _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, TrialFailure):

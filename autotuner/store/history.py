@@ -116,7 +116,7 @@ def _timed_steps(connection: Connection, trial_ids: Sequence[str]) -> Mapping[st
     for trial_id, step in connection.execute(
         select(steps.c.trial_id, steps.c.document).where(steps.c.trial_id.in_(trial_ids))
     ).all():
-        if not step.is_warmup:
+        if step.is_measured:
             found.setdefault(trial_id, []).append(step.step_time_s)
     return found
 

@@ -57,6 +57,7 @@ OVERVIEWS: AnySelect = select(
     sweeps.c.cluster_name.label("cluster"),
     sweeps.c.trial_cluster_name.label("trial_cluster"),
     sweeps.c.metric,
+    sweeps.c.under_faults,
     BEST.c.trial_id.label("best_trial_id"),
     BEST.c.value.label("best_value"),
     BEST.c.mfu.label("best_mfu"),
@@ -158,7 +159,7 @@ def _overview(
 ) -> SweepOverview:
     said = dict(row._mapping)
     return SweepOverview(
-        objective=Objective(metric=said.pop("metric")),
+        objective=Objective(metric=said.pop("metric"), under_faults=said.pop("under_faults")),
         num_trials=num_trials,
         num_repeats=num_repeats,
         accelerator_hours=accelerator_hours,

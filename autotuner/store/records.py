@@ -96,7 +96,8 @@ def check_sweep(connection: Connection, sweep_id: str) -> None:
 
 def objective_of(connection: Connection, sweep_id: str) -> Objective:
     """What a stored sweep maximises."""
-    return Objective(metric=connection.scalars(select(sweeps.c.metric).where(sweeps.c.id == sweep_id)).one())
+    said = connection.execute(select(sweeps.c.metric, sweeps.c.under_faults).where(sweeps.c.id == sweep_id)).one()
+    return Objective(metric=said.metric, under_faults=said.under_faults)
 
 
 def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> bool:

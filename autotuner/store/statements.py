@@ -83,6 +83,7 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None, *, asked: SweepReque
         engine=request.runs_on.engine,
         trial_cluster_name=request.trial_cluster.name if request.trial_cluster else None,
         metric=request.objective.metric,
+        under_faults=request.objective.under_faults,
         budget=request.budget,
         accelerator=request.runs_on.accelerator.name,
         stack=request.job.stack.name,
@@ -252,14 +253,15 @@ def update_estimate(trial: Trial, objective: Objective) -> Executable:
 
 
 def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objective) -> dict[str, Any]:
-    """The columns that queries rank by."""
+    """The columns that queries rank by: those of all sweeps by healthy figures, those of one by what counts there."""
+    counted = objective.counted(reached)
     return {
         "mfu": reached.mfu,
-        "step_time_s": reached.step_time_s,
+        "step_time_s": counted.step_time_s,
         "tokens_per_s": reached.tokens_per_s,
         "is_ranked": trial.is_ranked,
         "value": objective.value(reached),
-        "step_time_interval_s": reached.step_time_error_s,
+        "step_time_interval_s": counted.step_time_error_s,
     }
 
 

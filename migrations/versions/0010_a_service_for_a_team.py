@@ -22,6 +22,7 @@ def upgrade() -> None:
     op.add_column("deliveries", sa.Column("owner", sa.String(), nullable=True))
     op.add_column("measurements", sa.Column("timeline", sa.Text(), nullable=True))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
+    op.add_column("sweeps", sa.Column("under_faults", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("interventions", sa.Text(), server_default="{}", nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
     op.add_column("sweeps", sa.Column("prospects", sa.Text(), nullable=True))

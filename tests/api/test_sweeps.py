@@ -258,7 +258,7 @@ def test_trials_beyond_one_batch_are_counted_too(client: httpx.Client, driver: S
 def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_loss_gate(client: httpx.Client) -> None:
     asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
     created = client.post("/sweeps", json=BODY | asked).json()
-    assert created["objective"] == {"metric": "tokens_per_s"}
+    assert created["objective"] == {"metric": "tokens_per_s", "under_faults": False}
     assert created["request"]["max_parallel_trials"] == 4
     assert created["request"]["loss_gate"]["num_seeds"] == 5
     refused = client.post("/sweeps", json=BODY | {"loss_gate": {"num_seeds": 1}, "max_parallel_trials": 0}).json()
@@ -383,3 +383,28 @@ def test_the_best_of_a_simulated_sweep_is_never_called_measured(client: httpx.Cl
     for found in (client.get(f"/sweeps/{sweep.id}").json(), client.get("/sweeps").json()["items"][0]):
         assert (found["engine"], found["best_simulated_mfu"]) == ("simulated", 0.25)
         assert (found["best_measured_mfu"], found["best_estimated_mfu"]) == (None, None)
+
+
+def test_a_fault_trace_is_sent_as_lines_and_read_as_what_they_say(client: httpx.Client) -> None:
+    created = client.post("/sweeps", json=BODY | {"fault_trace": "7;0_1;0.06\n30;0_1;0"}).json()
+    trace = created["request"]["fault_trace"]
+    assert [(fault["step"], fault["health"]["delay_s"]) for fault in trace["faults"]] == [(7, 0.06), (30, 0.0)]
+    assert created["objective"]["under_faults"]
+    again = client.post("/sweeps", json=BODY | {"fault_trace": trace | {"num_steps": 40}}).json()
+    assert again["request"]["fault_trace"] == trace | {"num_steps": 40}
+
+
+@pytest.mark.parametrize(
+    ("trace", "said"),
+    [
+        ("7;0_1;0.06\n30;0_1;late", "30;0_1;late"),
+        ("7;0_1;0.06\n9;2_3;0.06", "9;2_3;0.06"),
+        ({"faults": [], "num_steps": 100_000}, "10000"),
+    ],
+)
+def test_a_fault_that_cannot_befall_the_cluster_is_refused_with_its_line(
+    client: httpx.Client, trace: Any, said: str
+) -> None:
+    answer = client.post("/sweeps", json=BODY | {"fault_trace": trace})
+    assert answer.status_code == 422
+    assert said in answer.text

@@ -30,6 +30,7 @@ __all__ = ["cancel", "see_through", "show", "sweep"]
 _STOP = "When to stop"
 _MEASURE = "How a trial is measured"
 _GATE = "Loss gate"
+_FAULTS = "Links that fail"
 
 
 def sweep(
@@ -96,6 +97,20 @@ def sweep(
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds that a trial may take.", rich_help_panel=_MEASURE)
     ] = 300.0,
+    fault_trace: Annotated[
+        str | None,
+        typer.Option(
+            "--fault-trace",
+            help="Rank layouts by what they reach while links fail: a file, or lines such as '7;2_3;0.06'.",
+            rich_help_panel=_FAULTS,
+        ),
+    ] = None,
+    fault_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--fault-steps", min=1, help="Steps of it; twice its last fault's if left out.", rich_help_panel=_FAULTS
+        ),
+    ] = None,
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Most trials at once, where the devices suffice for several.")
     ] = 1,
@@ -142,7 +157,14 @@ def sweep(
     With --on SMALL --for LARGE, trials of SMALL stand for layouts of LARGE.
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.inputs import for_service, job_body, read_space, read_trial_settings, the_cluster
+    from autotuner.cli.inputs import (
+        for_service,
+        job_body,
+        read_fault_trace,
+        read_space,
+        read_trial_settings,
+        the_cluster,
+    )
     from autotuner.cli.measured_runs import read_measured
 
     budget = {
@@ -174,6 +196,7 @@ def sweep(
         "max_parallel_trials": parallel,
         "uses_history": history,
         "trainer": trainer,
+        "fault_trace": read_fault_trace(fault_trace, fault_steps),
         "trial_cluster": None if on is None else for_service(on, kind="cluster"),
         "loss_gate": {
             "enabled": loss_gate,

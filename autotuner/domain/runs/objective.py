@@ -1,4 +1,4 @@
-"""Objective: what a sweep maximises. Everything that compares trials asks it."""
+"""Objective: what a sweep maximises, of healthy steps or under its faults. Everything that compares trials asks it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from enum import StrEnum
 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.units import format_rate
 
-__all__ = ["WORTHWHILE_GAIN", "Metric", "Objective"]
+__all__ = ["WORTHWHILE_GAIN", "Figures", "Metric", "Objective"]
 
 WORTHWHILE_GAIN = 0.01
 """A trial beats the best when it is better by 1 %: less than that is noise on most machines."""
+
+Figures = Measurement | TrialEstimate | RobustMeasurement
+"""Step time, MFU and token rate, with how well they are known."""
 
 
 class Metric(StrEnum):
@@ -29,9 +34,15 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What a sweep maximises: how values come from step times, which trials count, and what people read."""
+    """What a sweep maximises: how values come from step times, which trials count, and what people read.
+
+    Attributes:
+        under_faults: What counts is what a layout reaches under the fault trace of its sweep; so it is wherever there
+            is one. Healthy steps stand beside.
+    """
 
     metric: Metric = Metric.MFU
+    under_faults: bool = False
 
     def per_step(self, job: Job) -> float:
         """What one step is worth: divided by a step time in seconds it is the value of a layout."""
@@ -42,13 +53,28 @@ class Objective:
             case Metric.TOKENS_PER_S:
                 return float(job.workload.tokens_per_step)
 
+    def counted(self, reached: Measurement | TrialEstimate) -> Figures:
+        """Those figures of what a trial reached that it is compared by."""
+        if self.under_faults and isinstance(reached, Measurement) and reached.robust is not None:
+            return reached.robust
+        return reached
+
     def value(self, reached: Measurement | TrialEstimate) -> float:
         """What a trial is worth that reached so much."""
+        return self.healthy_value(self.counted(reached))
+
+    def healthy_value(self, reached: Figures) -> float:
+        """The same of the figures as they stand: of a measurement, what its healthy steps are worth."""
         match self.metric:
             case Metric.MFU:
                 return reached.mfu
             case Metric.TOKENS_PER_S:
                 return reached.tokens_per_s
+
+    def predicted_step_s(self, prediction: Prediction) -> float:
+        """The predicted step time that counts."""
+        robust_s = prediction.robust_step_s if self.under_faults else None
+        return prediction.step_time.total_s if robust_s is None else robust_s
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that have a rank, the best first; equal ones by number."""
@@ -58,12 +84,13 @@ class Objective:
     @property
     def noun(self) -> str:
         """What the value is called in a sentence."""
-        return {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}[self.metric]
+        noun = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}[self.metric]
+        return f"robust {noun}" if self.under_faults else noun
 
     def in_words(self, value: float) -> str:
-        """The value as people read it: ``41.0 % MFU``, ``104 ktoken/s``."""
+        """The value as people read it: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
         match self.metric:
             case Metric.MFU:
-                return f"{100 * value:.1f} % MFU"
+                return f"{100 * value:.1f} % {self.noun}"
             case Metric.TOKENS_PER_S:
-                return format_rate(value, "token/s")
+                return format_rate(value, "token/s") + (" under faults" if self.under_faults else "")

@@ -91,6 +91,8 @@ class Prediction:
         validated: Runs of this kind of model and everything that the layout has were measured with this stack on this
             device, and compared.
         never_compared: Names of what it has that was compared with no measured run, on whatever stack and device.
+        robust_step_s: Mean step time under the fault trace of its sweep; None without one.
+        robust_mfu: MFU at that step time.
     """
 
     step_time: StepTime
@@ -104,6 +106,8 @@ class Prediction:
     validated: bool = False
     never_compared: tuple[str, ...] = ()
     precision_utilization: float | None = None
+    robust_step_s: float | None = None
+    robust_mfu: float | None = None
 
     @property
     def expected_mfu(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge
@@ -77,6 +78,8 @@ class SweepRequest:
             None: on the job's own cluster.
         challenge: What is measured again and again beside the search, to be compared; None: nothing is.
         uses_history: Whether trials that were stored before, of this job and of others on such hardware, teach it.
+        fault_trace: What befalls the cluster's links in further steps of every trial; layouts are ranked by what they
+            reach under it. None: nothing does.
     """
 
     job: Job
@@ -92,6 +95,7 @@ class SweepRequest:
     trial_cluster: Cluster | None = None
     challenge: Challenge | None = None
     uses_history: bool = True
+    fault_trace: FaultTrace | None = None
 
     def __post_init__(self) -> None:
         check.non_negative(self, "seed")
@@ -102,6 +106,11 @@ class SweepRequest:
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
+        if self.fault_trace is not None:
+            _require_links(self.fault_trace, self.job.cluster)
+            _require_whole_decoder(self)
+        elif self.objective.under_faults:
+            raise InvalidInput("objective.under_faults", True, "needs a fault_trace that layouts run under", False)
 
     @property
     def trial_job(self) -> Job:
@@ -112,6 +121,12 @@ class SweepRequest:
     def runs_on(self) -> Cluster:
         """The cluster that trials run on."""
         return self.trial_cluster or self.job.cluster
+
+    @property
+    def trial_timeout_s(self) -> float:
+        """Wall clock of a trial from launch to the last report, the steps of the fault trace included."""
+        num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
+        return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
     def job_of(self, scaled: ScaledTrial | None) -> Job:
         """What a trial runs, as a job: its own, or that of the small trial that stands for its layout."""
@@ -139,6 +154,43 @@ def _require_part(few: Cluster, many: Cluster) -> None:
     if few.world_size >= many.world_size:
         rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
+
+
+def _require_links(trace: FaultTrace, cluster: Cluster) -> None:
+    """Return if the cluster has every link that something befalls.
+
+    Raises:
+        InvalidInput: With the first line whose link it lacks.
+    """
+    num_ends = cluster.num_link_ends
+    for fault in trace.faults:
+        low, high = fault.health.ends or (0, 0)
+        if high >= num_ends:
+            what = "nodes" if cluster.num_nodes > 1 else "accelerators"
+            rule = f"{cluster.name} has no link {low}_{high}: its links join {num_ends} {what}, numbered from 0"
+            nearest = f"{max(0, num_ends - 2)}_{num_ends - 1}" if num_ends > 1 else None
+            raise InvalidInput("fault_trace", str(fault), rule, nearest)
+
+
+def _require_whole_decoder(request: SweepRequest) -> None:
+    """Return if trials run what they are asked of, by our own decoder, whose sends and collectives can be slowed down.
+
+    Raises:
+        InvalidInput: A registered trainer runs, or less than the job.
+    """
+    trace = str(request.fault_trace)
+    if request.trainer is not None:
+        rule = f"must be left out: only our own decoder's links can be slowed down, not those of {request.trainer.name}"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.challenge is not None:
+        rule = "must be left out where an incumbent or a baseline is compared: these runs are of links as they are"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.trial_cluster is not None:
+        rule = f"must be left out: {request.trial_cluster.name} has other links than the cluster that the sweep is for"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.trial.proxy_layers_per_stage:
+        rule = "must be left out where few layers run: how much delay a stage hides depends on how long it computes"
+        raise InvalidInput("fault_trace", trace, rule)
 
 
 def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:

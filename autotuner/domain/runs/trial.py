@@ -9,6 +9,7 @@ from typing import Literal
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -17,6 +18,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trainer import Trainer
@@ -107,7 +109,8 @@ class TrialSettings:
         target_interval: Well enough: half the 95 % confidence interval of the median, as a share of it.
         measuring_budget_s: Seconds of steps after which no more are run than the fewest, to warm up and to measure.
         profiled_steps: Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none.
-        timeout_s: Wall clock from launch to the last report.
+        timeout_s: Wall clock from launch to the last report, but for steps under a fault trace.
+        faulty_step_timeout_s: What each step of the sweep's fault trace adds to that: a long trace runs to its end.
         memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
         max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
         max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
@@ -125,6 +128,7 @@ class TrialSettings:
     measuring_budget_s: float = 5.0
     profiled_steps: int = 1
     timeout_s: float = 300.0
+    faulty_step_timeout_s: float = 10.0
     memory_budget_bytes: int | None = None
     learning_rate: float = 1e-3
     max_gradient_norm: float | None = None
@@ -137,6 +141,7 @@ class TrialSettings:
         check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
         check.non_negative(self, "max_repeats", "target_interval")
         check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
+        check.positive(self, "faulty_step_timeout_s")
         check.fraction(self, "max_foreign_share")
         for name in ("memory_budget_bytes", "max_gradient_norm"):
             if getattr(self, name) is not None:
@@ -163,6 +168,7 @@ class TrialSpec:
         repeat: Number of a trial that repeats another, so that what is simulated differs from run to run; else 0.
         jobs: Those that engines were given for the trial before, to be found again.
         stack: Software that it was predicted for, where a trial is simulated; None: our own.
+        fault_trace: What befalls its links in further steps behind the measured ones; None: there are none.
     """
 
     trial_id: str
@@ -181,6 +187,7 @@ class TrialSpec:
     repeat: int = 0
     jobs: tuple[EngineJob, ...] = ()
     stack: Stack | None = None
+    fault_trace: FaultTrace | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
@@ -195,6 +202,8 @@ class StepReport:
 
     Attributes:
         is_warmup: It does not count: the step time was not yet known to be stationary when it ran.
+        is_under_trace: It ran under the sweep's fault trace, behind the measured steps, and counts for robust figures
+            alone.
     """
 
     step: int
@@ -203,6 +212,12 @@ class StepReport:
     loss: float
     tokens_per_s: float
     mfu: float
+    is_under_trace: bool = False
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the trial's step time is made of it."""
+        return not (self.is_warmup or self.is_under_trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +299,7 @@ class Measurement:
         phases: None where nobody divided the steps, as of a registered trainer.
         is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
         timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
+        robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
     """
 
     step_time_s: float
@@ -313,6 +329,7 @@ class Measurement:
     phases: PhaseTimes | None = None
     is_simulated: bool = False
     timeline: StepTimeline | None = None
+    robust: RobustMeasurement | None = None
 
     @property
     def step_time_error_s(self) -> float:

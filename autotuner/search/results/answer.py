@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import SweepRequest
@@ -14,6 +15,7 @@ from autotuner.search.results.certainty import Certainty, certainty
 from autotuner.search.results.reached import Reached, ranked_times
 from autotuner.search.results.why import why_faster
 from autotuner.search.standings import standings
+from autotuner.search.text.faults import under_trace
 from autotuner.search.text.sentences import likely, signed
 from autotuner.units import format_rate
 
@@ -76,7 +78,7 @@ def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects 
     best, rivals = ranked[0], beaten(request, ranked, standing)
     figures, sure = Reached.of(best, request), certainty(ranked, trials, standing, prospects)
     return Answer(
-        sentence=_sentence(figures, sure, rivals),
+        sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
         best=figures,
         is_in_use=request.challenge is not None and request.challenge.incumbent == best.layout,
         gate=_gate(best),
@@ -105,13 +107,16 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
         trial_id=other.trial_id,
         label=other.label,
         is_tie=other.is_tie,
-        sentences=why_faster(best, trials[other.trial_id], request.trial_job, other.gain, name),
+        sentences=why_faster(
+            best, trials[other.trial_id], request.trial_job, other.gain, name, objective=request.objective
+        ),
     )
 
 
-def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten]) -> str:
+def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
     """What, how fast, how sure, and what it beats first."""
-    reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % MFU, {best.said or best.source}"
+    noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
+    reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
     rate = format_rate(best.tokens_per_s, "token/s")
     first = f"; {signed(rivals[0].gain, rivals[0].gain_error)} against {rivals[0].said}" if rivals else ""
     among = f", {likely(sure.probability_best)} likely the best of {sure.num_ranked}" if sure.num_ranked > 1 else ""

@@ -168,7 +168,7 @@ def _deciding(kind: FailureKind, died: Sequence[Trial], request: SweepRequest) -
         case FailureKind.OOM:
             return _too_little_memory(died, request)
         case FailureKind.TIMEOUT:
-            limit, needed_s = format_duration(request.trial.timeout_s), fewest_steps_s(died, request)
+            limit, needed_s = format_duration(request.trial_timeout_s), fewest_steps_s(died, request)
             needed = "" if needed_s is None else format_duration(needed_s)
             steps = "the fewest steps of the slowest of them are predicted to take"
             return f"no end after {limit}" + (f"; {steps} {needed}" if needed else "")

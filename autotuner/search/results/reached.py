@@ -8,7 +8,7 @@ from typing import Literal
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective import Figures, Objective
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.ports import RankedTime
@@ -29,12 +29,14 @@ class Reached:
         source: What its figures have to be called.
         said: Where an estimate comes from; empty of anything else.
         value: What the sweep maximises.
-        step_time_s: Of a measured trial the median of its steps.
+        mfu: As the sweep counts it: under its fault trace, where it has one, as throughput and step time are.
+        step_time_s: Of a measured trial the median of its steps, or the mean of those under the fault trace.
         relative_error: Half-width of the interval of step time, throughput and MFU, as a share of them.
         confidence: How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate.
         peak_bytes: Of the fullest rank; None where nobody told.
         limit_bytes: What a rank may allocate.
         price_per_million_tokens: In US dollars; None where the cluster's price is not known.
+        healthy_mfu: While no link is slow, where that is not what the sweep counts; else None.
     """
 
     trial_id: str
@@ -52,13 +54,15 @@ class Reached:
     peak_bytes: float | None
     limit_bytes: float
     price_per_million_tokens: float | None
+    healthy_mfu: float | None = None
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
         """Of a trial that reached something."""
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
-        error, confidence, peak_bytes = _known(reached)
+        counted = request.objective.counted(reached)
+        error, confidence, peak_bytes = _known(reached, counted)
         return cls(
             trial_id=trial.id,
             number=trial.number,
@@ -67,14 +71,15 @@ class Reached:
             source=source_of(reached),
             said=reached.said if isinstance(reached, TrialEstimate) else "",
             value=request.objective.value(reached),
-            mfu=reached.mfu,
-            tokens_per_s=reached.tokens_per_s,
-            step_time_s=reached.step_time_s,
+            mfu=counted.mfu,
+            tokens_per_s=counted.tokens_per_s,
+            step_time_s=counted.step_time_s,
             relative_error=error,
             confidence=confidence,
             peak_bytes=peak_bytes,
             limit_bytes=float(request.trial_job.cluster.accelerator.memory_bytes),
-            price_per_million_tokens=_price(request, reached.tokens_per_s),
+            price_per_million_tokens=_price(request, counted.tokens_per_s),
+            healthy_mfu=None if counted is reached else reached.mfu,
         )
 
 
@@ -85,11 +90,11 @@ def source_of(reached: Measurement | TrialEstimate) -> Source:
     return "simulated" if reached.is_simulated else "measured"
 
 
-def _known(reached: Measurement | TrialEstimate) -> tuple[float, float, float | None]:
-    """Half-width of the interval, how often the truth lies in it, and the peak."""
+def _known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float, float | None]:
+    """Half-width of the interval of what counts, how often the truth lies in it, and the peak."""
     if isinstance(reached, TrialEstimate):
         return reached.full_size.relative_error, 0.8, reached.full_size.peak_bytes
-    return reached.step_time_error_s / reached.step_time_s, 0.95, max(reached.peak_bytes, default=None)
+    return counted.step_time_error_s / counted.step_time_s, 0.95, max(reached.peak_bytes, default=None)
 
 
 def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
@@ -104,12 +109,12 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
     repeated: dict[int, list[float]] = {}
     for trial in every:
         if trial.repeats is not None and trial.reached is not None:
-            repeated.setdefault(trial.repeats, []).append(trial.reached.step_time_s)
+            repeated.setdefault(trial.repeats, []).append(objective.counted(trial.reached).step_time_s)
     return [
         RankedTime(
             trial_id=trial.id,
-            step_time_s=trial.reached.step_time_s,
-            step_time_interval_s=trial.reached.step_time_error_s,
+            step_time_s=objective.counted(trial.reached).step_time_s,
+            step_time_interval_s=objective.counted(trial.reached).step_time_error_s,
             noise_floor=trial.measurement.noise_floor if trial.measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
         )

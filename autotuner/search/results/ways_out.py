@@ -120,7 +120,11 @@ def fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None
     if any(trial.scaled for trial in died):
         return None
     num_steps = settings.warmup_steps + settings.measured_steps + settings.profiled_steps
-    return num_steps * max(trial.prediction.step_time.total_s for trial in died)
+    num_faulty = 0 if request.fault_trace is None else request.fault_trace.num_steps
+    return max(
+        num_steps * trial.prediction.step_time.total_s + num_faulty * (trial.prediction.robust_step_s or 0.0)
+        for trial in died
+    )
 
 
 def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
@@ -128,6 +132,6 @@ def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
     needed_s = fewest_steps_s(died, request)
     if needed_s is None:
         return "give trials more time, or take fewer steps"
-    if needed_s < request.trial.timeout_s:
+    if needed_s < request.trial_timeout_s:
         return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
     return f"set the timeout_s of trials to {_SLACK * needed_s:,.0f}, or take fewer steps"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
@@ -24,8 +25,8 @@ _APART = 0.03
 """Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
 
 
-def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str) -> tuple[str, ...]:
-    """One to three sentences without full stops; parts are predicted, and it is said where they do not tell the gain.
+def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str, *, objective: Objective) -> tuple[str, ...]:
+    """One to four sentences without full stops; parts are predicted, and it is said where they do not tell the gain.
 
     Args:
         best: The faster one.
@@ -33,23 +34,40 @@ def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str) -> t
         job: Of both.
         gain: By which it was found to be faster, as a fraction of the other's throughput.
         than: What the other is called: ``rank 2``.
+        objective: What the gain is one of; under faults, what these cost is said first.
     """
-    return tuple(_sentences(best, other, job, gain, than))
+    mine, theirs = objective.predicted_step_s(best.prediction), objective.predicted_step_s(other.prediction)
+    expected = theirs / mine - 1
+    return (
+        *(_under_faults(mine, theirs, than) if objective.under_faults else ()),
+        *_parts(best, other, job, than, is_healthy=objective.under_faults),
+        *_beside(expected, gain),
+    )
 
 
-def _sentences(best: Trial, other: Trial, job: Job, gain: float, than: str) -> Iterator[str]:
+def _under_faults(mine_s: float, theirs_s: float, than: str) -> Iterator[str]:
+    """What is predicted of the whole trace."""
+    means = f"{format_seconds(mine_s)} in the mean, that of {than} {format_seconds(theirs_s)}"
+    yield f"under the fault trace a step is predicted to take {means}"
+
+
+def _parts(best: Trial, other: Trial, job: Job, than: str, *, is_healthy: bool) -> Iterator[str]:
     mine, theirs = best.prediction.step_time, other.prediction.step_time
     shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
     moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
     saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
     added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
+    where = "on healthy links " if is_healthy else ""
     if saved or added:
-        yield f"a step is predicted to take {_lists(saved, added, shifts)}"
+        yield f"{where}a step is predicted to take {_lists(saved, added, shifts)}"
     else:
-        yield "no part of the step is predicted to differ by 1 % of it"
+        yield f"{where}no part of the step is predicted to differ by 1 % of it"
     if saved:
         yield f"{PART_WORDS[saved[0]]} of {than}: {limit_of(saved[0], other.layout, job)}"
-    expected = theirs.total_s / mine.total_s - 1
+
+
+def _beside(expected: float, gain: float) -> Iterator[str]:
+    """Where the predictions do not tell the gain."""
     if abs(expected - gain) >= _APART or (expected < 0) != (gain < 0):
         yield f"the predictions of both say {signed(expected)}, and {signed(gain)} was found"
 

@@ -61,7 +61,7 @@ class LayoutSampler(BaseSampler):
     Args:
         layouts: Every legal layout.
         predictions: Of these layouts, for the job.
-        objective: What a trial's value is.
+        objective: What a trial's value is; under faults, its predictions and step times are those of the fault trace.
         limit_bytes: What a rank may allocate; None: the accelerator's memory.
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
         min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
@@ -103,7 +103,8 @@ class LayoutSampler(BaseSampler):
         self._seed = seed
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
-        worth_per_step = np.full(len(layouts), (objective or Objective()).per_step(job))
+        objective = objective or Objective()
+        worth_per_step = np.full(len(layouts), objective.per_step(job))
         others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,
@@ -113,7 +114,7 @@ class LayoutSampler(BaseSampler):
             same_trial=same_trial,
         )
         self._beliefs = Beliefs(
-            times=time_prior(layouts, predictions, time_error(job)),
+            times=time_prior(layouts, predictions, time_error(job), under_faults=objective.under_faults),
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth_per_step,

@@ -37,13 +37,20 @@ _CLAIM = 2.0
 wrong a sweep takes longer and stops too early (docs/sampler.md)."""
 
 
-def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: TimeError | LayoutErrors) -> Prior:
+def time_prior(
+    layouts: LayoutColumns,
+    predictions: PredictionColumns,
+    error: TimeError | LayoutErrors,
+    *,
+    under_faults: bool = False,
+) -> Prior:
     """The belief about the log of each row's step time in seconds before any trial.
 
     Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1. Where runs told
-    of the parts, what a layout's options leave open beyond that is its own, a residual.
+    of the parts, what a layout's options leave open beyond that is its own, a residual. Under faults the step time is
+    the mean of a trace, believed as surely as that of healthy steps and moved by the same parts.
     """
-    step_time = predictions.step_time
+    step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
     residual: float | Floats
     if isinstance(error, LayoutErrors):
@@ -53,7 +60,7 @@ def time_prior(layouts: LayoutColumns, predictions: PredictionColumns, error: Ti
         deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
     return Prior(
         layouts=layouts,
-        log_predicted=np.log(step_time.total_s),
+        log_predicted=np.log(step_time.total_s if robust_s is None else robust_s),
         shares=shares,
         deviations=deviations,
         residual=residual,

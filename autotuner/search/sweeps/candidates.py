@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Integers, LayoutColumns, joined
-from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.predict import PredictionColumns
+from autotuner.costmodel.under_faults import predict_under
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import SweepRequest
@@ -43,7 +44,8 @@ class Candidates:
         layouts = _layouts(request)
         small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
         layouts = small.trials.layouts if small else layouts
-        return cls(layouts=layouts, predictions=predict(layouts, request.trial_job), small=small)
+        predictions = predict_under(layouts, request.trial_job, request.fault_trace)
+        return cls(layouts=layouts, predictions=predictions, small=small)
 
     def __len__(self) -> int:
         return len(self.layouts)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import optuna
 
-from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.under_faults import predicted_under
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
@@ -127,7 +127,7 @@ class SweepPlan:
 
     def _order(self, number: int, layout: Layout) -> RunTrial:
         stored, small = self._trials.get(number), self._candidates.small
-        prediction = stored.prediction if stored else predict_one(layout, self._job)
+        prediction = stored.prediction if stored else predicted_under(layout, self._job, self._request.fault_trace)
         scaled = small.scaled(layout) if small else None
         repeats = stored.repeats if stored else None
         return RunTrial(
@@ -189,7 +189,9 @@ class SweepPlan:
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
         layout = self._study.layout(number)
-        if step.is_warmup or layout.is_emulated or self._is_compared(number) or not self._study.loses(number, step):
+        if not step.is_measured or layout.is_emulated or self._is_compared(number):
+            return None
+        if not self._study.loses(number, step):
             return None
         return Stopped(reason="pruned", detail=self._losing(self._study.value_of(layout, step)))
 
@@ -320,8 +322,9 @@ class SweepPlan:
         return Spending(elapsed_s=now - self._started_at, accelerator_hours=hours)
 
     def _losing(self, value: float) -> str:
-        objective, fraction = self._request.objective, self._request.budget.prune_below
-        best = max(filter(None, map(self._study.value, self._trials.values())))
+        objective = replace(self._request.objective, under_faults=False)  # healthy steps lost to healthy steps
+        fraction = self._request.budget.prune_below
+        best = max(filter(None, map(self._study.healthy_value, self._trials.values())))
         at_full_size = " at full size by prediction" if self._candidates.small else ""
         below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
         return f"{objective.in_words(value)}{at_full_size}, {below}"

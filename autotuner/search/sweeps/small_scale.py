@@ -124,7 +124,7 @@ def _step_time_s(trial: Trial) -> float | None:
     """Of the small trial: measured, or the median of the steps before it was pruned."""
     if trial.measurement is not None:
         return trial.measurement.step_time_s
-    steps = [step.step_time_s for step in trial.steps if not step.is_warmup]
+    steps = [step.step_time_s for step in trial.steps if step.is_measured]
     return statistics.median(steps) if steps and trial.state is TrialState.PRUNED else None
 
 

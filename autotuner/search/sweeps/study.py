@@ -21,7 +21,7 @@ from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
-from autotuner.search.sweeps.pruner import LosingPruner
+from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 
 __all__ = ["SweepStudy"]
 
@@ -147,7 +147,7 @@ class SweepStudy:
         return optuna.create_study(direction="maximize", sampler=self._sampler, pruner=pruner)
 
     def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
-        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if not step.is_warmup]
+        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if step.is_measured]
         return optuna.trial.create_trial(
             state=_optuna_state(trial),
             value=self.value(trial),
@@ -162,21 +162,37 @@ class SweepStudy:
         """What the study is told of a trial; from its step time, so that all are told by one measure."""
         if trial.reached is None or not trial.is_valid:
             return None
-        return self._request.objective.per_step(self._request.trial_job) / trial.reached.step_time_s
+        return self._worth_per_step / self._request.objective.counted(trial.reached).step_time_s
+
+    def healthy_value(self, trial: Trial) -> float | None:
+        """The same of its healthy steps, which is what a running trial's steps are compared with."""
+        if trial.reached is None or not trial.is_valid:
+            return None
+        return self._worth_per_step / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
         """The same of one step; of a small trial, of what it would be at full size as predictions go."""
         growth = self._small.growth(layout) if self._small else 1.0
-        return self._request.objective.per_step(self._request.trial_job) / (growth * step.step_time_s)
+        return self._worth_per_step / (growth * step.step_time_s)
+
+    @property
+    def _worth_per_step(self) -> float:
+        return self._request.objective.per_step(self._request.trial_job)
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float]:
-        """What the sampler learns beside the value."""
+        """What the sampler learns beside the value, and what the pruner compares with."""
         if trial.failure:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
         if trial.measurement:
-            return {STEP_TIME_S: trial.measurement.step_time_s, **self._memory(trial.measurement)}
-        measured = [step.step_time_s for step in trial.steps if not step.is_warmup]
-        return {STEP_TIME_S: statistics.median(measured)} if measured else {}
+            counted, healthy = self._request.objective.counted(trial.measurement), self.healthy_value(trial)
+            told = {} if healthy is None else {HEALTHY_VALUE: healthy}
+            return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.measurement)}
+        measured = [step.step_time_s for step in trial.steps if step.is_measured]
+        return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
+
+    def _slowdown(self, trial: Trial) -> float:
+        """Factor from the healthy steps of a trial that lost to what counts, as predictions go."""
+        return self._request.objective.predicted_step_s(trial.prediction) / trial.prediction.step_time.total_s
 
     def _memory(self, measured: Measurement) -> dict[str, float]:
         """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""

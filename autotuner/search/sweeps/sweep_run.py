@@ -215,7 +215,7 @@ class SweepRun:
 
     def _gate_attempt(self, order: RunGate) -> GateResult | Stopped:
         with self._planning:
-            spec = replace(self._spec(order.trial), jobs=self._plan.gate_jobs(order.trial))
+            spec = replace(self._spec(order.trial), jobs=self._plan.gate_jobs(order.trial), fault_trace=None)
         gate, watcher = self._sweep.request.loss_gate, _GateWatcher(self, order.trial)
         return run_gate(self._launcher, spec, order.reference, gate, watcher)
 
@@ -238,7 +238,8 @@ class SweepRun:
         """What to run; the first trial that is measured runs twice, so that the sweep knows its noise floor."""
         request, job = self._sweep.request, self._sweep.request.job_of(trial.scaled)
         accelerator = job.cluster.accelerator
-        settings, on_cpu, reference = request.trial, accelerator.kind == "cpu", self._plan.reference_flop_per_s
+        settings = replace(request.trial, timeout_s=request.trial_timeout_s)
+        on_cpu, reference = accelerator.kind == "cpu", self._plan.reference_flop_per_s
         if self._plan.tells_noise(trial.number):
             settings = replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS))
         is_known = accelerator.peak_is_measured or not on_cpu
@@ -258,6 +259,7 @@ class SweepRun:
             repeat=0 if trial.repeats is None else trial.number,
             jobs=trial.jobs,
             stack=request.job.stack,
+            fault_trace=request.fault_trace,
         )
 
     # ------------------------------------------------------------------ what watchers ask

@@ -9,6 +9,7 @@ from typing import Literal
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.search.ranking import PredictedLayout
@@ -42,6 +43,11 @@ class TableRow:
     def reached(self) -> Measurement | TrialEstimate | None:
         """What it is ranked by; None where it was not tried."""
         return None if self.trial is None else self.trial.reached
+
+    @property
+    def robust(self) -> RobustMeasurement | None:
+        """What it reached under the sweep's fault trace; None without one, or where it was not measured."""
+        return self.reached.robust if isinstance(self.reached, Measurement) else None
 
     @property
     def source(self) -> Source | Literal["predicted"]:

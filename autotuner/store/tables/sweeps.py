@@ -41,6 +41,7 @@ class _Sweeps(TypedColumns):
     engine: Named[str] = Column(Plain, server_default=text("'local'"))
     trial_cluster_name: Named[str | None] = Column(Plain)
     metric: Named[Metric] = Column(word(Metric), server_default=Metric.MFU.value)
+    under_faults: Named[bool] = Column(server_default=false())
     budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
     # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
     accelerator: Named[str] = Column(Plain, server_default=text("''"))

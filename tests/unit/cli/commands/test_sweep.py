@@ -29,7 +29,7 @@ def test_a_sweep_keeps_the_gain_that_it_should_stop_below(cli: CommandLine) -> N
 def test_a_sweep_is_asked_for_with_its_objective_its_parallel_trials_and_its_loss_gate(cli: CommandLine) -> None:
     more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
     request = cli.run_json("sweep", *JOB, "--no-wait", *more)["request"]
-    assert request["objective"] == {"metric": "tokens_per_s"}
+    assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False}
     assert request["max_parallel_trials"] == 4
     assert request["loss_gate"] == {"enabled": False, "num_steps": 20, "num_seeds": 3, "tolerance": 0.1}
 
@@ -122,3 +122,22 @@ def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(
     cli.run(command, "sweeps/x.json", code=2)
     assert "must be the id of a" in cli.error
     assert list(cli.directory.iterdir()) == []
+
+
+def test_a_fault_trace_is_lines_or_the_file_that_holds_them(cli: CommandLine, tmp_path: Path) -> None:
+    written = tmp_path / "trace.txt"
+    written.write_text("# congestion on one link\n7;0_1;0.06\n30;0_1;0\n")
+    of_file = cli.run_json("sweep", *JOB, "--no-wait", "--fault-trace", str(written))["request"]
+    said = cli.run_json("sweep", *JOB, "--no-wait", "--fault-trace", "7;0_1;0.06|30;0_1;0", "--fault-steps", "40")[
+        "request"
+    ]
+    assert of_file["objective"]["under_faults"]
+    assert of_file["fault_trace"]["faults"] == said["fault_trace"]["faults"]
+    assert (of_file["fault_trace"]["num_steps"], said["fault_trace"]["num_steps"]) == (60, 40)
+
+
+def test_a_line_that_is_no_fault_is_refused_as_it_stands(cli: CommandLine) -> None:
+    cli.run("sweep", *JOB, "--no-wait", "--fault-trace", "7;0_1;0.06|30;late", code=2)
+    assert "30;late" in cli.error
+    cli.run("sweep", *JOB, "--no-wait", "--fault-steps", "9", code=2)
+    assert "--fault-trace" in cli.error

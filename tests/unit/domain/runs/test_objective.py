@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.choice import Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Trial, TrialState
 from tests.builders import big_job, cpu_layout, measurement, prediction
 
@@ -76,3 +78,29 @@ def test_a_failed_gate_alone_takes_the_rank(outcome: GateOutcome, numbers: list[
 def test_values_read_with_their_unit() -> None:
     assert Objective().in_words(0.41) == "41.0 % MFU"
     assert Objective(metric=Metric.TOKENS_PER_S).in_words(104e3) == "104 ktoken/s"
+
+
+def under_trace(step_time_s: float) -> RobustMeasurement:
+    trace = FaultTrace.parse("1;0_1;0.06", num_steps=2)
+    times_s = (step_time_s, step_time_s)
+    return RobustMeasurement.of(trace, times_s, model_flop=1.0, peak_flop_per_s=1.0, tokens=1)
+
+
+def test_under_faults_what_counts_is_what_was_reached_under_the_trace() -> None:
+    found = measurement(mfu=0.5, tokens_per_s=500.0, robust=under_trace(4.0))
+    assert (Objective().value(found), Objective(under_faults=True).value(found)) == (0.5, 0.25)
+    tokens = Objective(metric=Metric.TOKENS_PER_S, under_faults=True)
+    assert (tokens.value(found), tokens.counted(found).step_time_s) == (0.25, 4.0)
+
+
+def test_a_layout_that_bears_faults_is_first_under_them_and_behind_without() -> None:
+    fast, robust = measured(0, 0.5), measured(1, 0.4)
+    fast = replace(fast, measurement=measurement(mfu=0.5, robust=under_trace(4.0)))
+    robust = replace(robust, measurement=measurement(mfu=0.4, robust=under_trace(3.0)))
+    assert [t.number for t in Objective().ranked([fast, robust])] == [0, 1]
+    assert [t.number for t in Objective(under_faults=True).ranked([fast, robust])] == [1, 0]
+
+
+def test_people_read_that_a_value_is_one_under_faults() -> None:
+    objective = Objective(under_faults=True)
+    assert (objective.noun, objective.in_words(0.382)) == ("robust MFU", "38.2 % robust MFU")

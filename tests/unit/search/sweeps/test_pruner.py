@@ -3,7 +3,7 @@ from __future__ import annotations
 import optuna
 import pytest
 
-from autotuner.search.sweeps.pruner import LosingPruner
+from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 
 
 def study_with_best(value: float | None, fraction: float) -> optuna.Study:
@@ -39,3 +39,10 @@ def test_the_first_trial_has_nothing_to_lose_against() -> None:
 @pytest.mark.parametrize("reports", [(0.0, 0.0), (1e-9, 1e-9)])
 def test_a_fraction_of_zero_never_prunes(reports: tuple[float, float]) -> None:
     assert not pruned(study_with_best(0.4, 0.0), *reports)
+
+
+def test_healthy_steps_are_held_to_the_healthy_value_of_the_best_not_to_what_faults_left_of_it() -> None:
+    study = study_with_best(None, 0.5)
+    study.add_trial(optuna.trial.create_trial(value=0.1, user_attrs={HEALTHY_VALUE: 0.4}))
+    assert pruned(study, 0.10, 0.15)
+    assert not pruned(study, 0.25, 0.05)
