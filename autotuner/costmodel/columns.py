@@ -150,6 +150,14 @@ class LayoutColumns:
         )
 
     @cached_property
+    def pipeline_stride(self) -> Integers:
+        """How far apart the ranks of neighbouring pipeline ranks are."""
+        inner = self.data_parallel_degree * self.context_parallel_degree * self.tensor_parallel_degree
+        if not self.rank_order.any():
+            return inner
+        return np.where(self.rank_order > 0, inner // self.data_parallel_replicate_degree, inner)
+
+    @cached_property
     def element_bytes(self) -> Floats:
         """Bytes of an activation: 4 in fp32, else 2; fp8 multiplies what bf16 stores."""
         return np.where(self.precision == Precision.FP32, 4.0, 2.0)

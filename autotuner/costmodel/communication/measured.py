@@ -9,6 +9,7 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.process_groups import Group
+from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.domain.jobs.cluster import CollectiveKind, Link, MeasuredCollective
 
 __all__ = ["measured_s", "without_starts"]
@@ -35,7 +36,19 @@ def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats
     if not within:
         return None
     inside_s = _on_lines(within, full_bytes, group)
-    return np.where(group.crosses_nodes, _on_lines(across, full_bytes, group), inside_s) if across else inside_s
+    seconds = np.where(group.crosses_nodes, _on_lines(across, full_bytes, group), inside_s) if across else inside_s
+    return seconds if group.slow is None else _slower_s(kind, seconds, full_bytes, group, group.slow)
+
+
+def _slower_s(kind: CollectiveKind, timed_s: Floats, full_bytes: Floats, group: Group, slow: SlowLinks) -> Floats:
+    """What was timed on good links, over one that is late in each step, and passes its bytes no faster than it can."""
+    rounds = {"all_reduce": 2}.get(kind, 1)
+    steps = np.minimum(group.num_ranks - 1, 1) if kind == "send" else rounds * (group.num_ranks - 1)
+    across = group.crosses_nodes
+    links = group.inter_node_link.bandwidth_bytes_per_s, group.intra_node_link.bandwidth_bytes_per_s
+    passed_bytes = full_bytes * steps / (1 if kind == "send" else group.num_ranks)
+    least_s = np.where(slow.slowdown > 1, passed_bytes * slow.slowdown / np.where(across, *links), 0.0)
+    return np.maximum(timed_s, least_s) + steps * slow.delay_s
 
 
 def _lines(link: Link, kind: CollectiveKind) -> list[MeasuredCollective]:

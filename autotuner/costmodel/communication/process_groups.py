@@ -7,15 +7,20 @@ of the links are in catalog/links.toml, those of the algorithms here; ``bench/fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.routing import width_split
+from autotuner.costmodel.communication.slow_links import SlowLinks, slow_of
+from autotuner.domain.jobs import crossings
 from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.crossings import Spread, pair_crosses, ring_crosses
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import RankOrder
+from autotuner.domain.layouts.layout import Layout
 
 __all__ = [
     "Group",
@@ -53,6 +58,7 @@ class Group:
         inter_node_link: From a rank to the network: its own port.
         oversubscription: Factor by which the network's core is thinner than its ports.
         layouts: Whose groups they are, for what a layout asks of the library; None: nothing.
+        slow: What ails the links that they reach over; None: nothing.
     """
 
     num_ranks: Integers
@@ -62,6 +68,7 @@ class Group:
     inter_node_link: Link
     oversubscription: float
     layouts: LayoutColumns | None = None
+    slow: SlowLinks | None = None
 
     @cached_property
     def num_nodes(self) -> Integers:
@@ -82,13 +89,19 @@ class Group:
     @cached_property
     def step_s(self) -> Floats:
         """Latency of one step over the slowest link."""
-        return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s)
+        return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s) + self._delay_s
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """Latency once around the ring: ``num_ranks - 1`` steps, one of which leaves the node for each other node."""
+        """Latency once around the ring: ``num_ranks - 1`` steps, one of which leaves the node for each other node.
+
+        A late link is late in every step, since each rank passes on in one what it got in the one before.
+        """
         between = self.num_nodes - 1
-        return between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
+        healthy_s: Floats = (
+            between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
+        )
+        return healthy_s + (self.num_ranks - 1) * self._delay_s
 
     @cached_property
     def tree_latency_s(self) -> Floats:
@@ -96,13 +109,15 @@ class Group:
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
         inside = steps * (MULTICAST_S if link.multicast_efficiency else link.latency_s)
-        return inside + 2 * np.ceil(np.log2(self.num_nodes)) * self._port_step_s
+        late_s = 2 * np.ceil(np.log2(self.num_ranks)) * self._delay_s
+        return inside + 2 * np.ceil(np.log2(self.num_nodes)) * self._port_step_s + late_s
 
     # ------------------------------------------------------------ seconds per byte, in long messages
     @cached_property
     def send_s_per_byte(self) -> Floats:
         """Seconds per byte from one rank to another over the slowest link."""
-        return np.where(self.crosses_nodes, self._port_s_per_byte, self._unshared_s_per_byte * self._parts(2))
+        inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
+        return np.where(self.crosses_nodes, self._port_s_per_byte, inside)
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
@@ -127,7 +142,8 @@ class Group:
         inside = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
         times_sent = 2 * (self.num_nodes > 1)
         if link.multicast_efficiency:
-            inside = np.minimum(inside, (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s))
+            switched = (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s)
+            inside = np.minimum(inside, switched * self._slower_inside)
             times_sent = np.minimum(self.num_nodes - 1, 2)
         return np.maximum(inside, times_sent / ranks * self._port_s_per_byte)
 
@@ -156,11 +172,21 @@ class Group:
     @property
     def _port_s_per_byte(self) -> Floats | float:
         link = self.inter_node_link
-        return self._slowdown * self.oversubscription / (link.efficiency * link.bandwidth_bytes_per_s)
+        slower = 1.0 if self.slow is None else self.slow.slowdown
+        return self._slowdown * self.oversubscription * slower / (link.efficiency * link.bandwidth_bytes_per_s)
 
     @cached_property
     def _intra_s_per_byte(self) -> Floats | float:
-        return self._unshared_s_per_byte * self._parts(self.ranks_per_node)
+        return self._unshared_s_per_byte * self._parts(self.ranks_per_node) * self._slower_inside
+
+    @property
+    def _delay_s(self) -> Floats | float:
+        return 0.0 if self.slow is None else self.slow.delay_s
+
+    @property
+    def _slower_inside(self) -> Floats | float:
+        """Slowdown of links inside a node, where a group reaches over no other."""
+        return 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
 
     @property
     def _unshared_s_per_byte(self) -> float:
@@ -200,24 +226,34 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Tensor ranks: neighbours."""
-    return group_of(x.tensor_parallel_degree, np.ones_like(x.tensor_parallel_degree), cluster, x)
+    return _ring(x, cluster, crossings.tensor_spread(_one(x)))
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Context ranks: one rank of each tensor group that shares a sequence."""
-    return group_of(x.context_parallel_degree, x.tensor_parallel_degree, cluster, x)
+    return _ring(x, cluster, crossings.context_spread(_one(x)))
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Shard ranks, which split parameters: shard and context ranks together."""
-    return group_of(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree, cluster, x)
+    return _ring(x, cluster, crossings.shard_spread(_one(x)))
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
-    joined = np.where(x.data_parallel_shard_degree == 1, x.context_parallel_degree, 1)
-    inner = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_shard_degree // joined
-    return group_of(x.data_parallel_replicate_degree * joined, inner, cluster, x)
+    replicas, joined = crossings.replicate_spreads(_one(x))
+    num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
+    num_joined = _column(joined.num_ranks)
+    inner = np.where(x.data_parallel_shard_degree == 1, joined.stride, stride)
+    whole = group_of(num_ranks * num_joined, inner, cluster, x)
+    if x.rank_order.any():  # stages lie between replicas, whose context ranks still lie side by side
+        apart, swapped = group_of(num_ranks, stride, cluster, x), x.rank_order == RankOrder.REPLICAS_OUTERMOST
+        whole = replace(
+            whole,
+            ranks_per_node=np.where(swapped, apart.ranks_per_node * num_joined, whole.ranks_per_node),
+            crosses_nodes=np.where(swapped, apart.crosses_nodes, whole.crosses_nodes),
+        )
+    return replace(whole, slow=slow_of(x, cluster, ring_crosses, replicas, joined))
 
 
 def expert_group(x: LayoutColumns, job: Job) -> Group:
@@ -225,17 +261,31 @@ def expert_group(x: LayoutColumns, job: Job) -> Group:
 
     Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
-    return group_of(x.expert_parallel_degree, width_split(x, job), job.cluster, x)
+    spread = crossings.expert_spread(_one(x), job)
+    group = group_of(_column(spread.num_ranks), _column(spread.stride), job.cluster, x)
+    return replace(group, slow=slow_of(x, job.cluster, pair_crosses, spread))
 
 
 def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
     """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
-    inner = x.expert_parallel_degree * width_split(x, job)
-    outer = x.data_parallel_shard_degree * x.context_parallel_degree * x.tensor_parallel_degree
-    return group_of(np.maximum(1, outer // inner), inner, job.cluster, x)
+    return _ring(x, job.cluster, crossings.expert_shard_spread(_one(x), job))
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Pipeline ranks, outermost: one rank of every stage."""
-    stride = x.tensor_parallel_degree * x.context_parallel_degree * x.data_parallel_degree
-    return group_of(x.pipeline_parallel_degree, stride, cluster, x)
+    """Pipeline ranks: one rank of every stage; what ails the links between them is told hop by hop (``hops``)."""
+    spread = crossings.pipeline_spread(_one(x))
+    return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
+
+
+def _ring(x: LayoutColumns, cluster: Cluster, spread: Spread) -> Group:
+    group = group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
+    return replace(group, slow=slow_of(x, cluster, ring_crosses, spread))
+
+
+def _one(x: LayoutColumns) -> Layout:
+    """Columns, to formulas that are written for one layout with operators that columns have."""
+    return cast("Layout", x)
+
+
+def _column(number: int) -> Integers:
+    return cast("Integers", number)

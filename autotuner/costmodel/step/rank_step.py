@@ -22,7 +22,7 @@ from autotuner.domain.layouts.option import CostPart
 
 __all__ = ["STEP_FIELDS", "RankStep", "RankWindow"]
 
-STEP_FIELDS = ("data_parallel_degree", *fields_entering(CostPart.RANK_STEP))
+STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *fields_entering(CostPart.RANK_STEP))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 
 

@@ -395,6 +395,13 @@ class Layout:
         )
 
     @property
+    def pipeline_stride(self) -> int:
+        """How far apart the ranks of neighbouring pipeline ranks are, by ``rank_order``."""
+        between = 1 + (self.data_parallel_replicate_degree - 1) * (self.rank_order == RankOrder.STAGES_OUTERMOST)
+        inner = self.data_parallel_shard_degree * self.context_parallel_degree * self.tensor_parallel_degree
+        return inner * between
+
+    @property
     def num_stages(self) -> int:
         """Pipeline stages, in PyTorch's sense."""
         return self.pipeline_parallel_degree * self.virtual_stages_per_rank

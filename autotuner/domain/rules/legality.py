@@ -8,6 +8,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.choice_rules import CHOICE_RULES
 from autotuner.domain.rules.degree_rules import DEGREE_RULES
+from autotuner.domain.rules.link_rules import LINK_RULES
 from autotuner.domain.rules.rule import Reason, Rule
 from autotuner.domain.rules.trial_rules import TRIAL_RULES
 from autotuner.domain.wire import to_dict
@@ -15,7 +16,7 @@ from autotuner.errors import InvalidInput
 
 __all__ = ["RULES", "TRIAL_RULES", "Reason", "Rule", "illegal", "reasons", "require_legal"]
 
-RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES)
+RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES, *LINK_RULES)
 """Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
 
 

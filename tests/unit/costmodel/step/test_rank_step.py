@@ -44,7 +44,7 @@ def blocking_job() -> Job:
 
 
 def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is_shared() -> None:
-    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree"}
+    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree", "pipeline_stride"}
 
 
 @pytest.mark.parametrize("job", [big_job(), blocking_job()])

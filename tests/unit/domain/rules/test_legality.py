@@ -78,6 +78,12 @@ def with_slow_link() -> Job:
     return replace(job, cluster=replace(job.cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=0.01),)))
 
 
+def with_dead_link(count: int = 2, ends: tuple[int, int] = (0, 1), **changes: Any) -> Job:
+    """H100s of one node, two of which no longer reach each other."""
+    job = on_gpus(count, **changes)
+    return replace(job, cluster=replace(job.cluster, link_health=(LinkHealth(ends=ends, is_dead=True),)))
+
+
 TWO: dict[str, Any] = {"data_parallel_replicate_degree": 2}
 STAGES: dict[str, Any] = {"pipeline_parallel_degree": 2}
 ASKING = {
@@ -221,6 +227,25 @@ CASES = (
     Case("rank-order-needs-both-axes", on_gpus(2), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES)),
     Case("rotation-below-stages", with_slow_link(), Layout(stage_rotation=2, **STAGES)),
     Case("rotation-needs-unequal-links", on_gpus(2), Layout(stage_rotation=1, **STAGES)),
+    Case("tensor-ranks-avoid-dead-links", with_dead_link(), Layout(tensor_parallel_degree=2)),
+    Case("context-ranks-avoid-dead-links", with_dead_link(), Layout(context_parallel_degree=2)),
+    Case(
+        "shard-ranks-avoid-dead-links",
+        with_dead_link(),
+        Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS),
+    ),
+    Case(
+        "expert-ranks-avoid-dead-links",
+        with_dead_link(4, (0, 2), experts=EXPERTS),
+        Layout(data_parallel_shard_degree=4, expert_parallel_degree=4, shard_level=ShardLevel.PARAMETERS),
+    ),
+    Case(
+        "heads-avoid-dead-links",
+        with_dead_link(4, (0, 2), num_kv_heads=4),
+        Layout(context_parallel_degree=4, context_exchange=ContextExchange.ALL_TO_ALL),
+    ),
+    Case("replicas-avoid-dead-links", with_dead_link(), Layout(**TWO)),
+    Case("stages-avoid-dead-links", with_dead_link(), Layout(**STAGES)),
 )
 TRIAL_CASES = (
     Case("trial-plans-no-pipelines", on_gpus(2), Layout(pipeline_schedule=PipelineSchedule.ADAPTIVE, **STAGES)),
@@ -395,6 +420,11 @@ UNREPAIRED = {
     "micro-batches-fill-pipeline",  # another degree may have to change
     "micro-batches-in-rounds",
     "trial-fills-zero-bubble-rounds",
+    "tensor-ranks-avoid-dead-links",  # another degree has to change, too
+    "context-ranks-avoid-dead-links",
+    "shard-ranks-avoid-dead-links",
+    "expert-ranks-avoid-dead-links",
+    "replicas-avoid-dead-links",  # here by fewer of them; beside stages also by another rank order
     *(rule.name for rule in TRIAL_MODEL_RULES),  # it is the model that would have to change, whatever the layout says
 }
 

@@ -1,0 +1,75 @@
+"""SlowLinks: what the state of a cluster's links does to groups of ranks that reach over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.crossings import Spread
+from autotuner.domain.jobs.link_health import LinkHealth
+
+__all__ = ["Crosses", "SlowLinks", "slow_of", "slowdown"]
+
+Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
+"""Whether groups that lie so reach over a link: ``ring_crosses`` or ``pair_crosses``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowLinks:
+    """What the slowest link of the slowest group adds, one row per layout.
+
+    Attributes:
+        delay_s: One-way, to every message over it.
+        slowdown: Time of a byte over that of a link as the cluster says.
+    """
+
+    delay_s: Floats
+    slowdown: Floats
+
+    @classmethod
+    def none(cls, size: int) -> SlowLinks:
+        """Links as the cluster says."""
+        return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
+
+    def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
+        """With one more link, over which the groups of some rows reach; a class of links speaks for itself."""
+        factor = slowdown(health, cluster)
+        slower = np.maximum(self.slowdown, factor) if health.ends is not None else np.full_like(self.slowdown, factor)
+        return SlowLinks(
+            delay_s=np.where(rows, np.maximum(self.delay_s, health.delay_s), self.delay_s),
+            slowdown=np.where(rows, slower, self.slowdown),
+        )
+
+
+def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spread) -> SlowLinks | None:
+    """What ails the groups of some layouts; None in a cluster whose links are all as it says.
+
+    The job waits for the slowest of all groups of an axis, so that one of them decides.
+    """
+    if not cluster.link_health:
+        return None
+    slow = SlowLinks.none(len(x))
+    for health in classes_first(cluster):
+        rows = np.zeros(len(x), dtype=np.bool_)
+        for spread in spreads:
+            rows |= cast("Booleans", crosses(spread, health, cluster))
+        slow = slow.over(rows, health, cluster)
+    return slow
+
+
+def classes_first(cluster: Cluster) -> list[LinkHealth]:
+    """What is known of links, each of them once: first whole classes, which single links then differ from."""
+    latest = {health.ends or health.link_class: health for health in cluster.link_health}
+    return sorted(latest.values(), key=lambda health: health.ends is not None)
+
+
+def slowdown(health: LinkHealth, cluster: Cluster) -> float:
+    """Time of a byte over that of a link as the cluster says."""
+    link = cluster.inter_node_link if cluster.num_nodes > 1 else cluster.intra_node_link
+    known = health.bandwidth_bytes_per_s
+    return 1.0 if known is None else link.bandwidth_bytes_per_s / known
