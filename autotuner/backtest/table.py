@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 
+from autotuner.backtest.cells import Row
+from autotuner.backtest.files import columns_and_rows
 from autotuner.backtest.row import REQUIRED_COLUMNS, Run, UnusableRow, read_row
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.domain.jobs.job import Job
@@ -130,21 +129,10 @@ def _short(source: str) -> str:
     return source if len(source) <= 60 else f"{source[:28]}...{source[-29:]}"
 
 
-def _rows(path: Path) -> Iterable[dict[str, str]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
-    table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # what is told above the header
-    reader = csv.DictReader(StringIO(table, newline=""), restval="", skipinitialspace=True)
-    try:
-        rows = list(reader)
-    except csv.Error as error:
-        raise InvalidInput("table", str(path), f"is no CSV at line {reader.line_num} ({error})") from error
-    missing = [name for name in REQUIRED_COLUMNS if name not in (reader.fieldnames or ())]
+def _rows(path: Path) -> Iterable[Row]:
+    columns, rows = columns_and_rows(path)
+    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
-        rule = (
-            f"lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ('none',))[:_LONGEST]}"
-        )
+        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(columns or ('none',))[:_LONGEST]}"
         raise InvalidInput("table", str(path), rule)
     return rows

@@ -10,6 +10,7 @@ from typing import Self
 from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.flow import Flow, flow_of
+from autotuner.pipeline_schedules.shared_links import run_on_shared_links
 from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, Transport
 
 __all__ = ["PassTimes", "Timeline", "simulate"]
@@ -101,7 +102,10 @@ def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE
         raise InvalidInput("times", len(times.forward_s), "must have one entry per stage", schedule.num_stages)
     flow = flow_of(schedule)
     seconds = _action_seconds(flow, times)
-    start_s, end_s = _run(flow, seconds, times.send_s, transport)
+    if transport.shares_link:
+        start_s, end_s = run_on_shared_links(flow, seconds, times.send_s, blocks=transport.blocks)
+    else:
+        start_s, end_s = _run(flow, seconds, times.send_s, transport)
     parts = [slice(*part) for part in pairwise(flow.first)]
     return Timeline(
         start_s=tuple(tuple(start_s[part]) for part in parts),

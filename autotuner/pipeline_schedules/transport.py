@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["BESIDE_COMPUTE", "BLOCKING", "Transport", "delegated"]
+__all__ = ["BESIDE_COMPUTE", "BLOCKING", "BLOCKING_IN_TURN", "Transport", "delegated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,8 @@ class Transport:
     Attributes:
         blocks: The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link
             (arXiv 2504.19232).
+        shares_link: A link carries one transfer at a time, whichever way it goes: neighbours have one stream for both
+            ways, as a communicator of two ranks has, unless a program posts a send and a receive together.
         num_delegates: Processes per neighbour and direction that take transfers in turn, each busy with one at a time;
             None for any number of transfers at once.
         overhead_s: Seconds that a delegate is busy with a transfer beyond the delay of the link.
@@ -23,11 +25,14 @@ class Transport:
     """
 
     blocks: bool = False
+    shares_link: bool = False
     num_delegates: int | None = None
     overhead_s: float = 0.0
     copy_s: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
+            raise InvalidInput("shares_link", self.shares_link, "delegates do not share a stream", nearest=False)
         if self.num_delegates is not None and self.num_delegates < 1:
             raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)
         for name in ("overhead_s", "copy_s"):
@@ -40,6 +45,9 @@ BESIDE_COMPUTE = Transport()
 
 BLOCKING = Transport(blocks=True)
 """Sends that hold the rank which sends for as long as they take."""
+
+BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
+"""Sends that hold the rank, while a link carries one transfer at a time: both ends of a slow one are held in turn."""
 
 
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:

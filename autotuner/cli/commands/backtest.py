@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotuner.backtest.slow_links.table import IterationTable
 from autotuner.cli.options import Json
 
 __all__ = ["backtest"]
@@ -22,6 +23,7 @@ def backtest(
 ) -> None:
     """Predict measured runs, published or yours, and print the errors and the trials to the best layout."""
     from autotuner.backtest.report import backtest as run_backtest
+    from autotuner.backtest.slow_links.table import read_iteration_table
     from autotuner.backtest.table import read_table
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.backtest import backtest_view
@@ -30,10 +32,34 @@ def backtest(
 
     configure_logs(Settings().log_level)
     silence_optuna()
+    iterations = read_iteration_table(table)
+    if iterations is not None:
+        _judge_slow_links(iterations, calibrate, as_json=as_json)
+        return
     report = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate)
     if as_json:
         print_json(report.to_dict())
     else:
         console().print(backtest_view(report))
+    if not report.all.rows_used:
+        raise typer.Exit(6)
+
+
+def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
+    """Print how far predicted iterations over slow links are from those of the table."""
+    from autotuner.backtest.slow_links.report import judge_iterations
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.slow_links import slow_links_view
+    from autotuner.errors import InvalidInput
+
+    if calibrate:
+        raise InvalidInput(
+            "calibrate", calibrate, "iterations under slow links are calibrated by healthy ones alone", 0
+        )
+    report = judge_iterations(table)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        console().print(slow_links_view(report))
     if not report.all.rows_used:
         raise typer.Exit(6)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING, delegated
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING, BLOCKING_IN_TURN, Transport, delegated
 
 RANKS = st.integers(2, 6)
 PASS = st.integers(1, 30)  # whole numbers keep sums exact, so that makespans can be compared with ==
@@ -50,6 +50,33 @@ def test_a_blocking_send_holds_the_rank_that_sends() -> None:
     assert blocking.start_s[0][:2] == (0.0, 11.0)
 
 
+def test_a_shared_link_carries_one_transfer_at_a_time_whichever_way_it_goes() -> None:
+    times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
+    ran = simulate(one_f_one_b(2, 2), times, Transport(shares_link=True))
+    # 1 -> 11 the first forward, 11 -> 21 the second, and only then, although ready at 12, the first backward
+    assert ran.start_s == ((0.0, 1.0, 31.0, 41.0), (11.0, 12.0, 21.0, 22.0))
+    both = simulate(one_f_one_b(2, 2), times, BLOCKING_IN_TURN)
+    assert both.start_s == ((0.0, 11.0, 32.0, 44.0), (11.0, 12.0, 32.0, 33.0))  # rank 1 waits for its turn, too
+
+
+@given(p=RANKS, m=st.integers(1, 12), passes=st.tuples(PASS, PASS, PASS), c=st.integers(0, 40), blocks=st.booleans())
+def test_no_transport_is_faster_than_sends_beside_compute(
+    p: int, m: int, passes: tuple[int, int, int], c: int, *, blocks: bool
+) -> None:
+    times = PassTimes.equal(p, *map(float, passes), send_s=float(c))
+    least_s = simulate(zb_h1(p, m), times).makespan_s
+    ways = (Transport(blocks=blocks), Transport(blocks=blocks, shares_link=True), delegated(2), delegated(m))
+    took_s = [simulate(zb_h1(p, m), times, way).makespan_s for way in ways]
+    assert min(took_s) >= least_s
+    assert took_s[-1] == least_s
+
+
+@given(p=RANKS, m=st.integers(1, 12), passes=st.tuples(PASS, PASS, PASS))
+def test_links_without_delay_may_be_shared(p: int, m: int, passes: tuple[int, int, int]) -> None:
+    times = PassTimes.equal(p, *map(float, passes))
+    assert simulate(zb_h1(p, m), times, BLOCKING_IN_TURN) == simulate(zb_h1(p, m), times)
+
+
 def test_delegates_take_transfers_in_turn_and_carry_one_at_a_time() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     two = simulate(gpipe(2, 4), times, delegated(2))
@@ -72,6 +99,11 @@ def test_a_delegated_transfer_costs_its_overhead_on_the_way_and_a_copy_on_either
 def test_a_transport_that_could_carry_nothing_is_refused(number: int, overhead_s: float, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         delegated(number, overhead_s=overhead_s)
+
+
+def test_delegates_share_no_stream() -> None:
+    with pytest.raises(InvalidInput, match="shares_link"):
+        Transport(shares_link=True, num_delegates=2)
 
 
 def test_ranks_that_wait_in_a_circle_are_named() -> None:

@@ -119,3 +119,34 @@ def test_a_file_that_is_not_there_is_named(cli: CommandLine) -> None:
 def test_an_option_out_of_range_is_refused(cli: CommandLine, option: list[str]) -> None:
     cli.backtest(runs(), *option, code=2)
     assert option[0] in cli.error
+
+
+# ---------------------------------------------------------------- iterations under slow links
+ITERATION = {"testbed": "lab", "model": "14B", "pp": 4, "tp": 1, "dp": 1, "microbatches": 12, "hidden": ""}
+SLOW = [
+    {**ITERATION, "method": method, "slow_links": "2_3", "delay_ms": 60, "healthy_ms": 780, "last5_mean_ms": ms}
+    for method, ms in (("zb", 1790), ("zb_cpu_delegated", 1135), ("pipemorph", 849))
+]
+
+
+def test_a_table_of_iterations_under_slow_links_is_known_by_its_columns(cli: CommandLine) -> None:
+    document = json.loads(cli.backtest(SLOW, "--json"))
+    assert document["all"]["max_abs_error"] < 0.05
+    assert (document["all"]["orders_right"], document["all"]["num_orders"]) == (1, 1)
+    assert [score["name"] for score in document["methods"]] == ["zb", "delegated", "adapted"]
+
+
+def test_its_text_names_models_and_methods_and_what_was_left_out(cli: CommandLine) -> None:
+    text = cli.backtest([*SLOW, {**SLOW[0], "method": "magic"}])
+    assert max(len(line) for line in text.splitlines()) <= 120
+    for word in ("lab 14B, adapted", "delegated", "orders", "20.00 ms", "'magic' is not known"):
+        assert word in text
+
+
+def test_iterations_of_which_none_was_healthy_end_with_6(cli: CommandLine) -> None:
+    assert "no healthy iteration" in cli.backtest([{**row, "healthy_ms": ""} for row in SLOW], code=6)
+
+
+def test_iterations_teach_nothing_beyond_their_healthy_ones(cli: CommandLine) -> None:
+    cli.backtest(SLOW, "--calibrate", "3", code=2)
+    assert "calibrate" in cli.error
