@@ -15,8 +15,10 @@ from autotuner.domain.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -53,8 +55,9 @@ def _value(label: str, **changes: Any) -> Value:
     return Value(label, changes)
 
 
-def _pipeline(label: str, schedule: PipelineSchedule, virtual: int = 1) -> Value:
-    return _value(label, pipeline_parallel_degree=2, pipeline_schedule=schedule, virtual_stages_per_rank=virtual)
+def _pipeline(label: str, schedule: PipelineSchedule, virtual: int = 1, **changes: Any) -> Value:
+    ranks = {"pipeline_parallel_degree": 2, "virtual_stages_per_rank": virtual}
+    return _value(label, pipeline_schedule=schedule, **ranks, **changes)
 
 
 def _shards(label: str, level: ShardLevel, **changes: Any) -> Value:
@@ -77,6 +80,8 @@ AXES: Mapping[str, tuple[Value, ...]] = {
         _pipeline("zero_bubble v2", _S.ZERO_BUBBLE, 2),
         _pipeline("zbv", _S.ZBV, 2),
         _pipeline("dualpipev", _S.DUALPIPEV, 2),
+        _pipeline("adaptive", _S.ADAPTIVE),
+        _pipeline("adaptive, slack", _S.ADAPTIVE, extra_slack=1),
     ),
     "shards": (
         _value("no shards"),
@@ -107,6 +112,16 @@ AXES: Mapping[str, tuple[Value, ...]] = {
         _value("selective", recompute=Recompute.SELECTIVE),
         _value("full", recompute=Recompute.FULL),
         _value("full, every 2nd", recompute=Recompute.FULL, recompute_every=2),
+    ),
+    "senders": (
+        _value("inline sends"),
+        _value("delegates", p2p_transport=P2PTransport.DELEGATED),
+        _value("2 delegates", p2p_transport=P2PTransport.DELEGATED, num_delegates=2),
+    ),
+    "places": (
+        _value("stages outermost"),
+        _value("replicas outermost", rank_order=RankOrder.REPLICAS_OUTERMOST),
+        _value("rotated stages", stage_rotation=1),
     ),
     "replicas": (
         _value("one replica"),

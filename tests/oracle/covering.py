@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
 
 from allpairspy import AllPairs
 
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
@@ -102,13 +103,16 @@ def is_legal(case: Case) -> bool:
 
 
 def job_of(case: Case) -> Job:
-    """The case on a machine of as many cores as it has ranks."""
+    """The case on a machine of as many cores as it has ranks; not all of them are linked alike."""
     return _job(case.model, case.layout.world_size)
 
 
 @cache
 def _job(model: TransformerSpec, num_cores: int) -> Job:
-    return Job(model=model, cluster=cpu_cluster(num_cores), workload=WORKLOAD)
+    cluster = cpu_cluster(num_cores)
+    if num_cores > 1:
+        cluster = replace(cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=1e-3),))
+    return Job(model=model, cluster=cluster, workload=WORKLOAD)
 
 
 def _can_be_completed(row: Sequence[Value]) -> bool:

@@ -23,6 +23,7 @@ from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
+from trials.distributed.senders import Senders
 from trials.job.attempt import attempt
 from trials.measurement.stopwatch import Stopwatch
 from trials.process.task import TaskContext
@@ -97,13 +98,15 @@ class _Rank:
         torch.set_num_threads(1)
         rank_info = _rank_info(rank, world_size)
         device = device_of(spec.device, rank_info)
-        join_process_group(device, rank_info, timeout_s=60.0, store=_store(folder, world_size))
+        store = _store(folder, world_size)
+        senders = Senders.start(spec, rank, device, store)
+        join_process_group(device, rank_info, timeout_s=60.0, store=store)
         grid = Grid(spec.layout, device)
         stages = parallel_stages(spec, grid, device)
         return cls(
             spec=spec,
             grid=grid,
-            step=build_step(spec, stages, grid, device, Stopwatch(device)),
+            step=build_step(spec, stages, grid, device, Stopwatch(device), senders=senders),
             parameters={_whole_name(name, spec): value for stage in stages for name, value in stage.named_parameters()},
         )
 

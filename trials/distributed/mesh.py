@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from autotuner.domain.jobs.placement import places, rank_at
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Grid", "local_part"]
@@ -16,7 +20,8 @@ class Grid:
     """The ranks of a layout as a mesh, and where this rank lies on it.
 
     Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline
-    outermost: neighbours in the tensor group are neighbours in rank, so they share a node. Context ranks see
+    outermost: neighbours in the tensor group are neighbours in rank, so they share a node. The layout may swap the
+    outer two, and rotate the pipeline: then its stages lie beside other ranks than their numbers say. Context ranks see
     different tokens through the same parameters, so shards spread over them as well: ``shard`` is the data shard and
     the context axis in one, and DTensor needs it on the mesh of the tensor axis. The context axis itself is on a mesh
     of its own.
@@ -26,17 +31,22 @@ class Grid:
         self.layout = layout
         stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
-        self._mesh = _mesh(device, pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
+        self._device = device
+        self._pipeline: dist.ProcessGroup | None = None
+        self._mesh = self._of(pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
         self._context = self._replicas = self._experts = None
         if layout.context_parallel_degree > 1:
             outside = stages * layout.data_parallel_degree
             cp, tp = layout.context_parallel_degree, layout.tensor_parallel_degree
-            self._context = _mesh(device, outside=outside, cp=cp, inside=tp)
-            self._replicas = _mesh(device, outside=stages, replicas=replicas * shards, inside=tp)
+            self._context = self._of(outside=outside, cp=cp, inside=tp)
+            self._replicas = self._of(outside=stages, replicas=replicas * shards, inside=tp)
 
         if (num_expert_ranks := layout.expert_parallel_degree) > 1:
             same = shards * layout.tensor_parallel_degree // num_expert_ranks
-            self._experts = _mesh(device, pp=stages, dp_replicate=replicas, expert_shard=same, expert=num_expert_ranks)
+            self._experts = self._of(pp=stages, dp_replicate=replicas, expert_shard=same, expert=num_expert_ranks)
+
+        if layout.stage_rotation:
+            self._pipeline = _rotated_pipeline(layout)
 
     def axis(self, *names: str) -> DeviceMesh:
         """The part of the mesh along ``pp``, ``dp_replicate``, ``shard`` or ``tp`` that this rank belongs to."""
@@ -51,6 +61,11 @@ class Grid:
         return self._experts[names]
 
     @property
+    def pipeline(self) -> dist.ProcessGroup:
+        """The ranks of this pipeline, in the order of their stages."""
+        return self._mesh["pp"].get_group() if self._pipeline is None else self._pipeline
+
+    @property
     def context(self) -> DeviceMesh:
         """The ranks that split a sequence with this one; only where the layout splits any."""
         assert self._context is not None
@@ -62,8 +77,16 @@ class Grid:
         assert self.layout.data_parallel_shard_degree == 1
         return self._mesh["dp_replicate"] if self._replicas is None else self._replicas["replicas"]
 
+    def _of(self, **degrees: int) -> DeviceMesh:
+        """A mesh of other axes over the same ranks; along ``pp`` they lie in the order of the job, unrotated."""
+        unrotated = replace(self.layout, stage_rotation=0)
+        ranks = torch.tensor([rank_at(unrotated, place) for place in places(unrotated)], dtype=torch.int)
+        return DeviceMesh(self._device.type, ranks.view(*degrees.values()), mesh_dim_names=tuple(degrees))
+
     def position(self, name: str) -> int:
         """Index of this rank on an axis."""
+        if name == "pp":
+            return dist.get_rank(self.pipeline)
         return self._mesh.get_local_rank(name)
 
     @property
@@ -88,5 +111,13 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _mesh(device: torch.device, **degrees: int) -> DeviceMesh:
-    return init_device_mesh(device.type, tuple(degrees.values()), mesh_dim_names=tuple(degrees))
+def _rotated_pipeline(layout: Layout) -> dist.ProcessGroup:
+    """This rank's pipeline as a group whose ranks are its stages; a mesh would put them in the order of the job."""
+    own = None
+    for place in places(layout):
+        if place.stage == 0:
+            ranks = [rank_at(layout, place._replace(stage=i)) for i in range(layout.pipeline_parallel_degree)]
+            group = dist.new_group(ranks, sort_ranks=False)  # every rank of the job has to hear of every group
+            own = group if dist.get_rank() in ranks else own
+    assert isinstance(own, dist.ProcessGroup)  # every rank is in one
+    return own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,19 +26,32 @@ from torch.distributed.pipelining.schedules import (
 
 from autotuner.domain.jobs.stages import stages_of_rank
 from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.timeline import BlockKind
 from autotuner.domain.runs.trial import TrialSpec
+from autotuner.pipeline_schedules.actions import Kind
+from autotuner.pipeline_schedules.actions import Schedule as Planned
+from autotuner.pipeline_schedules.named import named_schedule
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
 from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
+from trials.distributed.senders import Senders, is_planned
 from trials.measurement.action_log import ActionLog
 from trials.model.loss import Loss
 from trials.model.weights import parameter_dtype
+from trials.pipelines.delegated import DelegatedTransport
+from trials.pipelines.inline import InlineTransport
+from trials.pipelines.neighbours import group_channels, neighbours, pair_channels
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.stage import PlannedStage
+from trials.pipelines.transport import Transport
 
 if TYPE_CHECKING:  # private names, of which no more than the annotations need
     from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime
     from torch.distributed.pipelining.stage import _PipelineStageBase
 
-__all__ = ["Schedule", "pipeline_schedule"]
+__all__ = ["Schedule", "pipeline_schedule", "plain_schedule"]
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 
@@ -52,6 +66,13 @@ _ANY_STAGES = {
     PipelineSchedule.DUALPIPEV: ScheduleDualPipeV,
 }
 
+_BLOCKS = {
+    Kind.FORWARD: BlockKind.FORWARD,
+    Kind.BACKWARD: BlockKind.BACKWARD,
+    Kind.INPUT: BlockKind.INPUT,
+    Kind.WEIGHT: BlockKind.WEIGHT,
+}
+
 
 def pipeline_schedule(
     modules: Sequence[nn.Module],
@@ -62,20 +83,32 @@ def pipeline_schedule(
     loss: Loss,
     start_reduction: Callable[[int], None],
     log: ActionLog,
+    senders: Senders | None = None,
 ) -> Schedule:
     """The layout's schedule over this rank's stages; the losses of the micro-batches sum to that of the step.
 
     ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
     within the step where the schedule is a list of actions, between which others' passes run. ``log`` is told of every
-    pass.
+    pass. ``senders`` send for a planned pipeline; None: its process group does, as in torch's own.
     """
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
-    stages = _stages(modules, spec, grid, device, log)
 
     def micro_batch_loss(logits: Tensor, labels: Tensor) -> Tensor:
         with log.going_on():
             return loss(logits, labels) / num_micro_batches
 
+    if is_planned(layout):
+        planned = _planned_stages(modules, spec, grid, device, log)
+        pipeline = PlannedPipeline(
+            planned,
+            plain_schedule(layout, num_micro_batches),
+            transport=_transport(spec, grid, device, senders),
+            loss_fn=micro_batch_loss,
+            scale_grads=False,
+        )
+        _reduce_after_last_backward(pipeline, planned, start_reduction)
+        return pipeline
+    stages = _stages(modules, spec, grid, device, log)
     # when a stage fails, the schedule logs its whole plan before it raises
     logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
     # scale_grads=False: the loss is divided already, as it is without a pipeline
@@ -118,23 +151,55 @@ class _LoggedStage(PipelineStage):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
 
 
+def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
+    """What runs while no link is known to be slow and no pass has been timed."""
+    if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
+        ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
+        return named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)
+    times = PassTimes.equal(layout.pipeline_parallel_degree, 1.0, 1.0, 1.0)
+    return plan(times, num_micro_batches, extra_slack=layout.extra_slack).schedule
+
+
+def _transport(spec: TrialSpec, grid: Grid, device: torch.device, senders: Senders | None) -> Transport:
+    num_micro_batches, rank = spec.workload.num_micro_batches(spec.layout), grid.position("pp")
+    if senders is None:
+        peers = neighbours(plain_schedule(spec.layout, num_micro_batches), rank)
+        return InlineTransport(rank, group_channels(grid.pipeline, peers), num_micro_batches, seed=spec.seed)
+    channels = pair_channels(senders.meeting, senders.around, device, timeout_s=senders.timeout_s)
+    if senders.delegates is None:
+        return InlineTransport(rank, channels, num_micro_batches, seed=spec.seed)
+    ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
+    return DelegatedTransport(rank, senders.delegates, num_micro_batches, ahead_s=ahead_s, seed=spec.seed)
+
+
 def _stages(
     modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
 ) -> list[_PipelineStageBase]:
-    last = spec.layout.num_stages - 1
     return [
-        _LoggedStage(
-            log,
-            module,
-            index,
-            spec.layout.num_stages,
-            device,
-            input_args=_boundary(spec, grid, begins=index == 0, ends=False),
-            output_args=_boundary(spec, grid, begins=False, ends=index == last),
-            group=grid.axis("pp").get_group(),
-        )
+        _LoggedStage(log, module, index, spec.layout.num_stages, device, **_ends(spec, grid, index))
         for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
     ]
+
+
+def _planned_stages(
+    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
+) -> list[PlannedStage]:
+    def passing(kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
+        return log.running(_BLOCKS[kind], stage, micro_batch)
+
+    return [
+        PlannedStage(module, index, spec.layout.num_stages, device, passing=passing, **_ends(spec, grid, index))
+        for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
+    ]
+
+
+def _ends(spec: TrialSpec, grid: Grid, index: int) -> dict[str, Any]:
+    """What a stage is told of its input, its output and the ranks of its pipeline."""
+    return {
+        "input_args": _boundary(spec, grid, begins=index == 0, ends=False),
+        "output_args": _boundary(spec, grid, begins=False, ends=index == spec.layout.num_stages - 1),
+        "group": grid.pipeline,
+    }
 
 
 def _reduce_after_last_backward(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = ["TiedTables"]
 
@@ -20,11 +19,11 @@ class TiedTables:
     copies on the first of them.
     """
 
-    def __init__(self, tied: Sequence[int], pipeline: DeviceMesh) -> None:
+    def __init__(self, tied: Sequence[int], pipeline: dist.ProcessGroup) -> None:
         """Take the indices of the tables among this rank's optimizer shards, one or two (``tied``)."""
         self._tied = tied
-        self._group = pipeline.get_group()
-        self._last = pipeline.size() - 1
+        self._group = pipeline
+        self._last = dist.get_world_size(pipeline) - 1
 
     def sum(self, gradients: Sequence[Tensor]) -> None:
         """Add up the gradients of the table's copies, among those of all optimizer shards of this rank."""

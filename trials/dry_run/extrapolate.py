@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.runs.trial import TrialSpec
 
 __all__ = ["Extrapolation"]
@@ -77,6 +78,8 @@ def _few_micro_batches(spec: TrialSpec) -> tuple[int, int]:
     num_ranks = spec.layout.pipeline_parallel_degree
     if spec.layout.pipeline_schedule in ONE_STAGE_SCHEDULES:
         return num_ranks + 1, num_ranks + 2
+    if spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:  # and what runs further ahead on every link
+        num_ranks *= 1 + spec.layout.extra_slack
     return 2 * num_ranks, 3 * num_ranks  # interleaved schedules take them in rounds
 
 

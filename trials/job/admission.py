@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
 from autotuner.domain.runs.trial import TrialSpec
 from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]
+
+_UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
+"""What makes it matter which stage lies beside which link."""
 
 
 def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
@@ -49,5 +53,6 @@ def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
         accelerators_per_node=rank_info.local_world_size,
         intra_node_link=link,
         inter_node_link=link,
+        link_health=_UNEQUAL if rank_info.world_size > 1 else (),
     )
     return Job(model=spec.model, cluster=cluster, workload=spec.workload)

@@ -18,6 +18,7 @@ from autotuner.errors import InvalidInput
 from autotuner.units import MIB
 from trials.benchmarks import gemm
 from trials.distributed.mesh import Grid
+from trials.distributed.senders import Senders
 from trials.job.admission import admit
 from trials.job.steps import run_steps
 from trials.measurement.cores import num_cores_used, own_core, pin
@@ -64,6 +65,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
 def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store | None) -> None:
     device = device_of(spec.device, rank_info)
     num_cores = num_cores_used(rank_info)
+    senders = Senders.start(spec, rank_info.rank, device, store)
     if device.type == "cpu":
         pin(own_core(rank_info))
         torch.set_num_threads(1)
@@ -74,7 +76,7 @@ def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store 
     peak = _peak(spec, device, rank_info, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)
-    run_steps(spec, reporter, device, grid, peak)
+    run_steps(spec, reporter, device, grid, peak, senders)
 
 
 def _peak(spec: TrialSpec, device: torch.device, rank_info: RankInfo, num_cores: int) -> Peak:

@@ -10,13 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.pace import Pace
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
+from autotuner.pipeline_schedules.plan import plan
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
+from trials.distributed.senders import Senders
 from trials.measurement.action_log import ActionLog, RecordedStep
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
@@ -28,6 +31,8 @@ from trials.measurement.recording import recorded
 from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
 from trials.measurement.stopwatch import Stopwatch
 from trials.options.compile import compile_time_s
+from trials.pipelines.agreed import StageTimes, agreed_times
+from trials.pipelines.pipeline import PlannedPipeline
 from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
@@ -39,7 +44,9 @@ __all__ = ["run_steps"]
 T = TypeVar("T")
 
 
-def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak) -> None:
+def run_steps(
+    spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak, senders: Senders | None = None
+) -> None:
     """Build the step, repeat it as the settings say, and report what the ranks saw together.
 
     The measurement is reported before any step is profiled. A rank that dies of the profiler's memory, or is killed,
@@ -49,7 +56,7 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
     watch.start()
     stages = parallel_stages(spec, grid, device)
     log = ActionLog(device)
-    step = build_step(spec, stages, grid, device, Stopwatch(device), log)
+    step = build_step(spec, stages, grid, device, Stopwatch(device), log, senders)
     steps = _Steps(
         spec=spec,
         reporter=reporter,
@@ -62,11 +69,12 @@ def run_steps(spec: TrialSpec, reporter: Reporter, device: torch.device, grid: G
         pace=Pace(spec.settings),
     )
     steps.warm_up()
-    cpu, power = CpuTime.now(), PowerMeter.start(gpu)
+    helpers = senders.pids if senders is not None else ()
+    cpu, power = CpuTime.now(helpers), PowerMeter.start(gpu)
     steps.measure()
     record = RankRecord(
         host=host_name(),
-        cpu=CpuTime.now().since(cpu),
+        cpu=CpuTime.now(helpers).since(cpu),
         power_w=power.mean_w(),
         phases=tuple(steps.phases),
         peak_bytes=watch.peak_bytes,
@@ -113,6 +121,25 @@ class _Steps:
         """Until the step time is stationary."""
         while not self.pace.is_warm:
             self._timed(is_warmup=True)
+        if self.spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE and self.step.pipeline is not None:
+            self._plan(self.step.pipeline)
+
+    def _plan(self, pipeline: PlannedPipeline) -> None:
+        """Have all ranks follow the plan for the passes and links that they have measured."""
+        in_flight = pipeline.schedule.peak_in_flight()[pipeline.rank]
+        own = StageTimes.of(pipeline, most_in_flight=self._most_in_flight(in_flight))
+        times, most = agreed_times(_gathered(own))
+        layout = self.spec.layout
+        found = plan(times, pipeline.schedule.num_micro_batches, extra_slack=layout.extra_slack, most_in_flight=most)
+        pipeline.replan(found.schedule)
+
+    def _most_in_flight(self, in_flight: int) -> int:
+        """Micro-batches that fit into this rank's memory, from what so many of them took with all else."""
+        limit_bytes = self.spec.settings.memory_budget_bytes or self.spec.memory_bytes
+        taken_bytes = self.watch.reserved_bytes
+        if limit_bytes is None or taken_bytes == 0:
+            return self.spec.workload.num_micro_batches(self.spec.layout)
+        return in_flight + max(0, int((limit_bytes - taken_bytes) * in_flight / taken_bytes))
 
     def measure(self) -> None:
         """Until the median of the step times is known well enough."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,8 @@ class CpuTime:
     own_s: float
 
     @classmethod
-    def now(cls) -> CpuTime:
-        """Read the kernel's counters.
+    def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
+        """Read the kernel's counters; what processes that work for this one have used counts as its own.
 
         Source: proc(5), the fields of the line ``cpu`` of /proc/stat: user, nice, system, idle, iowait, irq,
         softirq, steal; guest time is already inside user and nice.
@@ -49,7 +50,7 @@ class CpuTime:
         return cls(
             machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) / per_second,
             machine_total_s=sum(ticks) / per_second,
-            own_s=usage.ru_utime + usage.ru_stime,
+            own_s=usage.ru_utime + usage.ru_stime + sum(_ticks_of(pid) for pid in helpers) / per_second,
         )
 
     def since(self, start: CpuTime) -> CpuTime:
@@ -65,3 +66,9 @@ class CpuTime:
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock
         return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)
+
+
+def _ticks_of(pid: int) -> int:
+    """CPU time of another process (proc(5): the 14th and 15th field of its ``stat``, behind a name in parentheses)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotuner.domain.jobs.placement import place_of
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.folding import found_folds, outside
 from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
@@ -40,9 +41,10 @@ def is_shown(rank: int, layout: Layout) -> bool:
     """Whether a rank of the layout has a lane: every one of a few, else the first of each pipeline rank."""
     if layout.world_size <= _ALL_RANKS:
         return True
-    pipeline_rank, place = divmod(rank, layout.world_size // layout.pipeline_parallel_degree)
+    place = place_of(layout, rank)
+    pipeline_rank = place.stage
     half, last = _MOST_RANKS // 2, layout.pipeline_parallel_degree - _MOST_RANKS // 2
-    return place == 0 and (pipeline_rank < half or pipeline_rank >= last)
+    return place == (pipeline_rank, 0, 0, 0) and (pipeline_rank < half or pipeline_rank >= last)
 
 
 def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batches: int) -> StepTimeline:
@@ -55,13 +57,12 @@ def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batc
         Fold(start_s=_round(f.start_s), end_s=_round(f.end_s), num_micro_batches=f.num_micro_batches)
         for f in found_folds(lanes, num_micro_batches)
     )
-    per_pipeline_rank = layout.world_size // layout.pipeline_parallel_degree
     return StepTimeline(
         step_s=_round(step_s),
         num_micro_batches=num_micro_batches,
         num_ranks=layout.world_size,
         ranks=tuple(
-            _lane(one.rank, one.rank // per_pipeline_rank, blocks, folds, step_s)
+            _lane(one.rank, place_of(layout, one.rank).stage, blocks, folds, step_s)
             for one, blocks in zip(ranks, lanes, strict=True)
         ),
         folds=folds,

@@ -16,6 +16,7 @@ from trials.distributed.loss import loss_of
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import first_layer
 from trials.distributed.pipeline import pipeline_schedule
+from trials.distributed.senders import Senders
 from trials.distributed.tied import TiedTables
 from trials.measurement.action_log import ActionLog
 from trials.measurement.stopwatch import Stopwatch
@@ -33,16 +34,17 @@ def build_step(
     device: torch.device,
     stopwatch: Stopwatch,
     log: ActionLog | None = None,
+    senders: Senders | None = None,
 ) -> Step:
     """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch.
 
-    ``log`` hears of every pass.
+    ``log`` hears of every pass. ``senders`` send for a planned pipeline; without them its process group does.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     shards = [optimizer_shards(stage, spec, grid) for stage in stages]
     return Step(
         layout=spec.layout,
-        passes=_passes(spec, stages, shards, grid, device, log or ActionLog(device)),
+        passes=_passes(spec, stages, shards, grid, device, log or ActionLog(device), senders),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
     )
@@ -55,7 +57,7 @@ def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) ->
         learning_rate=spec.settings.learning_rate,
         kernel=spec.layout.optimizer_kernel,
         max_gradient_norm=spec.settings.max_gradient_norm,
-        tied=TiedTables(tied, grid.axis("pp")) if tied else None,
+        tied=TiedTables(tied, grid.pipeline) if tied else None,
     )
 
 
@@ -66,6 +68,7 @@ def _passes(
     grid: Grid,
     device: torch.device,
     log: ActionLog,
+    senders: Senders | None,
 ) -> Passes:
     loss = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
     if spec.layout.pipeline_parallel_degree > 1:
@@ -74,7 +77,9 @@ def _passes(
             for shard in shards[stage]:
                 shard.start_reduction()
 
-        schedule = pipeline_schedule(stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log)
+        schedule = pipeline_schedule(
+            stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log, senders=senders
+        )
         indices = stages_of_rank(spec.layout, grid.position("pp"))
         return PipelinePasses(
             schedule=schedule, has_first_stage=0 in indices, has_last_stage=spec.layout.num_stages - 1 in indices

@@ -12,10 +12,11 @@ from autotuner.domain.layouts.layout import Layout
 from trials.distributed.loss import loss_context
 from trials.measurement.stopwatch import Stopwatch
 from trials.model.attention import kernel_context
+from trials.pipelines.pipeline import PlannedPipeline
 from trials.runtime.failure import NonFiniteLoss
 from trials.training.data import Batch
 from trials.training.optimizer import ShardedAdamW
-from trials.training.passes import Passes
+from trials.training.passes import Passes, PipelinePasses
 
 __all__ = ["Step"]
 
@@ -46,6 +47,12 @@ class Step:
         if not math.isfinite(loss):
             raise NonFiniteLoss(number, loss)
         return loss
+
+    @property
+    def pipeline(self) -> PlannedPipeline | None:
+        """The pipeline whose order and senders can change between steps; None where torch's own runs, or none."""
+        schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
+        return schedule if isinstance(schedule, PlannedPipeline) else None
 
     def gradients(self, batch: Batch) -> Tensor:
         """Leave the gradients of the global batch with the optimizer; return what ``Passes`` does."""

@@ -10,7 +10,7 @@ from autotuner.domain.jobs.link_health import LinkEnds
 from autotuner.domain.layouts.choice import RankOrder
 from autotuner.domain.layouts.layout import Layout
 
-__all__ = ["Place", "places", "rank_at", "stage_links"]
+__all__ = ["Place", "place_of", "places", "rank_at", "stage_links"]
 
 
 class Place(NamedTuple):
@@ -32,6 +32,18 @@ def rank_at(layout: Layout, place: Place) -> int:
     else:
         outer = stage * replicas + place.replica
     return (outer * shards + place.shard) * layout.tensor_parallel_degree + place.tensor
+
+
+def place_of(layout: Layout, rank: int) -> Place:
+    """The place that a rank holds."""
+    outer, tensor = divmod(rank, layout.tensor_parallel_degree)
+    outer, shard = divmod(outer, layout.data_parallel_shard_degree * layout.context_parallel_degree)
+    stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
+    if layout.rank_order == RankOrder.REPLICAS_OUTERMOST:
+        replica, stage = divmod(outer, stages)
+    else:
+        stage, replica = divmod(outer, replicas)
+    return Place((stage - layout.stage_rotation) % stages, replica, shard, tensor)
 
 
 def places(layout: Layout) -> Iterator[Place]:

@@ -11,10 +11,8 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
-    P2PTransport,
     PipelineSchedule,
     Precision,
-    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -73,34 +71,6 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
 
 
 TRIAL_RULES: tuple[Rule, ...] = (
-    Rule(
-        "trial-plans-no-pipelines",
-        "pipeline_schedule",
-        lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
-        lambda x, j: "the trial job does not run planned schedules yet",
-        lambda x, j: PipelineSchedule.ZERO_BUBBLE.label,
-    ),
-    Rule(
-        "trial-sends-inline",
-        "p2p_transport",
-        lambda x, j: x.p2p_transport != P2PTransport.INLINE,
-        lambda x, j: "the trial job has no delegates yet",
-        lambda x, j: P2PTransport.INLINE.label,
-    ),
-    Rule(
-        "trial-keeps-rank-order",
-        "rank_order",
-        lambda x, j: x.rank_order != RankOrder.STAGES_OUTERMOST,
-        lambda x, j: "the trial job numbers its ranks stages outermost",
-        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
-    ),
-    Rule(
-        "trial-rotates-no-stages",
-        "stage_rotation",
-        lambda x, j: x.stage_rotation > 0,
-        lambda x, j: "the trial job does not rotate stages",
-        lambda x, j: 0,
-    ),
     Rule(
         "trial-recomputes-selectively-once",
         "recompute",

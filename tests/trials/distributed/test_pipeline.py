@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import SEQUENCE, TENSOR, ddp, fsdp, hsdp, zero
 
-GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV = PipelineSchedule
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV, ADAPTIVE = PipelineSchedule
+DELEGATED: dict[str, Any] = {"p2p_transport": P2PTransport.DELEGATED}
 SIX_LAYERS = tiny_model(name="six-layers", num_layers=6)
 TIED = tiny_model(name="tied", tied_embeddings=True)
 
@@ -64,7 +65,23 @@ TIED_TABLES = (
     fsdp(2, **SEQUENCE, **pipeline(INTERLEAVED, 2)),
 )
 
+DELEGATES = (
+    cpu_layout(**pipeline(ONE_F_ONE_B, **DELEGATED)),
+    cpu_layout(**pipeline(INTERLEAVED, 2, **DELEGATED)),
+    cpu_layout(**pipeline(ZBV, 2, **DELEGATED)),
+    cpu_layout(**pipeline(DUALPIPEV, 2, **DELEGATED)),
+    fsdp(2, **SEQUENCE, **pipeline(ADAPTIVE, **DELEGATED, num_delegates=2)),
+)
+
+PLACES = (
+    cpu_layout(**pipeline(ONE_F_ONE_B, pipeline_parallel_degree=4, micro_batch_size=1, stage_rotation=3)),
+    cpu_layout(**pipeline(ZBV, 2, stage_rotation=1)),
+    ddp(2, **pipeline(ADAPTIVE, rank_order=RankOrder.REPLICAS_OUTERMOST, stage_rotation=1)),
+    zero(2, **pipeline(GPIPE, stage_rotation=1, data_parallel_replicate_degree=2)),
+)
+
 ALWAYS = (
+    (TIED, ddp(2, **pipeline(ADAPTIVE, **DELEGATED, rank_order=RankOrder.REPLICAS_OUTERMOST, stage_rotation=1))),
     (tiny_model(), cpu_layout(**pipeline(ZBV, 2))),
     (TIED, zero(2, **pipeline(ZBV, 2))),
 )
@@ -72,7 +89,8 @@ MORE = (
     *((tiny_model(), layout) for layout in SCHEDULES),
     *((SIX_LAYERS, layout) for layout in UNEVEN),
     *((tiny_model(), layout) for layout in BESIDE_DATA_PARALLELISM),
-    *((TIED, layout) for layout in TIED_TABLES),
+    *((TIED, layout) for layout in (*TIED_TABLES, *PLACES)),
+    *((tiny_model(), layout) for layout in DELEGATES),
 )
 
 
