@@ -248,10 +248,6 @@ CASES = (
     Case("stages-avoid-dead-links", with_dead_link(), Layout(**STAGES)),
 )
 TRIAL_CASES = (
-    Case("trial-plans-no-pipelines", on_gpus(2), Layout(pipeline_schedule=PipelineSchedule.ADAPTIVE, **STAGES)),
-    Case("trial-sends-inline", on_gpus(2), Layout(p2p_transport=P2PTransport.DELEGATED, **STAGES)),
-    Case("trial-keeps-rank-order", on_gpus(4), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES, **TWO)),
-    Case("trial-rotates-no-stages", with_slow_link(), Layout(stage_rotation=1, **STAGES)),
     Case(
         "trial-recomputes-selectively-once",
         on_gpus(2),
