@@ -1,0 +1,126 @@
+"""How far planned schedules are from the shortest possible ones, and how long planning takes.
+
+``python -m bench.plan_gap`` plans the 100 random pipelines on which the authors of arXiv 2504.19232 compare theirs with
+an integer program, and 100 of equal stages with one to three slow links. It prints by size the mean and largest excess
+over ``lower_bound_s``, which no schedule can beat, how many plans are proven to be the shortest, and the processor time
+of planning.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
+from time import process_time
+
+import numpy as np
+
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+
+__all__ = ["SIZES", "PlanCase", "lower_bound_s", "published_cases", "slow_link_cases"]
+
+SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))
+"""Stages and micro-batches of the published comparison."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCase:
+    """A pipeline to plan; times in ms.
+
+    Attributes:
+        base: The mean pass is drawn from ``base`` to twice that.
+    """
+
+    num_stages: int
+    num_micro_batches: int
+    base: int
+    times: PassTimes
+
+
+def published_cases() -> Iterator[PlanCase]:
+    """The authors' 100 cases, from the seed and the distributions of their test."""
+    uniform, normal = random.Random(2025), np.random.RandomState(2025)
+    for (stages, micro_batches), base, _ in product(SIZES, range(10, 31, 5), range(5)):
+        delay = uniform.random() * 20
+        means = normal.randint(base, 2 * base, 3)
+        forward, input_, weight = (tuple((mean + normal.normal(0, 2, stages)).tolist()) for mean in means)
+        times = PassTimes(forward_s=forward, input_s=input_, weight_s=weight, send_s=(delay,) * (stages - 1))
+        yield PlanCase(num_stages=stages, num_micro_batches=micro_batches, base=base, times=times)
+
+
+def slow_link_cases(num_cases: int, seed: int = 0) -> Iterator[PlanCase]:
+    """Equal stages of a transformer, one to three links slow by half a forward to six."""
+    source = random.Random(seed)
+    for index in range(num_cases):
+        stages, micro_batches = SIZES[index % len(SIZES)]
+        forward = source.uniform(5, 30)
+        input_, weight = forward * source.uniform(0.8, 1.6), forward * source.uniform(0.5, 1.1)
+        slow = source.sample(range(stages - 1), source.randint(1, min(3, stages - 1)))
+        send = tuple(forward * source.uniform(0.5, 6) if link in slow else 0.0 for link in range(stages - 1))
+        times = PassTimes(
+            forward_s=(forward,) * stages, input_s=(input_,) * stages, weight_s=(weight,) * stages, send_s=send
+        )
+        yield PlanCase(num_stages=stages, num_micro_batches=micro_batches, base=int(forward), times=times)
+
+
+def lower_bound_s(times: PassTimes, num_micro_batches: int) -> float:
+    """Seconds that no order of the passes can beat, however much memory there is.
+
+    The longest of four chains through any stage: its first forward arrives, then all of its passes; or all of its
+    forwards and input gradients, after which the last gradient travels back and its weight gradient follows somewhere
+    on the way; or the first micro-batch goes to the last stage and back, then all of its input gradients, and on as
+    before; or all of its forwards, the last of which goes to the last stage and back to the first.
+    """
+    forward, input_, weight, send = times.forward_s, times.input_s, times.weight_s, times.send_s
+    num_stages, m = len(forward), num_micro_batches
+    chains = [0.0]
+    for i in range(num_stages):
+        head = sum(forward[:i]) + sum(send[:i])
+        tail = max(sum(input_[j:i]) + sum(send[j:i]) + weight[j] for j in range(i + 1))
+        there = sum(forward[i + 1 :]) + sum(send[i:])
+        back = sum(input_[i + 1 :]) + sum(send[i:])
+        chains += [
+            head + m * (forward[i] + input_[i] + weight[i]),
+            head + m * (forward[i] + input_[i]) + tail,
+            head + forward[i] + there + back + m * input_[i] + tail,
+            head + m * forward[i] + there + back + input_[i] + tail,
+        ]
+    return max(chains)
+
+
+def _lines(name: str, cases: list[PlanCase]) -> Iterator[str]:
+    yield f"{name}: stages, micro-batches; excess over the lower bound, %: mean, largest; proven shortest; planning, ms"
+    every: list[tuple[float, float]] = []
+    for size in (*SIZES, None):
+        found = every if size is None else list(map(_planned, _of_size(cases, size)))
+        every += found if size else []
+        excess, took_ms = zip(*found, strict=True)
+        proven = sum(one < 1e-9 for one in excess)
+        figures = f"{100 * fmean(excess):6.2f} {100 * max(excess):6.2f} {proven:4d} of {len(found)}"
+        yield f"  {'all' if size is None else size!s:8s} {figures} {fmean(took_ms):8.1f} (most {max(took_ms):.1f})"
+
+
+def _of_size(cases: list[PlanCase], size: tuple[int, int]) -> Iterator[PlanCase]:
+    return (case for case in cases if (case.num_stages, case.num_micro_batches) == size)
+
+
+def _planned(case: PlanCase) -> tuple[float, float]:
+    """Excess over the lower bound, and milliseconds of planning."""
+    start = process_time()
+    planned = plan(case.times, case.num_micro_batches)
+    took_ms = 1e3 * (process_time() - start)
+    return planned.makespan_s / lower_bound_s(case.times, case.num_micro_batches) - 1, took_ms
+
+
+def main() -> None:
+    """Print both families."""
+    families = {"published": list(published_cases()), "slow links": list(slow_link_cases(100))}
+    for name, cases in families.items():
+        print("\n".join(_lines(name, cases)))  # noqa: T201  # a benchmark prints its result
+
+
+if __name__ == "__main__":
+    main()
