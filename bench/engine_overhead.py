@@ -26,6 +26,7 @@ from rich.table import Table
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import read_engines
@@ -89,6 +90,9 @@ class _Watch:
     def on_step(self, step: StepReport) -> None:
         self.heard_at.append(time.perf_counter())
         self.steps_s += step.step_time_s
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        pass
 
     def on_note(self, note: str) -> None:
         pass

@@ -21,6 +21,7 @@ import autotuner_report
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
@@ -77,6 +78,9 @@ class _Clock:
     def on_step(self, step: StepReport) -> None:
         self.step_times_s.append(step.step_time_s)
         self.heard_at_s.append(time.perf_counter())
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        pass
 
     def on_note(self, note: str) -> None:
         pass

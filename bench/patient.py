@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import StepReport, Stopped
 
 __all__ = ["Patient"]
@@ -12,6 +13,9 @@ class Patient:
     """Lets every trial run to its end, and listens to nothing."""
 
     def on_step(self, step: StepReport) -> None:
+        """Nothing to do."""
+
+    def on_link_event(self, event: LinkEvent) -> None:
         """Nothing to do."""
 
     def on_note(self, note: str) -> None:

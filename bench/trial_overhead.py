@@ -19,6 +19,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
@@ -54,6 +55,9 @@ class _Steps:
 
     def on_step(self, step: StepReport) -> None:
         self.total_s += step.step_time_s
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        pass
 
     def on_note(self, note: str) -> None:
         pass

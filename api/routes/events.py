@@ -45,9 +45,9 @@ async def stream_events(
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
 
     Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
-    `sweep.finished`, `trial.started`, `trial.step`, `trial.note`, `trial.job`, `trial.finished`, `trial.gated`,
-    `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a `sweep.finished`. A
-    comment every 15 s keeps idle connections open.
+    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.job`, `trial.finished`,
+    `trial.gated`, `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a
+    `sweep.finished`. A comment every 15 s keeps idle connections open.
     """
     async for told in live.read(sweep_id, after=last_event_id, wait=wait):
         yield told.message

@@ -15,11 +15,13 @@ from autotuner.cli.patience import patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import from_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.search.text.jobs import job_in_words
+from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 
 __all__ = ["follow"]
@@ -107,6 +109,8 @@ class _Watch:
         match event:
             case ServerEvent(kind="trial.note", data={"trial_id": trial, "note": note}):
                 self.said[trial] = note
+            case ServerEvent(kind="trial.link_event", data={"trial_id": trial} as data):
+                self.said[trial] = event_sentence(_link_event(data))
             case ServerEvent(kind="trial.gated", data={"trial_id": trial, "outcome": "failed", "detail": detail}):
                 self.said[trial] = detail
             case ServerEvent(kind="trial.gated" | "trial.finished" | "trial.interrupted", data={"trial_id": trial}):
@@ -124,6 +128,8 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
     match event.kind:
         case "trial.job" if said := _said_of_job(event.data):
             yield f"{_head(trial, watch)}           {said}"
+        case "trial.link_event":
+            yield f"{_head(trial, watch)}           {event_sentence(_link_event(event.data))}"
         case "trial.note":
             yield f"{_head(trial, watch)}           {event.data['note']}"
         case "trial.gated":
@@ -145,6 +151,10 @@ def _end(trial: dict[str, Any], watch: _Watch) -> str:
     """How a trial ended, which is said once."""
     watch.told.add(trial["id"])
     return f"{_head(trial, watch)} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
+
+
+def _link_event(data: dict[str, Any]) -> LinkEvent:
+    return from_dict(LinkEvent, {one.name: data[one.name] for one in fields(LinkEvent)})
 
 
 def _said_of_job(data: dict[str, Any]) -> str:

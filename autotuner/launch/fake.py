@@ -75,6 +75,9 @@ class FakeLauncher:
                 if stopped := watcher.stop_requested():
                     return stopped
                 watcher.on_step(_report(spec, outcome, step, loss))
+                for event in outcome.link_events:
+                    if event.step == step:
+                        watcher.on_link_event(event)
         return watcher.stop_requested() or outcome
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete
 from autotuner.ports import TrialWatcher
 
-__all__ = ["GRACE_S", "Ending", "follow"]
+__all__ = ["GRACE_S", "Ending", "follow", "pass_on"]
 
 GRACE_S = 3.0
 """What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo and torchrun were seen to need
@@ -50,8 +50,7 @@ def follow(
     """
     peers_leave_by = float("inf")
     while not (seen := _look(ranks, reports)).have_ended:
-        for step in seen.steps:
-            watcher.on_step(step)
+        pass_on(seen.steps, reports, watcher)
         if is_complete(spec, reports):
             return "measured"
         if stopped := watcher.stop_requested():
@@ -65,6 +64,14 @@ def follow(
             return "failed"
         time.sleep(_POLL_S)
     return "ended"
+
+
+def pass_on(steps: Sequence[StepReport], reports: TrialReports, watcher: TrialWatcher) -> None:
+    """Tell the watcher steps, and what was read of links with them."""
+    for step in steps:
+        watcher.on_step(step)
+    for event in reports.new_link_events():
+        watcher.on_link_event(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from autotuner.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.exclusive import DevicePool
-from autotuner.launch.following import GRACE_S, follow
+from autotuner.launch.following import GRACE_S, follow, pass_on
 from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.room import most_core_ranks, no_room
@@ -139,8 +139,7 @@ class LocalLauncher:
             return ending
         with launcher_work():
             last_steps = attempt.last_steps()
-        for step in last_steps:
-            watcher.on_step(step)
+        pass_on(last_steps, attempt.reports, watcher)
         with launcher_work():
             oom_killed = kernel_oom_kills() > oom_kills
             outcome = attempt.judge(timed_out=ending == "timeout", oom_killed=oom_killed)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.pooling import pooled
@@ -122,6 +123,7 @@ class _Queue:
     def __init__(self, watcher: TrialWatcher) -> None:
         self._job: EngineJob | None = None
         self.on_step = watcher.on_step
+        self.on_link_event = watcher.on_link_event
         self.on_note = watcher.on_note
         self.stop_requested = watcher.stop_requested
         self._tell = watcher.on_job
@@ -143,6 +145,9 @@ class _StopsOnly:
         self._watcher = watcher
 
     def on_step(self, step: StepReport) -> None:
+        pass
+
+    def on_link_event(self, event: LinkEvent) -> None:
         pass
 
     def on_note(self, note: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
 from autotuner.domain.wire import from_dict
@@ -91,12 +92,16 @@ class TrialReports(Protocol):
         """Read what was added; the steps come back."""
         ...
 
+    def new_link_events(self) -> Sequence[LinkEvent]:
+        """Those among what was read since this was asked before."""
+        ...
+
 
 class Reports:
     """Reads a report file that other processes append to.
 
     Attributes:
-        measurement: The trial's result, once it was reported; its breakdown comes later.
+        measurement: The trial's result, once it was reported, with every event of its links; its breakdown comes later.
         failures: Last words of ranks that died, in the order they were written.
         collectives: What benchmarks of nodes have timed by now.
         benchmarks: All that they measured, once they are complete.
@@ -105,6 +110,8 @@ class Reports:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
+        self._link_events: list[LinkEvent] = []
+        self._num_events_told = 0
         self.measurement: Measurement | None = None
         self.failures: list[RankFailure] = []
         self.collectives: list[CollectivePoint] = []
@@ -120,14 +127,21 @@ class Reports:
                     steps += self._taken(document)
         return steps
 
+    def new_link_events(self) -> list[LinkEvent]:
+        """Those that were read since this was asked before."""
+        new, self._num_events_told = self._link_events[self._num_events_told :], len(self._link_events)
+        return new
+
     def _taken(self, document: dict[str, Any]) -> list[StepReport]:
         """The step that a line tells, if it does; all else is kept."""
         document.pop("schema_version", None)
         match document.pop("type", None):
             case "step":
                 return [from_dict(StepReport, document)]
+            case "link_event":
+                self._happened(from_dict(LinkEvent, document))
             case "measurement":
-                self.measurement = from_dict(Measurement, document)
+                self.measurement = replace(from_dict(Measurement, document), link_events=tuple(self._link_events))
             case "timeline" if self.measurement is not None:
                 self.measurement = replace(self.measurement, timeline=from_dict(StepTimeline, document))
             case "breakdown" if self.measurement is not None:
@@ -141,6 +155,11 @@ class Reports:
             case _:
                 pass  # "started" only shows a reader of the file how far a trial came
         return []
+
+    def _happened(self, event: LinkEvent) -> None:
+        self._link_events.append(event)
+        if self.measurement is not None:
+            self.measurement = replace(self.measurement, link_events=tuple(self._link_events))
 
     def _new_lines(self) -> Iterator[bytes]:
         """Complete lines only; a line still being written is left for the next call."""

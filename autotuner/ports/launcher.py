@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 
@@ -20,6 +21,10 @@ class TrialWatcher(Protocol):
 
     def on_step(self, step: StepReport) -> None:
         """A step was reported."""
+        ...
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        """A pipeline found something out about its links or ranks, or does something about it."""
         ...
 
     def on_note(self, note: str) -> None:

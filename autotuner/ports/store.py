@@ -14,6 +14,7 @@ from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, Che
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
@@ -261,6 +262,10 @@ class Store(Names, Protocol):
         A stop for ``shutdown`` gives the attempt back, unless a job of the trial goes on. Writes ``trial.finished``, or
         ``trial.interrupted`` when the trial is queued again.
         """
+        ...
+
+    def add_link_event(self, trial_id: str, event: LinkEvent, *, owner: str, now: float) -> None:
+        """Write the event ``trial.link_event``: what a running trial's pipeline found out about its links and ranks."""
         ...
 
     def add_note(self, trial_id: str, note: str, *, owner: str, now: float) -> None:

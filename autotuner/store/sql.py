@@ -19,6 +19,7 @@ from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, Che
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
@@ -301,6 +302,13 @@ class SqlStore:
             number, _ = connection.execute(statements.select_progress(trial_id)).one()
             facts = transitions.note_facts(trial_id, number, note)
             records.write_event(connection, sweep_id, "trial.note", facts, now)
+
+    def add_link_event(self, trial_id: str, event: LinkEvent, *, owner: str, now: float) -> None:
+        with writing(self._engine) as connection:
+            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+            number, _ = connection.execute(statements.select_progress(trial_id)).one()
+            facts = transitions.link_facts(trial_id, number, event)
+            records.write_event(connection, sweep_id, "trial.link_event", facts, now)
 
     def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
         with writing(self._engine) as connection:

@@ -10,6 +10,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
@@ -304,6 +305,11 @@ def job_facts(trial: Trial, job: EngineJob) -> dict[str, object]:
 def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:
     """What an event says of a note: whose it is, and the sentence."""
     return {"trial_id": trial_id, "number": number, "note": note}
+
+
+def link_facts(trial_id: str, number: int, event: LinkEvent) -> dict[str, object]:
+    """What an event says of what a pipeline found out: whose it is, and all of that."""
+    return {"trial_id": trial_id, "number": number, **wire.to_dict(event)}
 
 
 def step_facts(trial_id: str, number: int, step: StepReport) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.trial import FailureKind, Stopped
 from autotuner.errors import Conflict
 from autotuner.ports import Store
@@ -110,6 +111,23 @@ def test_a_note_is_told_with_its_trial(store: Store) -> None:
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.note", 12.0)
     assert told.data == {"trial_id": trial.id, "number": 3, "note": "waits for the machine: another trial runs"}
+
+
+def test_what_a_pipeline_found_out_about_a_link_is_told_with_its_trial(store: Store) -> None:
+    trial = start(store, held_sweep(store), 3)
+    event = LinkEvent(step=8, kind=LinkEventKind.REPLANNED, warm_up=(9, 5, 3, 1), delegated=True, cost_s=0.01)
+    store.add_link_event(trial.id, event, owner=OWNER, now=12.0)
+    told = store.events(trial.sweep_id)[-1]
+    assert (told.kind, told.at) == ("trial.link_event", 12.0)
+    facts = {name: told.data[name] for name in ("trial_id", "number", "step", "kind", "warm_up", "delegated")}
+    assert facts == {
+        "trial_id": trial.id,
+        "number": 3,
+        "step": 8,
+        "kind": "replanned",
+        "warm_up": [9, 5, 3, 1],
+        "delegated": True,
+    }
 
 
 def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert, select
 
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Outcome, Stopped
 from autotuner.domain.upkeep.announcement import DeliveryState
@@ -20,7 +21,7 @@ from tests.contracts.upkeep import announcement, webhook
 
 
 def lived_sweep(store: Store, *, ended_at: float = 20.0) -> Sweep:
-    """Finished; of its trials one was measured, one ended early, one failed: each with two steps and a note."""
+    """Of its trials one was measured, one ended early, one failed: each with two steps, a note and a dead link."""
     sweep = held_sweep(store)
     outcomes: tuple[Outcome, ...] = (measurement(), Stopped(reason="pruned"), failure())
     for number, outcome in enumerate(outcomes):
@@ -28,6 +29,8 @@ def lived_sweep(store: Store, *, ended_at: float = 20.0) -> Sweep:
         for step in (0, 1):
             store.add_step(trial.id, step_report(step), owner=OWNER, now=12.0)
         store.add_note(trial.id, "waits for the machine", owner=OWNER, now=12.0)
+        found = LinkEvent(step=1, kind=LinkEventKind.LINK_DEAD, stages=(0, 1))
+        store.add_link_event(trial.id, found, owner=OWNER, now=12.0)
         end(store, trial, outcome)
     return finish(store, sweep, now=ended_at)
 
@@ -37,7 +40,7 @@ def test_a_sweep_is_thinned_once_from_its_age_on(store: Store) -> None:
     assert store.retention.thin_sweep(before=19.9, now=100.0) is None
     thinned = store.retention.thin_sweep(before=20.0, now=100.0)
     assert thinned is not None
-    assert (thinned.sweep_id, thinned.num_steps, thinned.num_events) == (sweep.id, 2, 9)
+    assert (thinned.sweep_id, thinned.num_steps, thinned.num_events) == (sweep.id, 2, 12)
     assert store.retention.thin_sweep(before=20.0, now=101.0) is None
 
 
@@ -50,7 +53,8 @@ def test_steps_of_measured_trials_go_and_those_that_later_sweeps_learn_from_stay
 def test_what_was_measured_and_told_of_beginnings_and_ends_outlives_the_thinning(store: Store) -> None:
     sweep = lived_sweep(store)
     before = (store.list_trials(sweep.id), store.ranking(sweep.id), store.overview(sweep.id, now=50.0))
-    events = [event for event in store.events(sweep.id) if event.kind not in ("trial.step", "trial.note")]
+    inside = ("trial.step", "trial.link_event", "trial.note")
+    events = [event for event in store.events(sweep.id) if event.kind not in inside]
     store.retention.thin_sweep(before=20.0, now=100.0)
     assert (store.list_trials(sweep.id), store.ranking(sweep.id), store.overview(sweep.id, now=50.0)) == before
     assert store.events(sweep.id) == events

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
@@ -170,6 +171,9 @@ WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
     "add_step": lambda store, sweep, trial: store.add_step(trial, step_report(), owner=OWNER, now=60.0),
     "finish_trial": lambda store, sweep, trial: store.finish_trial(trial, measurement(), owner=OWNER, now=60.0),
     "add_note": lambda store, sweep, trial: store.add_note(trial, "waits", owner=OWNER, now=60.0),
+    "add_link_event": lambda store, sweep, trial: store.add_link_event(
+        trial, LinkEvent(step=0, kind=LinkEventKind.LINK_DEAD), owner=OWNER, now=60.0
+    ),
     "add_gate": lambda store, sweep, trial: store.add_gate(trial, gate_result(), owner=OWNER, now=60.0),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import StepReport, Stopped, TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.processes import ATTEMPT_ID
@@ -58,6 +59,7 @@ class Watcher:
 
     def __init__(self, *, at_first_step: Callable[[], object] | None = None, stop_after: int | None = None) -> None:
         self.steps: list[StepReport] = []
+        self.link_events: list[LinkEvent] = []
         self.notes: list[str] = []
         self.jobs: list[EngineJob] = []
         self._at_first_step = at_first_step
@@ -67,6 +69,9 @@ class Watcher:
         self.steps.append(step)
         if len(self.steps) == 1 and self._at_first_step:
             self._at_first_step()
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        self.link_events.append(event)
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)

@@ -9,6 +9,7 @@ from typing import Any
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
 
@@ -16,9 +17,9 @@ __all__ = ["Reporter"]
 
 
 class Reporter:
-    """Appends lines: ``started``, ``step``, ``measurement``, ``timeline``, ``breakdown`` and ``failure`` of a trial.
+    """Appends lines of a trial, from ``started`` to a ``measurement`` or a ``failure``.
 
-    Benchmarks of nodes write ``collective`` and ``profile`` in the place of those in the middle. Rank 0 writes all but
+    Benchmarks of nodes write ``collective`` and ``profile`` in their place. Rank 0 writes all but
     ``failure``, which is of any rank that dies. The others are the wire form of a dataclass beside ``type``. Each line
     is one write to a file opened for appending, so lines of several processes never mix, and what was written survives
     the writer.
@@ -35,6 +36,10 @@ class Reporter:
     def step(self, report: StepReport) -> None:
         """A step is done."""
         self._lead({"type": "step", **wire.to_dict(report)})
+
+    def link_event(self, event: LinkEvent) -> None:
+        """A pipeline found something out about a link or a rank, or does something about it."""
+        self._lead({"type": "link_event", **wire.to_dict(event)})
 
     def measurement(self, measurement: Measurement) -> None:
         """The timed steps are complete: whatever becomes of the profiled ones, this stands."""

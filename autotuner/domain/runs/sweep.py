@@ -348,8 +348,8 @@ class Event:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
         kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after
             a pause or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``,
-            ``trial.started``, ``trial.step``, ``trial.note``, ``trial.job``, ``trial.finished``, ``trial.gated``,
-            ``trial.interrupted`` or ``sweep.estimated``.
+            ``trial.started``, ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.job``, ``trial.finished``,
+            ``trial.gated``, ``trial.interrupted`` or ``sweep.estimated``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

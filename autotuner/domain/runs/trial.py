@@ -16,6 +16,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.robust import RobustMeasurement
@@ -300,6 +301,8 @@ class Measurement:
         is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
         timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
         robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
+        link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
+            count as ``StepReport`` does.
     """
 
     step_time_s: float
@@ -330,6 +333,7 @@ class Measurement:
     is_simulated: bool = False
     timeline: StepTimeline | None = None
     robust: RobustMeasurement | None = None
+    link_events: tuple[LinkEvent, ...] = ()
 
     @property
     def step_time_error_s(self) -> float:

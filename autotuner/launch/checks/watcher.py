@@ -44,6 +44,9 @@ class CheckWatcher:
             self._has_met = True
             self._hold.say(f"{self._what}: all ranks have met, and the first step is done")
 
+    def on_link_event(self, event: object) -> None:
+        """None of a check's jobs has pipelines."""
+
     def on_note(self, note: str) -> None:
         """What the launcher wants told."""
         self._hold.say(f"{self._what}: {note}")

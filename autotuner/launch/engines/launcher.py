@@ -24,7 +24,7 @@ from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavail
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
-from autotuner.launch.following import follow
+from autotuner.launch.following import follow, pass_on
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
@@ -297,8 +297,7 @@ class _Run(Generic[Result]):
         if isinstance(ending, Stopped):
             self._over(job, ranks.status)
             return ending
-        for step in self._trial_job.last_steps(ranks):
-            self._watcher.on_step(step)
+        pass_on(self._trial_job.last_steps(ranks), self._trial_job.reports, self._watcher)
         with launcher_work():
             judged = self._trial_job.judge(ranks, timed_out=ending == "timeout")
         outcome = self._or_lost(judged, ranks)

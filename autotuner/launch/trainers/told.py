@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
 from autotuner.domain.runs.trial import Measurement, StepReport, TrialSpec
 from autotuner.domain.wire import from_dict
@@ -97,6 +98,10 @@ class TrainerReports:
         if self.measurement is None and self.progress.is_done and self.progress.failure is None:
             self.complete()
         return steps
+
+    def new_link_events(self) -> list[LinkEvent]:
+        """None: trainers tell of no links."""
+        return []
 
     def complete(self) -> None:
         """Take the steps that were measured for the whole result."""

@@ -25,7 +25,15 @@ _MOST_READ_ALONE = 40
 """Trials that are read one by one; where more changed, reading all takes no longer."""
 
 _OF_ONE_TRIAL = frozenset(
-    {"trial.started", "trial.finished", "trial.interrupted", "trial.job", "trial.gated", "trial.note"}
+    {
+        "trial.started",
+        "trial.finished",
+        "trial.interrupted",
+        "trial.job",
+        "trial.gated",
+        "trial.note",
+        "trial.link_event",
+    }
 )
 """Kinds of events behind which no trial differs but the one that they name."""
 

@@ -13,6 +13,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
@@ -180,6 +181,13 @@ class Lease:
             self._store.add_note(trial.id, note, owner=self._owner, now=self._clock.now())
         except StoreUnavailable as error:
             _log.warning("lease.note_not_stored", trial_id=trial.id, note=note, error=str(error))
+
+    def add_link_event(self, trial: Trial, event: LinkEvent) -> None:
+        """Store what a pipeline found out; a store that is away loses it until the trial is measured."""
+        try:
+            self._store.add_link_event(trial.id, event, owner=self._owner, now=self._clock.now())
+        except StoreUnavailable as error:
+            _log.warning("lease.link_event_not_stored", trial_id=trial.id, step=event.step, error=str(error))
 
     def set_job(self, trial: Trial, job: EngineJob) -> Trial:
         """Store how a job of the trial stands, as often as it takes: by it the trial is found again."""

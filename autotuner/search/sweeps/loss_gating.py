@@ -110,3 +110,6 @@ class _NoSteps:
 
     def on_step(self, step: object) -> None:
         pass
+
+    def on_link_event(self, event: object) -> None:
+        pass

@@ -13,6 +13,7 @@ import structlog
 
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
@@ -269,6 +270,10 @@ class SweepRun:
         with self._planning:
             return self._plan.reported(trial.number, step)
 
+    def link_event(self, trial: Trial, event: LinkEvent) -> None:
+        """Store what a pipeline found out."""
+        self._lease.add_link_event(trial, event)
+
     def noted(self, trial: Trial, note: str) -> None:
         """Store a note."""
         self._lease.add_note(trial, note)
@@ -315,6 +320,9 @@ class _Watcher:
 
     def on_step(self, step: StepReport) -> None:
         self._remembering(lambda: self._run.heard(self._trial, step))
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        self._remembering(lambda: self._run.link_event(self._trial, event))
 
     def on_note(self, note: str) -> None:
         self._remembering(lambda: self._run.noted(self._trial, note))

@@ -8,7 +8,7 @@ from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.units import format_rate, format_seconds
 
-__all__ = ["event_in_words", "health_in_words", "link_in_words", "link_name"]
+__all__ = ["event_in_words", "event_sentence", "health_in_words", "link_in_words", "link_name"]
 
 _CLASSES = {"intra_node": "within a node", "inter_node": "between nodes"}
 
@@ -51,6 +51,29 @@ def _ailments(health: LinkHealth) -> Iterator[str]:
 def event_in_words(event: LinkEvent) -> tuple[str, str]:
     """What happened, and its particulars: ``("slow link", "stages 2 and 3, 60 ms late")``."""
     return _FINDINGS[event.kind], ", ".join(_particulars(event))
+
+
+def event_sentence(event: LinkEvent) -> str:
+    """What happened and when: ``step 8: the link between stages 2 and 3 is 60 ms late``."""
+    return f"step {event.step}: {_said(event)}"
+
+
+def _said(event: LinkEvent) -> str:
+    ends = " and ".join(map(str, event.stages))
+    match event.kind:
+        case LinkEventKind.LINK_SLOW:
+            return f"the link between stages {ends} is {format_seconds(event.delay_s)} late"
+        case LinkEventKind.LINK_RECOVERED:
+            return f"the link between stages {ends} has recovered"
+        case LinkEventKind.LINK_DEAD:
+            return f"the link between stages {ends} is dead"
+        case LinkEventKind.RANK_SLOW:
+            return f"stage {ends} computes {format_seconds(event.delay_s)} longer per micro-batch; no link is at fault"
+        case LinkEventKind.RANK_RECOVERED:
+            return f"stage {ends} is as fast as before"
+        case LinkEventKind.REPLANNED:
+            ahead = f"{' '.join(map(str, event.warm_up))} forwards ahead"
+            return f"re-planned: {ahead}, sends {'delegated' if event.delegated else 'inline'}"
 
 
 def _particulars(event: LinkEvent) -> Iterator[str]:

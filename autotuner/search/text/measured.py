@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotuner.domain.runs.trial import Breakdown, Measurement
+from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_seconds
 
@@ -81,6 +82,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
         yield "no breakdown", measured.breakdown_failure
     if measured.num_disturbed:
         yield "disturbed runs", f"{measured.num_disturbed}, thrown away"
+    if measured.link_events:
+        yield "links", "; ".join(map(event_sentence, measured.link_events))
     if measured.extrapolated_from:
         layers = " and ".join(map(str, measured.extrapolated_from))
         yield "extrapolated", f"from {layers} layers per stage, not measured on the whole model"

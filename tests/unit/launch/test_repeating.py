@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -88,6 +89,13 @@ def test_the_watcher_hears_the_steps_of_the_first_run_alone() -> None:
     watcher = Watcher()
     measured(FakeLauncher(in_turn([1.0, 1.1])), replace(SHORT, num_runs=2), watcher)
     assert [step.step for step in watcher.steps] == [0, 1, 2]
+
+
+def test_the_watcher_hears_the_events_of_the_first_runs_links_alone() -> None:
+    watcher, event = Watcher(), LinkEvent(step=1, kind=LinkEventKind.LINK_SLOW, stages=(0, 1), delay_s=0.06)
+    launcher = FakeLauncher(lambda trial: replace(plain_measurement(trial), link_events=(event,)))
+    outcome = measured(launcher, replace(SHORT, num_runs=2), watcher)
+    assert (watcher.link_events, outcome.link_events) == ([event], (event,))
 
 
 @pytest.mark.parametrize("changes", [{"num_runs": 2}, {"proxy_layers_per_stage": (1, 2)}])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
@@ -52,6 +53,18 @@ def test_the_measurement_and_the_failures_are_kept(tmp_path: Path) -> None:
     assert list(reports.new_steps()) == []
     assert reports.measurement == measurement()
     assert [(f.rank, f.kind) for f in reports.failures] == [(1, FailureKind.OOM)]
+
+
+def test_events_of_links_come_once_each_and_all_of_them_are_part_of_the_measurement(tmp_path: Path) -> None:
+    path = tmp_path / "reports"
+    slow = LinkEvent(step=8, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06)
+    well = LinkEvent(step=31, kind=LinkEventKind.LINK_RECOVERED, stages=(2, 3))
+    reports = Reports(path)
+    append(path, line("link_event", **to_dict(slow)))
+    assert (list(reports.new_steps()), reports.new_link_events(), reports.new_link_events()) == ([], [slow], [])
+    append(path, line("measurement", **to_dict(measurement())) + line("link_event", **to_dict(well)))
+    assert (list(reports.new_steps()), reports.new_link_events()) == ([], [well])
+    assert reports.measurement == measurement(link_events=(slow, well))
 
 
 def test_a_breakdown_joins_the_measurement_before_it(tmp_path: Path) -> None:

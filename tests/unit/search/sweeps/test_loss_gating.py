@@ -8,6 +8,7 @@ import pytest
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -36,6 +37,9 @@ class Listener:
 
     def on_step(self, step: StepReport) -> None:
         self.steps.append(step)
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        pass
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)

@@ -16,6 +16,7 @@ from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
@@ -198,6 +199,20 @@ def test_notes_of_a_launcher_become_events() -> None:
     store, ended = swept(sweep_request(), Talking())
     notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
     assert notes == ["repeat 2 of 3: others used 64 % of the machine's CPU time"] * 4
+
+
+def test_what_a_pipeline_found_out_about_its_links_becomes_events_and_stays_with_the_measurement() -> None:
+    found = LinkEvent(step=1, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06)
+    store, ended = swept(
+        sweep_request(), FakeLauncher(lambda trial: replace(plain_measurement(trial), link_events=(found,)))
+    )
+    told = [event for event in store.events(ended.id) if event.kind == "trial.link_event"]
+    assert [(event.data["kind"], event.data["stages"], event.data["delay_s"]) for event in told] == [
+        ("link_slow", [2, 3], 0.06)
+    ] * 4
+    measured = store.get_trial(str(told[0].data["trial_id"])).measurement
+    assert measured is not None
+    assert measured.link_events == (found,)
 
 
 # ---------------------------------------------------------------------- bf16 and fp8 in one sweep

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.trial import Breakdown
 from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, has_own_peak, phases
 from tests.builders import breakdown, measurement
@@ -53,6 +54,11 @@ def test_an_older_record_says_what_it_knows() -> None:
         ({"compile_s": 18.2}, "compilation", "18.2 s, before the steps that count"),
         ({"hfu": 0.31}, "HFU", "31.0 %, with what is computed again"),
         ({"reserved_bytes": (20_000_000,)}, "peak memory per rank", "10 MB allocated, 20 MB reserved"),
+        (
+            {"link_events": (LinkEvent(step=8, kind=LinkEventKind.LINK_DEAD, stages=(0, 1)),)},
+            "links",
+            "step 8: the link between stages 0 and 1 is dead",
+        ),
         ({"power_w": 612.3}, "power per accelerator", "612 W"),
     ],
 )
