@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 
-from api.dashboard.mount import add_dashboard
+from api.dashboard.mount import include_dashboard
 from api.edge.login import check_start, entrance_of
 from api.edge.needs import CHECKS
 from api.edge.stack import add_edge
@@ -103,15 +105,23 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.live_events = LiveEvents(autotuner.open)
     api.state.previews = Previews()
     api.state.entrance = entrance_of(autotuner)
-    for module in _ROUTES:
-        api.include_router(module.router, prefix=_PREFIX, dependencies=CHECKS)
-    api.include_router(metrics_route.router, dependencies=CHECKS)
-    add_dashboard(api)
+    api.router.routes.extend(_routes())
     add_error_handlers(api)
     add_edge(api, autotuner.settings)
     api.add_middleware(RequestMetrics, requests=metrics.requests, prefix=_PREFIX)
     install_openapi(api)
     return api
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """What all services of this process serve; FastAPI needs longer to make a service's own than most requests take."""
+    router = APIRouter(generate_unique_id_function=operation_id)
+    for module in _ROUTES:
+        router.include_router(module.router, prefix=_PREFIX, dependencies=CHECKS)
+    router.include_router(metrics_route.router, dependencies=CHECKS)
+    include_dashboard(router)
+    return tuple(router.routes)
 
 
 def _built() -> App:

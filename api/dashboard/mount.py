@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, Response
 from fastapi.staticfiles import StaticFiles
 
 from api.dashboard.pages import (
@@ -29,7 +29,7 @@ from api.dashboard.render import STATIC
 from api.dashboard.styles import style_sheet
 from api.edge.needs import CHECKS, OPEN
 
-__all__ = ["add_dashboard"]
+__all__ = ["include_dashboard"]
 
 _PAGES = (
     *(home, find, sweep, sweep_actions, trial),
@@ -50,9 +50,9 @@ async def styles() -> Response:
     return Response(style_sheet(), media_type="text/css", headers=_FOR_EVER)
 
 
-def add_dashboard(api: FastAPI) -> None:
+def include_dashboard(router: APIRouter) -> None:
     """Serve the pages at ``/`` and what they load at ``/static``."""
     for module in _PAGES:
-        api.include_router(module.router, dependencies=CHECKS)
-    api.include_router(_styles, dependencies=CHECKS)
-    api.mount("/static", StaticFiles(directory=STATIC), name="static")
+        router.include_router(module.router, dependencies=CHECKS)
+    router.include_router(_styles, dependencies=CHECKS)
+    router.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import typer
 
@@ -78,7 +80,7 @@ app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     try:
-        app(arguments)
+        _command()(arguments)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
@@ -88,6 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = Text.assemble(("error", "bold red"), f": {error}")
         Console(stderr=True).print(text, soft_wrap=True)
         sys.exit(_exit_code(error))
+
+
+@cache
+def _command() -> Any:
+    """What reads the arguments; Typer would make it of all commands' signatures again for each command that is run."""
+    return typer.main.get_command(app)
 
 
 def _exit_code(error: AutotunerError) -> int:

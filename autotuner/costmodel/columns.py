@@ -118,6 +118,8 @@ class LayoutColumns:
 
         Those rows have the named columns only.
         """
+        if len(self) == 1:
+            return self.only(*names), np.zeros(1, dtype=np.int64)
         columns = [getattr(self, name) for name in names]
         # numbers, most of which are degrees, change together and seldom: a space crosses them with all choices
         num_codes, code = _codes_of_runs([column for column in columns if column.dtype == np.int64], len(self))

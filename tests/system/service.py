@@ -60,7 +60,10 @@ class Service:
         command = [sys.executable, "-m", "autotuner.cli", "serve", "--port", str(self._port)]
         with (self._directory / "service.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        until("the service to get ready", self._is_ready)
+        try:
+            until("the service to get ready", self._is_ready)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; it logged: {self.log}") from error
         return self
 
     def __exit__(self, *_: object) -> None:

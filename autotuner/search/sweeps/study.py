@@ -47,6 +47,7 @@ class SweepStudy:
         self._small = candidates.small
         self._sampler = candidates.sampler(request, past)
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
+        self._ordered: dict[int, Layout] = {}  # of these, since Optuna copies all that it is asked for
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
         self._layouts = candidates.layouts
         self._beside_incumbent = rows_beside_incumbent(request, candidates.layouts)
@@ -94,12 +95,13 @@ class SweepStudy:
 
     def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
         self._asked[asked.number] = asked
-        return asked.number, _layout_of(asked)
+        self._ordered[asked.number] = _layout_of(asked)
+        return asked.number, self._ordered[asked.number]
 
     # ------------------------------------------------------------------ learning
     def layout(self, number: int) -> Layout:
         """What a running trial runs."""
-        return _layout_of(self._asked[number])
+        return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
         """Whether a running trial should end after this step because others were much better."""
@@ -109,13 +111,14 @@ class SweepStudy:
     def tell(self, trial: Trial) -> None:
         """Learn how a running trial ended."""
         asked = self._asked.pop(trial.number)
+        del self._ordered[trial.number]
         for key, attribute in self._attributes(trial).items():
             asked.set_user_attr(key, attribute)
         self._study.tell(trial.number, self.value(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
         """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
-        self._asked.pop(number)
+        del self._asked[number], self._ordered[number]
 
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
@@ -130,7 +133,7 @@ class SweepStudy:
     def _rebuilt(self, trials: Mapping[int, Trial]) -> optuna.Study:
         study = self._empty()
         layouts = {number: trial.layout for number, trial in trials.items()}
-        layouts |= {number: _layout_of(asked) for number, asked in self._asked.items()}
+        layouts |= self._ordered
         finished = {number for number, trial in trials.items() if trial.state.finished}
         for number, layout in sorted(layouts.items()):
             if number in finished:
@@ -209,7 +212,8 @@ _OPTUNA_STATE = {
 
 
 def _layout_of(asked: optuna.Trial) -> Layout:
-    return from_dict(Layout, {name: asked.params[name] for name in LAYOUT_FIELDS})
+    params = asked.params
+    return from_dict(Layout, {name: params[name] for name in LAYOUT_FIELDS})
 
 
 def _optuna_state(trial: Trial) -> OptunaState:

@@ -4,7 +4,6 @@ from tests.unit.cli.command_line import CommandLine
 
 
 def test_what_was_changed_is_listed_newest_first(cli: CommandLine) -> None:
-    cli.run("migrate")
     assert "nothing was changed or refused yet" in cli.run("audit")
     cli.run("cluster", "add", "pair", "--accelerator", "cpu", "--nodes", "2", "--per-node", "2")
     cli.run("cluster", "remove", "pair")

@@ -96,9 +96,9 @@ def test_what_cannot_run_today_does_not_keep_the_best_from_being_shown(cli: Comm
     assert "data_parallel_replicate_degree: the degrees multiply to 3 ranks, the cluster has 64" in text
 
 
-def test_predict_stores_nothing(cli: CommandLine) -> None:
-    cli.run("predict", *JOB)
-    assert list(cli.directory.iterdir()) == []
+def test_predict_stores_nothing(first_cli: CommandLine) -> None:
+    first_cli.run("predict", *JOB)
+    assert list(first_cli.directory.iterdir()) == []
 
 
 def test_a_config_json_of_hugging_face_is_read(cli: CommandLine) -> None:

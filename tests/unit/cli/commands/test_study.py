@@ -3,7 +3,6 @@ from __future__ import annotations
 import optuna
 from optuna.trial import TrialState
 
-from autotuner.settings import Settings
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement
@@ -12,8 +11,7 @@ from tests.unit.cli.command_line import CommandLine
 
 def stored(cli: CommandLine) -> str:
     """A sweep in the command line's database: two trials that were measured, one that failed, one under way."""
-    cli.run("migrate")
-    driver = StoreDriver(store=open_store(Settings().database_url))
+    driver = StoreDriver(store=open_store(f"sqlite:///{cli.directory}/autotuner.db"))
     sweep = driver.sweep()
     driver.ended(sweep, 0, measurement(mfu=0.25))
     driver.ended(sweep, 1, measurement(mfu=0.5), layout=cpu_layout(data_parallel_replicate_degree=2))

@@ -118,10 +118,12 @@ def test_a_sweep_without_a_service_says_how_to_watch_it(cli: CommandLine) -> Non
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "rules", "explain"])
-def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(cli: CommandLine, command: str) -> None:
-    cli.run(command, "sweeps/x.json", code=2)
-    assert "must be the id of a" in cli.error
-    assert list(cli.directory.iterdir()) == []
+def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(
+    first_cli: CommandLine, command: str
+) -> None:
+    first_cli.run(command, "sweeps/x.json", code=2)
+    assert "must be the id of a" in first_cli.error
+    assert list(first_cli.directory.iterdir()) == []
 
 
 def test_a_fault_trace_is_lines_or_the_file_that_holds_them(cli: CommandLine, tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ ADD = ("webhook", "add", "slack", "https://hooks.slack.com/services/credential",
 
 @pytest.fixture
 def app(cli: CommandLine) -> App:
-    cli.run("migrate")
-    return build(Settings(num_workers=0))
+    return build(Settings(database_url=f"sqlite:///{cli.directory}/autotuner.db", num_workers=0))
 
 
 def test_a_webhook_is_added_with_its_secret_shown_once_listed_and_removed(cli: CommandLine) -> None:
