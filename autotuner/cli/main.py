@@ -80,7 +80,7 @@ app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     try:
-        _command()(arguments)
+        _reader()(arguments)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @cache
-def _command() -> Any:
+def _reader() -> Any:
     """What reads the arguments; Typer would make it of all commands' signatures again for each command that is run."""
     return typer.main.get_command(app)
 
