@@ -97,6 +97,7 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
         "number": 1,
         "step": 4,
         "is_warmup": False,
+        "is_under_trace": False,
         "step_time_s": 0.5,
         "loss": None,
         "tokens_per_s": 1024.0,
