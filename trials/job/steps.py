@@ -1,4 +1,4 @@
-"""The steps of a trial on one rank: warming up, measured, and recorded."""
+"""The steps of a trial on one rank: warming up, measured, under a fault trace, and recorded."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
 from trials.distributed.senders import Senders
+from trials.faults.link_faults import LinkFaults
 from trials.measurement.action_log import ActionLog, RecordedStep
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
@@ -67,15 +68,18 @@ def run_steps(
         log=log,
         watch=watch,
         pace=Pace(spec.settings),
+        faults=LinkFaults.of(spec, grid, step.pipeline, device),
     )
     steps.warm_up()
     helpers = senders.pids if senders is not None else ()
     cpu, power = CpuTime.now(helpers), PowerMeter.start(gpu)
     steps.measure()
+    used, power_w = CpuTime.now(helpers).since(cpu), power.mean_w()
+    steps.replay()
     record = RankRecord(
         host=host_name(),
-        cpu=CpuTime.now(helpers).since(cpu),
-        power_w=power.mean_w(),
+        cpu=used,
+        power_w=power_w,
         phases=tuple(steps.phases),
         peak_bytes=watch.peak_bytes,
         reserved_bytes=watch.reserved_bytes,
@@ -102,6 +106,7 @@ class _Steps:
         reports: One per step that was timed, warm-up included.
         phases: One per measured step.
         recorded: One per profiled step, of a rank that has a lane in the timeline.
+        faults: What makes links slow; None where none ever is.
     """
 
     spec: TrialSpec
@@ -113,6 +118,7 @@ class _Steps:
     log: ActionLog
     watch: MemoryWatch
     pace: Pace
+    faults: LinkFaults | None = None
     reports: list[StepReport] = field(default_factory=list)
     phases: list[PhaseTimes] = field(default_factory=list)
     recorded: list[RecordedStep] = field(default_factory=list)
@@ -147,6 +153,17 @@ class _Steps:
             self._timed(is_warmup=False)
             self.phases.append(phases_of(self.step.stopwatch))
 
+    def replay(self) -> None:
+        """The steps of the fault trace, each on links as they are in it; those behind it find them as they were."""
+        trace = self.spec.fault_trace
+        if trace is None or self.faults is None:
+            return
+        for stretch in trace.stretches():
+            self.faults.meet(stretch.links)
+            for _ in range(stretch.num_steps):
+                self._timed(is_under_trace=True)
+        self.faults.meet(())
+
     def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
         """From steps that nobody times, because the profiler takes part in them."""
         recordings = []
@@ -161,14 +178,23 @@ class _Steps:
         """What this rank recorded of the profiled steps."""
         return RankRecording(rank=dist.get_rank(), host=host_name(), steps=tuple(self.recorded))
 
-    def _timed(self, *, is_warmup: bool) -> None:
+    def _timed(self, *, is_warmup: bool = False, is_under_trace: bool = False) -> None:
         number = len(self.reports)
         loss = self._run(number)
         if number == 0:
             self.watch.stop()
         step_time_s = self._of_slowest_rank(self.step.stopwatch.between_s("begin", "done"))
-        self.pace.add(step_time_s)
-        report = step_report(self.spec, self.peak, step=number, is_warmup=is_warmup, step_time_s=step_time_s, loss=loss)
+        if not is_under_trace:
+            self.pace.add(step_time_s)
+        report = step_report(
+            self.spec,
+            self.peak,
+            step=number,
+            is_warmup=is_warmup,
+            step_time_s=step_time_s,
+            loss=loss,
+            is_under_trace=is_under_trace,
+        )
         self.reports.append(report)
         self.reporter.step(report)
 

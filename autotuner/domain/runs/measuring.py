@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.pace import half_interval_s
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 
 __all__ = ["FOREIGN_CPU_SHARE", "Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
@@ -56,6 +57,7 @@ def step_report(
     step_time_s: float,
     loss: float,
     tokens: int | None = None,
+    is_under_trace: bool = False,
 ) -> StepReport:
     """One step as the sweep hears of it.
 
@@ -67,6 +69,7 @@ def step_report(
         step_time_s: On the slowest rank.
         loss: No number where nobody knows it.
         tokens: Of the whole job in this step; None: the workload's.
+        is_under_trace: It counts for robust figures alone.
     """
     share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
     return StepReport(
@@ -76,6 +79,7 @@ def step_report(
         loss=loss,
         tokens_per_s=share * spec.workload.tokens_per_step / step_time_s,
         mfu=share * model_flop(spec) / (step_time_s * peak.flop_per_s),
+        is_under_trace=is_under_trace,
     )
 
 
@@ -83,7 +87,7 @@ def measurement_of(
     spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
 ) -> Measurement:
     """The trial's answer, without a breakdown, from every step that was timed, warm-up included."""
-    times_s = [report.step_time_s for report in steps if not report.is_warmup]
+    times_s = [report.step_time_s for report in steps if report.is_measured]
     median_s = statistics.median(times_s)
     available_flop = median_s * peak.flop_per_s
     return Measurement(
@@ -91,7 +95,7 @@ def measurement_of(
         step_time_spread_s=quartile_distance(times_s),
         step_time_interval_s=half_interval_s(times_s),
         num_steps=len(times_s),
-        num_warmup_steps=len(steps) - len(times_s),
+        num_warmup_steps=sum(report.is_warmup for report in steps),
         tokens_per_s=spec.workload.tokens_per_step / median_s,
         model_flop_per_s=model_flop(spec) / median_s,
         mfu=model_flop(spec) / available_flop,
@@ -107,6 +111,19 @@ def measurement_of(
         environment={**environment, FOREIGN_CPU_SHARE: f"{seen.foreign_cpu_share:.2f}"},
         compile_s=seen.compile_s,
         power_w=seen.power_w,
+        robust=_robust(spec, peak, [report.step_time_s for report in steps if report.is_under_trace]),
+    )
+
+
+def _robust(spec: TrialSpec, peak: Peak, step_times_s: Sequence[float]) -> RobustMeasurement | None:
+    if spec.fault_trace is None:
+        return None
+    return RobustMeasurement.of(
+        spec.fault_trace,
+        step_times_s,
+        model_flop=model_flop(spec),
+        peak_flop_per_s=peak.flop_per_s,
+        tokens=spec.workload.tokens_per_step,
     )
 
 

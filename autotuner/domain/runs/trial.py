@@ -195,6 +195,14 @@ class TrialSpec:
         check.non_negative(self, "run", "repeat")
         if self.trainer is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trainer")
+        if self.fault_trace is not None and self.cluster is None:
+            raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
+
+    @property
+    def has_slow_links(self) -> bool:
+        """Whether links are to be slower in some step than they really are."""
+        assumed = self.cluster.link_health if self.cluster else ()
+        return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autotuner.domain.jobs.link_health import LinkHealth
+from tests.builders import cpu_cluster
+from trials.distributed.functional_collectives import all_gather, all_to_all
+from trials.dry_run.fake_ranks import fake_ranks
+from trials.faults.late_collectives import GroupCut, LateCollectives, ring_hold_s
+from trials.faults.links import Links
+
+CPU = torch.device("cpu")
+DELAY_S = 0.004
+
+
+@pytest.fixture
+def group() -> Iterator[dist.ProcessGroup]:
+    """Four ranks, of which this is the first and the others answer at once."""
+    with fake_ranks(0, 4):
+        made = dist.new_group([0, 1, 2, 3])
+        assert isinstance(made, dist.ProcessGroup)
+        yield made
+
+
+def links(**health: object) -> Links:
+    ailing = replace(LinkHealth(ends=(1, 2), delay_s=DELAY_S), **health)  # type: ignore[arg-type]
+    return Links.of(replace(cpu_cluster(4), link_health=(ailing,)))
+
+
+def took_s(collective: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    collective()
+    return time.perf_counter() - began_s
+
+
+def test_each_step_of_a_ring_is_late_and_bytes_pass_a_thin_link_no_faster_than_it_lets_them() -> None:
+    assert ring_hold_s(2, 4, 800, 0.01, None) == pytest.approx(0.06)  # a product of floats
+    assert ring_hold_s(1, 4, 800, 0.0, 1000.0) == pytest.approx(3 * 200 / 1000)
+
+
+@pytest.mark.parametrize(
+    ("collective", "num_steps"),
+    [
+        (lambda tensor, group: dist.all_reduce(tensor, group=group), 6),
+        (lambda tensor, group: dist.all_reduce(tensor, group=group, async_op=True), 6),
+        (all_gather, 3),
+        (lambda tensor, group: all_to_all(tensor, [2] * 4, [2] * 4, group), 3),
+    ],
+)
+def test_a_collective_waits_for_the_late_link_in_each_of_its_steps(
+    group: dist.ProcessGroup, collective: Callable[[Tensor, dist.ProcessGroup], object], num_steps: int
+) -> None:
+    late = LateCollectives([group], CPU, seed=0)
+    late.meet(links())
+    assert took_s(lambda: collective(torch.ones(8), group)) >= num_steps * DELAY_S
+
+
+def test_other_groups_pass_as_they_are_and_so_does_a_group_whose_link_has_healed(group: dist.ProcessGroup) -> None:
+    late = LateCollectives([group], CPU, seed=0)
+    late.meet(links(is_dead=True))
+    dist.all_reduce(torch.ones(8))  # of all ranks, which is another group
+    with pytest.raises(GroupCut, match=r"link 1_2 is dead, .* ranks \[0, 1, 2, 3\]"):
+        dist.all_reduce(torch.ones(8), group=group)
+    late.meet(links(delay_s=0.0))
+    dist.all_reduce(torch.ones(8), group=group)
+
+
+def test_a_ring_that_passes_by_the_link_is_not_late_but_an_exchange_between_all_is(group: dist.ProcessGroup) -> None:
+    late = LateCollectives([group], CPU, seed=0)
+    late.meet(links(ends=(0, 2), is_dead=True))
+    dist.all_reduce(torch.ones(8), group=group)
+    with pytest.raises(GroupCut):
+        all_to_all(torch.ones(8), [2] * 4, [2] * 4, group)

@@ -1,0 +1,156 @@
+"""LateCollectives: holds collectives back whose ring reaches over a slow link, as long as that link would.
+
+Each step of a ring passes on what the step before brought, so a link that is late is late in every step: an all-reduce
+of n ranks waits 2 (n - 1) times, a gather, a scatter or an exchange n - 1 times, and what its bytes take longer over a
+thinner link comes on top. The cost model counts the same (``costmodel.communication``). The rank that calls waits
+before the collective begins, as if the operation lay in a stream of its own: nothing is hidden behind it.
+
+All collectives of PyTorch, the functional ones and those of DDP's reducer too, end in an operator of ``c10d`` per
+device, which is wrapped here; sends between stages have a transport of their own, and are none of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autotuner.domain.jobs.link_health import LinkHealth
+from trials.faults.links import Links
+
+__all__ = ["GroupCut", "LateCollectives", "ring_hold_s"]
+
+_ROUNDS = {
+    "allreduce_": 2,
+    "allreduce_coalesced_": 2,
+    "allgather_": 1,
+    "allgather_into_tensor_coalesced_": 1,
+    "_allgather_base_": 1,
+    "reduce_scatter_": 1,
+    "reduce_scatter_tensor_coalesced_": 1,
+    "_reduce_scatter_base_": 1,
+    "alltoall_": 1,
+    "alltoall_base_": 1,
+    "broadcast_": 1,
+    "reduce_": 1,
+}
+"""Times around the ring, by operator."""
+
+_BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
+"""Operators by which each rank sends to every other, not to its neighbour alone."""
+
+
+class GroupCut(ConnectionError):
+    """A collective cannot pass a dead link."""
+
+    def __init__(self, health: LinkHealth, ranks: Sequence[int]) -> None:
+        super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} has no other way")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Ranks that talk, and the worst that they meet: in a ring, and between any two."""
+
+    ranks: tuple[int, ...]
+    ring: LinkHealth | None
+    pairs: LinkHealth | None
+
+
+class LateCollectives:
+    """Holds back collectives of some groups.
+
+    Args:
+        groups: Of this rank; collectives of others pass as they are.
+        device: What the ranks compute on.
+        seed: Of jitter, the same on all ranks, so that a group is late together.
+    """
+
+    def __init__(self, groups: Iterable[dist.ProcessGroup], device: torch.device, *, seed: int) -> None:
+        self._ranks = {str(group.group_name): tuple(dist.get_process_group_ranks(group)) for group in groups}
+        self._device = device
+        self._chance = {name: random.Random(f"{seed} {ranks}") for name, ranks in self._ranks.items()}
+        self._late: Mapping[str, _Group] = {}
+        self._library: torch.library.Library | None = None
+
+    def meet(self, links: Links) -> None:
+        """Hold collectives back as these links do, from now on."""
+        met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
+        self._late = {name: group for name, group in met.items() if group.pairs is not None}
+        if self._late and self._library is None:
+            self._library = _wrapped(self._device, self._hold)
+
+    def _hold(self, operator: str, group_name: str, num_bytes: int) -> None:
+        """Wait as long as the group's worst link is late by.
+
+        Raises:
+            GroupCut: It is dead.
+        """
+        if (group := self._late.get(group_name)) is None:
+            return
+        if (health := group.pairs if operator in _BETWEEN_ALL else group.ring) is None:
+            return
+        if health.is_dead:
+            raise GroupCut(health, group.ranks)
+        delay_s = max(0.0, self._chance[group_name].gauss(health.delay_s, health.jitter_s))
+        seconds = ring_hold_s(_ROUNDS[operator], len(group.ranks), num_bytes, delay_s, health.bandwidth_bytes_per_s)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        time.sleep(seconds)
+
+
+def ring_hold_s(
+    num_rounds: int, num_ranks: int, num_bytes: int, delay_s: float, bandwidth_bytes_per_s: float | None
+) -> float:
+    """Seconds that a link adds to a collective whose every step waits for the one before.
+
+    Args:
+        num_rounds: Times around the ring: 2 of an all-reduce, else 1.
+        num_ranks: In the ring.
+        num_bytes: Of the whole tensor, of which each step passes on the part of one rank.
+        delay_s: One-way, of each message.
+        bandwidth_bytes_per_s: None: bytes take no longer than over any other link.
+    """
+    steps = num_rounds * (num_ranks - 1)
+    thin_s = num_bytes / num_ranks / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    return steps * (delay_s + thin_s)
+
+
+def _wrapped(device: torch.device, hold: Callable[[str, str, int], None]) -> torch.library.Library:
+    """Every collective of the device, behind ``hold``, until this process ends."""
+    library, key = torch.library.Library("c10d", "IMPL"), device.type.upper()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)  # on purpose
+        for operator in _ROUNDS:
+            late = _held(operator, key, hold)
+            library.impl(operator, late, key, with_keyset=True, allow_override=True)  # type: ignore[no-untyped-call]
+    return library
+
+
+def _held(operator: str, key: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
+    kernel = torch.library.get_kernel(f"c10d::{operator}", key)
+
+    def late(keyset: Any, *arguments: Any) -> Any:
+        hold(operator, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
+        return kernel.call_boxed(keyset, *arguments)
+
+    return late
+
+
+def _group_name(arguments: Iterable[Any]) -> str:
+    """Of the process group among the arguments, which is the first of the objects that are no tensors."""
+    group = next(one for one in arguments if isinstance(one, torch.ScriptObject))
+    return dist.ProcessGroup.unbox(group).group_name
+
+
+def _num_bytes(argument: Any) -> int:
+    """Of a tensor, or of all tensors in lists of them."""
+    if isinstance(argument, Tensor):
+        return argument.nbytes
+    return sum(map(_num_bytes, argument)) if isinstance(argument, (list, tuple)) else 0
