@@ -97,7 +97,7 @@ def pipeline_schedule(
         with log.going_on():
             return loss(logits, labels) / num_micro_batches
 
-    if is_planned(layout):
+    if is_planned(spec):
         planned = _planned_stages(modules, spec, grid, device, log)
         pipeline = PlannedPipeline(
             planned,

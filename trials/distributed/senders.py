@@ -10,7 +10,6 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 
 from autotuner.domain.jobs.placement import place_of
 from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSpec
 from autotuner.pipeline_schedules.named import named_schedule
 from trials.pipelines.delegated import Delegates
@@ -20,11 +19,15 @@ from trials.pipelines.neighbours import Neighbourhood
 __all__ = ["Senders", "is_planned"]
 
 
-def is_planned(layout: Layout) -> bool:
-    """Whether its pipeline is none of torch's own: planned, or with delegates beside it."""
-    return (
-        layout.pipeline_schedule == PipelineSchedule.ADAPTIVE or layout.p2p_transport == P2PTransport.DELEGATED
-    ) and layout.pipeline_parallel_degree > 1
+def is_planned(spec: TrialSpec) -> bool:
+    """Whether its pipeline is none of torch's own: planned, with delegates beside it, or over links made slow.
+
+    Torch's own schedules send by operations of their own, which nothing can hold back; the same schedule as a list of
+    actions sends over a transport that obeys ``LinkConditions``.
+    """
+    layout = spec.layout
+    by_layout = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE or layout.p2p_transport == P2PTransport.DELEGATED
+    return (by_layout or spec.has_slow_links) and layout.pipeline_parallel_degree > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class Senders:
         Delegates are forks of a process that has no threads yet, and that may use every core still.
         """
         layout = spec.layout
-        if not is_planned(layout):
+        if not is_planned(spec):
             return None
         place, num_micro_batches = place_of(layout, rank), spec.workload.num_micro_batches(layout)
         ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank

@@ -30,12 +30,6 @@ class Step:
     optimizer: ShardedAdamW
     stopwatch: Stopwatch
 
-    @property
-    def pipeline(self) -> PlannedPipeline | None:
-        """The pipeline whose sends meet what its links are like; None where there is none, or torch's own."""
-        schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
-        return schedule if isinstance(schedule, PlannedPipeline) else None
-
     def __call__(self, batch: Batch, *, number: int) -> float:
         """Train on the batch and return the loss: the mean over all tokens of the global batch, on every rank.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
-from tests.builders import cpu_cluster
+from tests.builders import cpu_cluster, cpu_layout
 from tests.trials.launching import Watcher, spec
 
 LATE_S = 0.03
@@ -44,3 +47,23 @@ def test_a_layout_that_cannot_do_without_a_dead_link_fails_and_says_which(tmp_pa
     assert isinstance(outcome, TrialFailure), outcome
     assert outcome.kind is FailureKind.COMMUNICATION
     assert "link 0_1 is dead" in outcome.message
+
+
+@pytest.mark.parametrize("schedule", [PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZERO_BUBBLE])
+def test_a_pipeline_meets_the_trace_on_the_link_between_its_stages(
+    tmp_path: Path, forks: Forks, schedule: PipelineSchedule
+) -> None:
+    layout = cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=schedule)
+    outcome = run(f"2;0_1;{LATE_S}", tmp_path, forks, Watcher(), layout=layout)
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.robust is not None
+    _, late = outcome.robust.stretches
+    assert min(late.step_times_s) >= 4 * LATE_S  # a rank's own sends are held back one after the other: 4 micro-batches
+
+
+def test_an_assumed_delay_of_the_cluster_stands_during_all_steps(tmp_path: Path, forks: Forks) -> None:
+    slow = replace(cpu_cluster(2), link_health=(LinkHealth(ends=(0, 1), delay_s=LATE_S),))
+    outcome = LocalLauncher(tmp_path, forks).run(spec("assumed", cluster=slow), Watcher())
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.step_time_s >= 2 * LATE_S
+    assert outcome.robust is None
