@@ -8,6 +8,8 @@ from typing import Any
 from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link_norm import LinkNorm, link_health_of
+from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob, JobPhase
 from autotuner.launch.engines.known import EngineStanding
@@ -19,7 +21,12 @@ _AT = 1_760_000_000.0
 
 def check_bodies() -> dict[str, Any]:
     """Bodies of ``POST /clusters/{name}/checks``."""
-    return {"on two nodes": {}, "as soon as there are nodes": {"max_queued_s": 7200.0}, "the way": {"quick": True}}
+    return {
+        "on two nodes": {},
+        "as soon as there are nodes": {"max_queued_s": 7200.0},
+        "every link between all nodes": {"links": True},
+        "the way": {"quick": True},
+    }
 
 
 def engine_list() -> EngineList:
@@ -79,4 +86,18 @@ def link_list() -> LinkList:
     )
     inside = LinkStanding(between="ranks of a node", described=cluster.intra_node_link, measured=None)
     between = LinkStanding(between="nodes", described=cluster.inter_node_link, measured=network)
-    return LinkList(items=(inside, between), measured_at=_AT, num_nodes=2)
+    points = (_pair(0, 1), _pair(0, 2), _pair(1, 2, delay_s=0.03))
+    return LinkList(
+        items=(inside, between),
+        measured_at=_AT,
+        num_nodes=2,
+        one_by_one=points,
+        one_by_one_at=_AT,
+        one_by_one_nodes=3,
+        norm=LinkNorm.of(points),
+        health=link_health_of(points, bandwidth_bytes_per_s=38e9, source="measured 2025-10-09"),
+    )
+
+
+def _pair(low: int, high: int, *, delay_s: float = 11e-6) -> LinkPoint:
+    return LinkPoint(ends=(low, high), delay_s=delay_s, jitter_s=1e-6, forth_bytes_per_s=38e9, back_bytes_per_s=37e9)

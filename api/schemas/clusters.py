@@ -7,6 +7,9 @@ from typing import Self
 
 from autotuner.bootstrap import App
 from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_norm import LinkNorm
+from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.runs.cluster_check import CheckLine, CheckRequest, CheckState, ClusterCheck
 from autotuner.domain.runs.engine_job import EngineJob
@@ -38,6 +41,7 @@ class CheckView:
         measured: What the trial measured; null before.
         num_points: Collectives that were timed.
         profile_at: When what was measured was stored for predictions, epoch seconds; null before.
+        links: Links that were measured one by one; of more than 16 nodes neighbours in a ring and a sample.
         created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
     """
 
@@ -57,6 +61,7 @@ class CheckView:
     measured: Measurement | None
     num_points: int
     profile_at: float | None
+    links: tuple[LinkPoint, ...] = ()
     created_by: str = ""
 
     @classmethod
@@ -81,6 +86,7 @@ class CheckView:
             measured=found.trial,
             num_points=found.num_points,
             profile_at=found.profile_at,
+            links=found.links,
         )
 
 
@@ -127,11 +133,22 @@ class LinkList:
     Attributes:
         measured_at: When the newest check measured them, epoch seconds; null without one.
         num_nodes: Nodes that measured at once; 0 without a check.
+        one_by_one: Every pair of nodes, of a single node every pair of accelerators, as they were last measured while
+            neither talked to anybody else; of more than 16 neighbours in a ring and a sample.
+        one_by_one_at: When that was, epoch seconds; null where nobody did.
+        one_by_one_nodes: Nodes that were so measured; where these are fewer than the cluster has, nobody knows which.
+        norm: What the healthy among those reach, and what would not be healthy; null of fewer than three.
+        health: Links that are not healthy by what was measured or is assumed: what predictions go by.
     """
 
     items: tuple[LinkStanding, ...]
     measured_at: float | None
     num_nodes: int
+    one_by_one: tuple[LinkPoint, ...] = ()
+    one_by_one_at: float | None = None
+    one_by_one_nodes: int = 0
+    norm: LinkNorm | None = None
+    health: tuple[LinkHealth, ...] = ()
 
     @classmethod
     def of(cls, app: App, name: str) -> Self:
@@ -149,4 +166,9 @@ class LinkList:
             ),
             measured_at=profile.measured_at if profile else None,
             num_nodes=profile.num_nodes if profile else 0,
+            one_by_one=profile.measurements.links if profile else (),
+            one_by_one_at=profile.links_measured_at if profile else None,
+            one_by_one_nodes=profile.links_num_nodes if profile and profile.links_measured_at else 0,
+            norm=LinkNorm.of(profile.measurements.links) if profile else None,
+            health=found.link_health,
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
+from autotuner.domain.jobs.profile import with_links
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckState
 from autotuner.domain.wire import to_dict
@@ -17,7 +21,7 @@ from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from tests.api.service import NOW, FixedClock, serve
-from tests.builders import cpu_cluster, engine_job, measurement, pair_measurements, profile
+from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements, profile
 
 REGISTERED = """
 [two]
@@ -229,3 +233,60 @@ def test_a_cluster_that_is_being_checked_is_not_removed(client: httpx.Client) ->
     stored(client)
     client.post("/clusters/pair/checks", json={})
     assert client.delete("/clusters/pair").status_code == 409
+
+
+# ---------------------------------------------------------------------- links one by one
+LATE = {"ends": [1, 2], "delay_s": 0.03}
+
+
+def test_a_cluster_is_stored_with_what_ails_its_links(client: httpx.Client) -> None:
+    stored(client, num_nodes=4, link_health=[LATE, {"link_class": "intra_node", "bandwidth_bytes_per_s": 1e9}])
+    late, narrow = client.get("/clusters/pair").json()["link_health"]
+    assert (late["ends"], late["delay_s"], late["source"]) == ([1, 2], 0.03, "")
+    assert (narrow["ends"], narrow["link_class"]) == (None, "intra_node")
+    assert client.get("/clusters/pair/links").json()["health"] == [late, narrow]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"ends": [1, 4], "delay_s": 0.03}, "the cluster's links join 4 ends, numbered from 0"),
+        ({"ends": [2, 2], "delay_s": 0.03}, "two different ends from 0, the lower first"),
+        ({"delay_s": 0.03}, "either two ends or a class of links"),
+        ({"ends": [0, 1], "delay_s": -1.0}, "0 or more"),
+        ({"ends": [0, 1], "bandwidth_bytes_per_s": 0}, "above 0"),
+        ({"link_class": "between", "delay_s": 0.1}, "inter_node"),
+    ],
+)
+def test_health_of_links_that_there_are_not_is_refused(client: httpx.Client, entry: dict[str, Any], said: str) -> None:
+    document = to_dict(replace(PAIR, num_nodes=4)) | {"link_health": [entry]}
+    problem = client.put("/clusters/pair", json=document)
+    assert problem.status_code == 422
+    assert said in json.dumps(problem.json())
+    assert "link_health" in json.dumps(problem.json()) or "ends" in problem.json()["field"]
+
+
+def test_a_prediction_takes_a_cluster_that_is_written_down_with_what_ails_its_links(client: httpx.Client) -> None:
+    cluster = {"accelerator": "h100", "num_nodes": 2, "link_health": [{"ends": [0, 1], "delay_s": 0.03}]}
+    body = {"model": "llama-3-8b", "cluster": cluster, "workload": {"global_batch_size": 64, "seq_len": 4096}}
+    answer = client.post("/predictions", json=body | {"limit": 1})
+    assert answer.status_code == 200, answer.text
+
+
+def test_links_that_were_measured_one_by_one_are_listed_and_count_in_the_cluster(
+    client: httpx.Client, store: Store
+) -> None:
+    stored(client, num_nodes=4)
+    points = tuple(
+        link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in itertools.combinations(range(4), 2)
+    )
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
+    taken = with_links(replace(taken, cluster="pair"), points, measured_at=86_400.0, num_nodes=4)
+    store.save_profile(taken)
+    links = client.get("/clusters/pair/links").json()
+    assert len(links["one_by_one"]) == 6
+    assert (links["one_by_one_at"], links["one_by_one_nodes"]) == (86_400.0, 4)
+    assert links["norm"]["delay_s"] == 50e-6
+    (late,) = client.get("/clusters/pair").json()["link_health"]
+    assert (late["ends"], late["source"]) == ([2, 3], "measured 1970-01-02")
+    assert links["health"] == [late]

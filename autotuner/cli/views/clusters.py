@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.cli.views.links import pairs_view
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_points import LinkPoint
+from autotuner.domain.jobs.link_words import health_said
+from autotuner.domain.wire import from_dict
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["cluster_table", "cluster_view"]
@@ -42,7 +47,8 @@ def cluster_view(
     size = f"{cluster['num_nodes']} nodes of {cluster['accelerators_per_node']} {cluster['accelerator']['name']}"
     head = Text(f"{cluster['name']}: {size}, runs on {_engine(cluster)}")
     said = [Text(f"  {_at(line['at'])} {line['text']}") for line in (check or {}).get("lines", ())]
-    return Group(head, Text(""), _links(links), Text(f"last check: {_check(check)}"), *said)
+    one_by_one = _one_by_one(cluster, links)
+    return Group(head, Text(""), _links(links), *one_by_one, Text(f"last check: {_check(check)}"), *said)
 
 
 def _engine(cluster: Mapping[str, Any]) -> str:
@@ -67,6 +73,18 @@ def _links(links: Mapping[str, Any]) -> Table:
         measured_words = _words(measured) if measured else ("-", "-")
         table.add_row(each["between"], described["name"], *_words(described), *measured_words)
     return table
+
+
+def _one_by_one(cluster: Mapping[str, Any], links: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The pairs as they were last measured, and what ails which link by that or by assumption."""
+    points = [from_dict(LinkPoint, point) for point in links.get("one_by_one", ())]
+    health = [from_dict(LinkHealth, each) for each in links.get("health", ())]
+    if points:
+        yield pairs_view(points, health, between_nodes=links["one_by_one_nodes"] > 1)
+        yield Text(f"measured one by one {_at(links['one_by_one_at'])}")
+    else:
+        for each in health:
+            yield Text(health_said(each, between_nodes=cluster["num_nodes"] > 1))
 
 
 def _words(link: Mapping[str, Any]) -> tuple[str, str]:
