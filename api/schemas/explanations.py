@@ -17,6 +17,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory
 from autotuner.domain.runs.trial import Trial
+from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.pairwise import Insight, insights
@@ -79,6 +80,7 @@ class LayoutExplanation:
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that break a rule.
         caveats: What a reader should know, as of a table of predictions.
+        links: Links of the cluster that are not healthy, and the axes whose groups reach over each.
     """
 
     model_size: ModelSize
@@ -95,6 +97,7 @@ class LayoutExplanation:
     too_large: tuple[LayoutChange, ...]
     illegal: tuple[Refusal, ...]
     caveats: tuple[str, ...]
+    links: tuple[CrossedLink, ...] = ()
 
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
@@ -114,6 +117,7 @@ class LayoutExplanation:
             too_large=tuple(LayoutChange.of(change) for change in explanation.too_large),
             illegal=explanation.illegal,
             caveats=explanation.caveats,
+            links=explanation.links,
         )
 
     @classmethod

@@ -16,6 +16,7 @@ from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
 from autotuner.export.nccl import with_collectives
+from autotuner.export.slow_links import rotation_said
 from autotuner.export.target import Export, Imported, Target
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
@@ -75,7 +76,10 @@ def export(job: Job, layout: Layout, name: str) -> Export:
         InvalidInput: There is no such format.
     """
     target = target_of(name)
-    return replace(target.write(job, layout), unsaid=reasons(layout, job, target.rules))
+    written = target.write(job, layout)
+    rotated = rotation_said(job, layout) if "stage_rotation" in target.elsewhere else ()
+    unsaid = reasons(layout, job, target.rules)
+    return replace(written, defaults=(*written.defaults, *rotated), unsaid=unsaid)
 
 
 def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:

@@ -17,8 +17,10 @@ from autotuner.domain.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
+    P2PTransport,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -60,6 +62,11 @@ layouts = st.builds(
     collective_algorithm=st.sampled_from(CollectiveAlgorithm),
     collective_protocol=st.sampled_from(CollectiveProtocol),
     collective_channels=st.sampled_from([0, 0, 4, 65]),
+    extra_slack=st.sampled_from([0, 0, 1, 5]),
+    p2p_transport=st.sampled_from(P2PTransport),
+    num_delegates=st.sampled_from([1, 1, 2, 3]),
+    rank_order=st.sampled_from(RankOrder),
+    stage_rotation=st.sampled_from([0, 0, 1, 7]),
 )
 
 experts = st.builds(

@@ -74,7 +74,7 @@ class _Grid:
         stages = groups.world_size // groups.ranks_per_stage
         whole = groups.ranks_per_stage % groups.ranks_per_node == 0
         everything = len(nodes) * groups.ranks_per_node >= groups.world_size
-        by_stage = whole and everything and 1 < stages <= 8
+        by_stage = whole and everything and groups.stages_in_order and 1 < stages <= 8
         across = 4 if groups.ranks_per_node <= 16 else 8
         per_node = min(groups.ranks_per_node, groups.world_size)
         return cls(

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.rank_grid import GROUP_CLASSES, rank_grid, shown_nodes
 from autotuner.search.explain.rank_groups import RankGroup, RankGroups
+from autotuner.search.text.links import link_in_words
 from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["GroupRow", "RankGroupsView", "rank_groups_view"]
@@ -76,7 +77,7 @@ def _row(group: RankGroup, groups: RankGroups) -> GroupRow:
         letters=group.letters,
         look=GROUP_CLASSES[group.axis],
         ranks=_ranks_in_words(group.ranks),
-        crosses=f"{group.link}, {place}",
+        crosses=", ".join((group.link, place, *map(link_in_words, group.slow_links))),
         sent=format_bytes(group.sent_bytes) if group.sent_bytes else "–",
         waits=format_seconds(group.exposed_s) if group.exposed_s else "–",
     )

@@ -36,6 +36,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         _time_table(explained["time"]),
         Text(_memory(explained)),
         _memory_table(explained["memory"]),
+        *(Text(link["sentence"]) for link in explained.get("links", ())),
         *_changes(explained),
     )
 

@@ -9,6 +9,7 @@ from autotuner.domain.layouts.choice import ContextExchange, PipelineSchedule, P
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.keys import STAGE_0_ELEMENTS, gradient_element_bytes
+from autotuner.export.slow_links import numbers_ranks, sends_and_places
 
 __all__ = ["ELSEWHERE", "RULES", "ZERO_RULES"]
 
@@ -55,6 +56,8 @@ ZERO_RULES: tuple[Rule, ...] = (
 
 RULES: tuple[Rule, ...] = (
     *ZERO_RULES,
+    *sends_and_places("DeepSpeed", "deepspeed"),
+    numbers_ranks("DeepSpeed", "deepspeed"),
     Rule(
         "deepspeed-pipelines-shard-optimizers-at-most",
         "shard_level",

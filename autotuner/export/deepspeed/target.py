@@ -6,6 +6,7 @@ from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.export.deepspeed.read import read, recognises
 from autotuner.export.deepspeed.rules import ELSEWHERE, RULES
 from autotuner.export.deepspeed.write import VERSION, write
+from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Target
 
 __all__ = ["DEEPSPEED"]
@@ -14,7 +15,7 @@ DEEPSPEED = Target(
     format=ExportFormat.DEEPSPEED,
     version=VERSION,
     rules=RULES,
-    elsewhere=ELSEWHERE,
+    elsewhere=ELSEWHERE | LAUNCHED,
     write=write,
     read=read,
     recognises=recognises,

@@ -21,6 +21,7 @@ from autotuner.export.megatron.common import environment, layout_settings, left_
 from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.rules import MEGATRON_RULES
 from autotuner.export.megatron.shapes import unsaid_shapes, write_shapes
+from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, Imported, Target
 
 __all__ = ["MEGATRON_LM"]
@@ -86,7 +87,6 @@ _SAID_ELSEWHERE = {
     "first_last_layers_bf16": "a layout has one precision for all layers",
     "overlap_moe_expert_parallel_comm": "the stack says how much of the dispatch is hidden",
     "delay_wgrad_compute": "the stack says what is hidden",
-    "use_tp_pp_dp_mapping": "a layout numbers ranks tp-cp-dp-pp",
     "cuda_graph_impl": "the stack says what launches take",
     "enable_cuda_graph": "the stack says what launches take",
     "exp_avg_dtype": "moments of Adam are a choice of the workload",
@@ -221,7 +221,7 @@ MEGATRON_LM = Target(
     format=ExportFormat.MEGATRON_LM,
     version=_VERSION,
     rules=MEGATRON_RULES,
-    elsewhere=frozenset(),
+    elsewhere=LAUNCHED,
     write=_write,
     read=_read,
     recognises=_recognises,

@@ -9,7 +9,7 @@ from typing import Any
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stages import layers_per_stage
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.domain.layouts.choice import RankOrder, Recompute, ShardLevel
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.degrees import read_degrees, write_degrees
@@ -72,7 +72,8 @@ def left_at_default(layout: Layout) -> Iterator[str]:
         yield "selective recomputation is that of the stack's modules"
     if layout.offload_activations:
         yield "one layer keeps its activations on the device, since all of them is refused"
-    yield "overlaps of gradient reductions and parameter gathers are on; rank order is tp-cp-ep-dp-pp"
+    order = "tp-cp-ep-pp-dp" if layout.rank_order == RankOrder.REPLICAS_OUTERMOST else "tp-cp-ep-dp-pp"
+    yield f"overlaps of gradient reductions and parameter gathers are on; rank order is {order}"
 
 
 def read_layout(reading: Reading, num_layers: int | None = None) -> Found:
@@ -92,7 +93,7 @@ def read_layout(reading: Reading, num_layers: int | None = None) -> Found:
     num_layers = (model.num_layers if model else reading.count("num_layers", 0, most=MOST_LAYERS)) or num_layers
     fields |= read_pipeline(reading, num_layers, degrees.pipeline)
     between = layers_per_stage(_layout(fields), num_layers) if num_layers else None
-    fields |= read_recompute(reading, between)
+    fields |= read_recompute(reading, between) | _rank_order(reading, _layout(fields))
     fields |= _tensor_overlap(reading, fields)
     layout = _layout(fields)
     batch = reading.count("global_batch_size", 0) or None
@@ -106,6 +107,17 @@ def read_layout(reading: Reading, num_layers: int | None = None) -> Found:
         seq_len=reading.count("seq_length", 0) or reading.count("encoder_seq_length", 0) or None,
         global_batch_size=batch,
     )
+
+
+def _rank_order(reading: Reading, layout: Layout) -> dict[str, object]:
+    """Order tp-cp-ep-pp-dp, which a layout can say where all data-parallel ranks are replicas."""
+    if not reading.on("use_tp_pp_dp_mapping") or 1 in (layout.pipeline_parallel_degree, layout.data_parallel_degree):
+        return {}
+    if layout.data_parallel_shard_degree > 1:
+        detail = "data-parallel ranks that share parts lie inside a stage in a layout; it has the usual order"
+        reading.changed("use_tp_pp_dp_mapping", detail)
+        return {}
+    return {"rank_order": RankOrder.REPLICAS_OUTERMOST}
 
 
 def _layout(fields: Mapping[str, Any]) -> Layout:

@@ -24,6 +24,7 @@ from autotuner.export.megatron.assignments import Assigned, assignments
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
+from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, Imported, Target
 
 __all__ = ["CORE_FIELDS", "MEGATRON_BRIDGE", "NEMO"]
@@ -43,7 +44,7 @@ _STRATEGY = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
     *("expert_model_parallel_size", "expert_tensor_parallel_size", "virtual_pipeline_model_parallel_size"),
     *("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"),
-    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "use_tp_pp_dp_mapping"),
 )
 """Arguments of NeMo's MegatronStrategy."""
 
@@ -104,6 +105,7 @@ _BRIDGE = _Dialect(
         "global_batch_size": "train",
         "ckpt_format": "checkpoint",
         "tp_comm_overlap": "comm_overlap",
+        "use_tp_pp_dp_mapping": "dist",
         **dict.fromkeys(_DDP, "ddp"),
     },
     precision="mixed_precision",
@@ -318,7 +320,7 @@ def _target(dialect: _Dialect) -> Target:
         format=dialect.format,
         version=dialect.version,
         rules=(*MEGATRON_RULES, _RESHARDS, _BUCKETS, *dialect.rules),
-        elsewhere=frozenset({"fp32_gradient_reduce"}),
+        elsewhere=LAUNCHED | {"fp32_gradient_reduce"},
         write=_writer(dialect),
         read=_reader(dialect),
         recognises=_recognises(dialect),

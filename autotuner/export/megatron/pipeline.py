@@ -12,7 +12,7 @@ from itertools import product
 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.choice import PipelineSchedule, RankOrder
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.reading import Reading, Settings
@@ -25,9 +25,14 @@ _MOST_LAYERS = 10_000
 
 
 def write_pipeline(job: Job, layout: Layout) -> Settings:
-    """Virtual stages, and ends with other numbers of layers."""
+    """Virtual stages, ends with other numbers of layers, and which ranks hold the stages."""
     if layout.pipeline_parallel_degree == 1:
         return {}
+    outermost = layout.rank_order == RankOrder.REPLICAS_OUTERMOST and layout.data_parallel_shard_degree == 1
+    return _stages(job, layout) | ({"use_tp_pp_dp_mapping": True} if outermost else {})
+
+
+def _stages(job: Job, layout: Layout) -> Settings:
     virtual = layout.virtual_stages_per_rank
     sizes = stage_sizes(
         job.model.num_layers, layout.num_stages, layout.first_stage_less_layers, layout.last_stage_less_layers

@@ -12,6 +12,7 @@ from autotuner.domain.layouts.choice import (
     OptimizerKernel,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -19,6 +20,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 from autotuner.export.megatron.sharding import gradient_element_bytes
+from autotuner.export.slow_links import sends_and_places
 
 __all__ = ["MEGATRON_RULES", "keeps_parameters"]
 
@@ -40,6 +42,17 @@ def _has_experts(job: Job) -> bool:
 
 
 MEGATRON_RULES: tuple[Rule, ...] = (
+    *sends_and_places("Megatron", "megatron"),
+    Rule(
+        "megatron-moves-all-replicas-outermost",
+        "rank_order",
+        lambda x, j: (x.rank_order == RankOrder.REPLICAS_OUTERMOST) & (x.data_parallel_shard_degree > 1),
+        lambda x, j: (
+            f"use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
+            "share a replica's parts with them"
+        ),
+        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
+    ),  # core/parallel_state.py: order tp-cp-ep-pp-dp
     Rule(
         "megatron-schedules",
         "pipeline_schedule",

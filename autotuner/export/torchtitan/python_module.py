@@ -16,6 +16,7 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
 from autotuner.export.torchtitan.entries import Entry, Value
@@ -157,7 +158,7 @@ TORCHTITAN_CONFIG = Target(
     format=ExportFormat.TORCHTITAN_CONFIG,
     version=RELEASE_0_3.version,
     rules=RULES_0_3,
-    elsewhere=frozenset(),
+    elsewhere=LAUNCHED,
     write=_write,
     searched=SEARCHED_0_3,
     read=_read,

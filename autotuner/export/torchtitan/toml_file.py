@@ -11,6 +11,7 @@ from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
 from autotuner.export.torchtitan.entries import Value
@@ -97,7 +98,7 @@ TORCHTITAN = Target(
     format=ExportFormat.TORCHTITAN,
     version=RELEASE_0_2.version,
     rules=RULES_0_2,
-    elsewhere=frozenset({"attention_kernel"}),
+    elsewhere=LAUNCHED | {"attention_kernel"},
     write=_write,
     searched=SEARCHED_0_2,
     read=_read,

@@ -13,6 +13,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.text.caveats import caveats
@@ -107,6 +108,7 @@ class Explanation:
         too_large: Changes that would save as much and do not fit, the nearest to fitting first.
         illegal: Changes that no cluster of this shape or model can run.
         caveats: What a reader should know: sentences without full stops.
+        links: Links of the cluster that are not healthy, and which groups reach over them.
     """
 
     layout: Layout
@@ -121,6 +123,7 @@ class Explanation:
     too_large: tuple[Change, ...]
     illegal: tuple[Refusal, ...]
     caveats: tuple[str, ...]
+    links: tuple[CrossedLink, ...] = ()
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -150,6 +153,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         too_large=_too_large(changes),
         illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
+        links=crossed_links(layout, job),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.routing import width_split
 from autotuner.costmodel.step.exchanges import Exchange, exchanges
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.placement import Place, place_of, rank_at
+from autotuner.domain.layouts.choice import RankOrder
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 
@@ -30,6 +33,8 @@ class RankGroup:
         num_nodes: Nodes on which it lies, or NVLink domains of several nodes.
         sent_bytes: Bytes that pass a rank's link in a step.
         exposed_s: Seconds of a step in which a rank waits for them.
+        slow_links: What ails links between two ends that ranks of this very group lie at; of a pipeline, stages that
+            follow one another.
     """
 
     axis: str
@@ -39,6 +44,7 @@ class RankGroup:
     num_nodes: int
     sent_bytes: float
     exposed_s: float
+    slow_links: tuple[LinkHealth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,7 @@ class RankGroups:
         ranks_per_node: Ranks of each node; those of a node follow one another.
         ranks_per_stage: Ranks of each pipeline rank.
         groups: Innermost first.
+        stages_in_order: Stages follow one another in the order of ranks, each of as many ranks in a row.
     """
 
     rank: int
@@ -60,6 +67,7 @@ class RankGroups:
     ranks_per_stage: int
     world_size: int
     groups: tuple[RankGroup, ...]
+    stages_in_order: bool = True
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
@@ -71,33 +79,41 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
     if not 0 <= rank < layout.world_size:
         rule = f"must be one of the layout's ranks, 0 to {layout.world_size - 1}"
         raise InvalidInput("rank", rank, rule, min(max(rank, 0), layout.world_size - 1))
-    per_stage = layout.world_size // layout.pipeline_parallel_degree
+    place = place_of(layout, rank)
     return RankGroups(
         rank=rank,
-        pipeline_rank=rank // per_stage,
+        pipeline_rank=place.stage,
         node=rank // job.cluster.accelerators_per_node,
         ranks_per_node=job.cluster.accelerators_per_node,
-        ranks_per_stage=per_stage,
+        ranks_per_stage=layout.world_size // layout.pipeline_parallel_degree,
         world_size=layout.world_size,
-        groups=tuple(_groups(layout, job, rank, rank // per_stage)),
+        groups=tuple(_groups(layout, job, rank, place)),
+        stages_in_order=layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
     )
 
 
-def _groups(layout: Layout, job: Job, rank: int, pipeline_rank: int) -> Iterator[RankGroup]:
-    found = exchanges(layout, job, pipeline_rank)
+def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankGroup]:
+    found = exchanges(layout, job, place.stage)
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
-    data, pipeline = layout.data_parallel_degree, layout.pipeline_parallel_degree
     inner = int(width_split(LayoutColumns.from_layouts([layout]), job)[0])
-    joins = layout.shard_level != ShardLevel.NONE or data > 1 or context > 1
-    for axis, letters, size, stride, exchange in (
-        ("tensor", "tp", tensor, 1, found.tensor),
-        ("context", "cp", context, tensor, found.context),
-        ("expert", "ep", layout.expert_parallel_degree, inner, found.expert),
-        ("pipeline", "pp", pipeline, tensor * context * data, found.pipeline),
-        ("data", "dp" if context == 1 else "dp cp", data * context * joins, tensor, found.data),
+    stages = [place._replace(stage=stage) for stage in range(layout.pipeline_parallel_degree)]
+    for axis, letters, ranks, exchange in (
+        ("tensor", "tp", _members(rank, tensor, 1), found.tensor),
+        ("context", "cp", _members(rank, context, tensor), found.context),
+        ("expert", "ep", _members(rank, layout.expert_parallel_degree, inner), found.expert),
+        ("pipeline", "pp", tuple(rank_at(layout, one) for one in stages), found.pipeline),
+        ("data", "dp" if context == 1 else "dp cp", _data_ranks(layout, place), found.data),
     ):
-        if size > 1:
-            yield _group(axis, letters, _members(rank, size, stride), job.cluster, exchange)
+        if len(ranks) > 1:
+            yield _group(axis, letters, ranks, job.cluster, exchange)
+
+
+def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
+    """Those that sum the same gradients, or hold parts of the same states."""
+    shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
+    replicas = layout.data_parallel_replicate_degree
+    one = (place._replace(replica=replica, shard=shard) for replica in range(replicas) for shard in range(shards))
+    return tuple(sorted(rank_at(layout, each) for each in one))
 
 
 def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
@@ -117,4 +133,13 @@ def _group(axis: str, letters: str, ranks: tuple[int, ...], cluster: Cluster, ex
         num_nodes=len(domains),
         sent_bytes=exchange.sent_bytes,
         exposed_s=exchange.exposed_s,
+        slow_links=_slow_links(ranks, cluster, in_a_row=axis == "pipeline"),
     )
+
+
+def _slow_links(ranks: tuple[int, ...], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
+    """What ails the links between ends that the ranks lie at."""
+    ends = [cluster.link_end(rank) for rank in ranks]
+    found = pairwise(ends) if in_a_row else combinations(sorted(set(ends)), 2)
+    known = {cluster.health_between(*pair): None for pair in found}
+    return tuple(health for health in known if health is not None and not health.is_healthy)

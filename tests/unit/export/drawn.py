@@ -19,6 +19,7 @@ from autotuner.domain.layouts.choice import (
     Fp8Recipe,
     PipelineSchedule,
     Precision,
+    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -146,7 +147,9 @@ def _pipelined(draw: st.DrawFn, model: TransformerSpec, fields: dict[str, Any]) 
     missing = -model.num_layers % (fields["pipeline_parallel_degree"] * virtual)
     last = draw(st.integers(0, min(2, missing))) if virtual > 1 else draw(st.integers(0, 2))
     first = missing - last if virtual > 1 else draw(st.integers(0, 2))
+    moves = fields["data_parallel_shard_degree"] == 1 < fields["data_parallel_replicate_degree"]
     return {
+        "rank_order": draw(st.sampled_from(RankOrder)) if moves else RankOrder.STAGES_OUTERMOST,
         "virtual_stages_per_rank": virtual,
         "pipeline_schedule": schedule,
         "first_stage_less_layers": first,

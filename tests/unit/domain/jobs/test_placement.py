@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.placement import Place, places, rank_at, stage_links
+from autotuner.domain.jobs.placement import Place, place_of, places, rank_at, stage_links
 from autotuner.domain.layouts.choice import RankOrder
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
@@ -47,3 +47,18 @@ def test_stages_that_share_a_node_send_over_no_link() -> None:
     cluster = h100_cluster(num_nodes=2, accelerators_per_node=16)
     layout = Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **GRID)
     assert [stage_links(layout, cluster, stage) for stage in range(3)] == [frozenset()] * 3
+
+
+@pytest.mark.parametrize("order", list(RankOrder))
+@pytest.mark.parametrize("rotation", [0, 1, 3])
+def test_the_place_of_a_rank_is_the_one_that_it_holds(order: RankOrder, rotation: int) -> None:
+    layout = Layout(
+        pipeline_parallel_degree=4,
+        data_parallel_replicate_degree=2,
+        data_parallel_shard_degree=3,
+        tensor_parallel_degree=2,
+        rank_order=order,
+        stage_rotation=rotation,
+    )
+    for place in places(layout):
+        assert place_of(layout, rank_at(layout, place)) == place

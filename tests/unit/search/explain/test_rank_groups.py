@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import RankOrder, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.rank_groups import rank_groups
@@ -56,3 +58,41 @@ def test_groups_of_one_are_left_out() -> None:
 def test_a_rank_that_the_layout_lacks_is_refused_with_the_nearest_that_it_has(rank: int) -> None:
     with pytest.raises(InvalidInput, match="0 to 63"):
         rank_groups(LAYOUT, big_job(), rank)
+
+
+# ---------------------------------------------------------------------- places, and links that are not healthy
+TURNED = Layout(
+    tensor_parallel_degree=8,
+    pipeline_parallel_degree=4,
+    data_parallel_replicate_degree=2,
+    rank_order=RankOrder.REPLICAS_OUTERMOST,
+    stage_rotation=1,
+)
+
+
+def slow_job() -> Job:
+    late = LinkHealth(ends=(1, 2), delay_s=0.03)
+    return replace(big_job(), cluster=replace(big_job().cluster, link_health=(late,)))
+
+
+def test_stages_that_are_turned_and_replicas_outermost_lie_where_their_ranks_do() -> None:
+    found = rank_groups(TURNED, slow_job(), 8)
+    assert (found.pipeline_rank, found.stages_in_order) == (0, False)
+    assert {group.axis: group.ranks for group in found.groups if group.axis != "tensor"} == {
+        "pipeline": (8, 16, 24, 0),
+        "data": (8, 40),
+    }
+
+
+def test_a_group_says_which_slow_links_lie_between_its_ranks() -> None:
+    found = {group.axis: group.slow_links for group in rank_groups(TURNED, slow_job(), 8).groups}
+    assert [health.ends for health in found["pipeline"]] == [(1, 2)]
+    assert found["tensor"] == found["data"] == ()
+    other = {group.axis: group.slow_links for group in rank_groups(TURNED, slow_job(), 40).groups}
+    assert other["pipeline"] == ()
+
+
+def test_stages_that_do_not_follow_one_another_talk_over_no_link() -> None:
+    apart = replace(TURNED, stage_rotation=2)  # node 1 holds the last stage, node 2 the first
+    found = {group.axis: group.slow_links for group in rank_groups(apart, slow_job(), 16).groups}
+    assert found["pipeline"] == ()

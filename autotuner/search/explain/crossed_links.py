@@ -1,0 +1,71 @@
+"""Which groups of a layout reach over the links that are not healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autotuner.domain.jobs.crossings import (
+    context_spread,
+    expert_spread,
+    pair_crosses,
+    pipeline_crosses,
+    replicate_spreads,
+    ring_crosses,
+    shard_spread,
+    tensor_spread,
+)
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import ContextExchange
+from autotuner.domain.layouts.layout import Layout
+from autotuner.search.text.links import link_in_words
+
+__all__ = ["CrossedLink", "crossed_links"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossedLink:
+    """A link that is not healthy, and what of a layout passes it.
+
+    Attributes:
+        axes: Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both
+            its axes; none where the layout leaves the link alone.
+        sentence: Without a full stop.
+    """
+
+    health: LinkHealth
+    axes: tuple[str, ...]
+    sentence: str
+
+
+def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
+    """Every link of the cluster of which something is known, in its order."""
+    return tuple(_crossed(health, layout, job) for health in job.cluster.link_health if not health.is_healthy)
+
+
+def _crossed(health: LinkHealth, layout: Layout, job: Job) -> CrossedLink:
+    axes = tuple(_axes(health, layout, job))
+    if not axes:
+        over = "no group of ranks reaches over it"
+    else:
+        listed = " and ".join(filter(None, (", ".join(axes[:-1]), axes[-1])))
+        over = f"{listed} groups reach over it"
+    return CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}")
+
+
+def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
+    cluster = job.cluster
+    if ring_crosses(tensor_spread(x), health, cluster):
+        yield "tensor"
+    meets_all = x.context_exchange == ContextExchange.ALL_TO_ALL
+    context = pair_crosses if meets_all else ring_crosses
+    if context(context_spread(x), health, cluster):
+        yield "context"
+    if pair_crosses(expert_spread(x, job), health, cluster):
+        yield "expert"
+    if pipeline_crosses(x, health, cluster):
+        yield "pipeline"
+    data = (shard_spread(x), *replicate_spreads(x))
+    if any(ring_crosses(spread, health, cluster) for spread in data):
+        yield "data"

@@ -1,0 +1,124 @@
+"""Sends between stages and places of ranks, in the words of trainers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.export.registry import export, read
+from tests.builders import h100_cluster, llama_70b
+
+F = ExportFormat
+FOREIGN = sorted({*ExportFormat} - {F.ARGUMENTS, F.TORCHRUN, F.SBATCH})
+MEGATRON = (F.MEGATRON_LM, F.MEGATRON_BRIDGE, F.NEMO)
+CONFIGURED = [one for one in FOREIGN if one not in (F.ACCELERATE, F.TRANSFORMERS)]
+"""Those with pipelines."""
+
+
+def job() -> Job:
+    cluster = h100_cluster(4, link_health=(LinkHealth(ends=(2, 3), delay_s=0.03),))
+    return Job(model=llama_70b(), cluster=cluster, workload=Workload(seq_len=4096, global_batch_size=64))
+
+
+def pipelined(**changes: Any) -> Layout:
+    """Four stages of a node each, unless it is told otherwise."""
+    fields = {"tensor_parallel_degree": 4, "data_parallel_replicate_degree": 2, "pipeline_parallel_degree": 4}
+    return Layout(**(fields | changes))
+
+
+def unsaid(format_: ExportFormat, layout: Layout) -> set[str]:
+    return {reason.field for reason in export(job(), layout, format_).unsaid}
+
+
+@pytest.mark.parametrize("format_", FOREIGN)
+def test_no_trainer_of_others_delegates_sends_or_plans_pipelines(format_: ExportFormat) -> None:
+    layout = pipelined(pipeline_schedule=PipelineSchedule.ADAPTIVE, p2p_transport=P2PTransport.DELEGATED)
+    assert {"pipeline_schedule", "p2p_transport"} <= unsaid(format_, layout)
+
+
+@pytest.mark.parametrize("format_", MEGATRON)
+def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(format_: ExportFormat) -> None:
+    layout = pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST)
+    written = export(job(), layout, format_)
+    assert "rank_order" not in unsaid(format_, layout)
+    assert "tp-pp-dp" in written.text or "use_tp_pp_dp_mapping=true" in written.text
+    assert any("tp-cp-ep-pp-dp" in line for line in written.defaults)
+    found = read(written.text, format_, 32).layout
+    assert found.rank_order == RankOrder.REPLICAS_OUTERMOST
+    assert found.data_parallel_replicate_degree == 2
+
+
+def test_megatrons_flag_is_its_own() -> None:
+    written = export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_LM)
+    assert "--use-tp-pp-dp-mapping" in written.arguments
+    assert (
+        "dist.use_tp_pp_dp_mapping=true"
+        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_BRIDGE).arguments
+    )
+    assert (
+        "trainer.strategy.use_tp_pp_dp_mapping=true"
+        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.NEMO).arguments
+    )
+
+
+@pytest.mark.parametrize("format_", MEGATRON)
+def test_megatron_cannot_keep_shards_inside_a_stage_whose_replicas_lie_outermost(format_: ExportFormat) -> None:
+    layout = pipelined(data_parallel_shard_degree=2, tensor_parallel_degree=2, rank_order=RankOrder.REPLICAS_OUTERMOST)
+    assert "rank_order" in unsaid(format_, layout)
+    assert "mapping" not in export(job(), layout, format_).text
+
+
+def test_an_order_that_a_layout_cannot_say_is_noted_as_changed() -> None:
+    text = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"
+    found = read(f"{text} --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
+    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
+    (note,) = [note for note in found.notes if note.setting == "--use-tp-pp-dp-mapping"]
+    assert note.kind == "changed"
+
+
+def test_an_order_that_changes_nothing_is_not_told() -> None:
+    found = read("--tensor-model-parallel-size 2 --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
+    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
+    assert not [note for note in found.notes if "mapping" in note.setting]
+
+
+@pytest.mark.parametrize("format_", [F.TORCHTITAN, F.TORCHTITAN_CONFIG, F.DEEPSPEED])
+def test_trainers_with_one_order_of_axes_say_so(format_: ExportFormat) -> None:
+    assert "rank_order" in unsaid(format_, pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST))
+
+
+@pytest.mark.parametrize("format_", CONFIGURED)
+def test_stages_of_whole_nodes_are_rotated_by_the_order_of_the_hostfile(format_: ExportFormat) -> None:
+    layout = pipelined(stage_rotation=3)
+    assert "stage_rotation" not in unsaid(format_, layout)
+    assert any("the hostfile begins with node 3 of" in line for line in export(job(), layout, format_).defaults)
+
+
+@pytest.mark.parametrize("format_", CONFIGURED)
+def test_stages_that_share_nodes_are_not_rotated_by_a_hostfile(format_: ExportFormat) -> None:
+    layout = pipelined(tensor_parallel_degree=2, data_parallel_replicate_degree=4, pipeline_parallel_degree=4)
+    assert "stage_rotation" not in unsaid(format_, layout)
+    eight = pipelined(tensor_parallel_degree=2, pipeline_parallel_degree=8, stage_rotation=1)
+    assert "stage_rotation" in unsaid(format_, eight)
+
+
+def test_our_own_words_say_all_of_it() -> None:
+    layout = pipelined(
+        pipeline_schedule=PipelineSchedule.ADAPTIVE,
+        extra_slack=1,
+        p2p_transport=P2PTransport.DELEGATED,
+        num_delegates=2,
+        rank_order=RankOrder.REPLICAS_OUTERMOST,
+        stage_rotation=1,
+    )
+    for format_ in (F.ARGUMENTS, F.TORCHRUN, F.SBATCH):
+        written = export(job(), layout, format_)
+        assert read(written.text, format_).layout == layout
+        assert not any("hostfile" in line for line in written.defaults)
