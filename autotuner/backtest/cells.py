@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-__all__ = ["Row", "UnusableRow", "count", "is_true", "maybe_count", "positive", "text"]
+__all__ = ["Row", "UnusableRow", "count", "is_true", "maybe_count", "maybe_positive", "positive", "text"]
 
 Row = Mapping[str, str]
 
@@ -83,6 +83,15 @@ def positive(row: Row, name: str) -> float:
     if value <= 0:
         raise UnusableRow(f"{name} is not above 0")
     return value
+
+
+def maybe_positive(row: Row, name: str) -> float | None:
+    """A number above zero; None where the cell says nothing.
+
+    Raises:
+        UnusableRow: The cell holds something else.
+    """
+    return None if text(row, name).lower() in _BLANK else positive(row, name)
 
 
 def _number(name: str, cell: str) -> float:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, positive, text
+from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, maybe_positive, positive, text
 
 __all__ = ["REQUIRED_COLUMNS", "Iteration", "Method", "Pipeline", "read_iteration"]
 
 REQUIRED_COLUMNS = ("model", "pp", "microbatches", "method", "slow_links", "delay_ms", "last5_mean_ms")
+
+_MOST_PASSES = 20_000
+"""Micro-batches through stages: 64 stages of 312 micro-batches take a second."""
 
 
 class Method(StrEnum):
@@ -96,13 +99,15 @@ def read_iteration(row: Row) -> Iteration:
     )
     if pipeline.num_ranks < 2:
         raise UnusableRow("a pipeline of one rank has no links")
-    links = _links(row, pipeline.num_ranks)
+    if pipeline.num_ranks * pipeline.num_micro_batches > _MOST_PASSES:
+        raise UnusableRow("a pipeline of more passes than are simulated", str(pipeline))
+    links, healthy_ms = _links(row, pipeline.num_ranks), maybe_positive(row, "healthy_ms")
     return Iteration(
         pipeline=pipeline,
         method=_method(text(row, "method")),
         delay_s=tuple(sorted(zip(links, _delays_s(row, len(links)), strict=True))),
         hidden=maybe_count(row, "hidden"),
-        healthy_s=positive(row, "healthy_ms") / 1e3 if text(row, "healthy_ms") else None,
+        healthy_s=None if healthy_ms is None else healthy_ms / 1e3,
         measured_s=positive(row, "last5_mean_ms") / 1e3,
     )
 

@@ -12,6 +12,7 @@ from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.adaptive import adaptive, even_warm_up, warm_up, within
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.pipeline_schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
 
 EQUAL = PassTimes.equal(4, 10.0, 10.0, 10.0)
 SLOW = replace(EQUAL, send_s=(20.0, 0.0, 0.0))
@@ -87,3 +88,13 @@ def test_no_stage_keeps_more_than_it_may_and_the_plan_runs(
     schedule = plan(times, num_micro_batches, most_in_flight=most).schedule
     simulate(schedule, times)  # no circle
     assert all(kept <= allowed for kept, allowed in zip(schedule.peak_in_flight(), most, strict=True))
+
+
+@given(pipeline=pipelines(), num_delegates=st.integers(1, 4), copy_s=st.floats(0, 3))
+def test_a_plan_runs_over_every_transport_and_over_none_faster_than_promised(
+    pipeline: tuple[PassTimes, int], num_delegates: int, copy_s: float
+) -> None:
+    planned = plan(*pipeline)
+    carried = delegated(num_delegates, copy_s=copy_s)
+    for way in (BLOCKING, BLOCKING_IN_TURN, Transport(shares_link=True), carried):
+        assert simulate(planned.schedule, pipeline[0], way).makespan_s >= planned.makespan_s * (1 - 1e-9)

@@ -56,7 +56,7 @@ def test_methods_are_known_by_the_names_that_they_have_had(word: str, method: Me
 
 
 def test_what_a_table_does_not_say_is_not_made_up() -> None:
-    sparse = read_iteration(ROW | {"hidden": "", "healthy_ms": "", "tp": "", "dp": ""})
+    sparse = read_iteration(ROW | {"hidden": "", "healthy_ms": "n/a", "tp": "", "dp": "-"})
     assert (sparse.hidden, sparse.healthy_s) == (None, None)
     assert (sparse.pipeline.tensor_degree, sparse.pipeline.data_degree) == (1, 1)
 
@@ -73,6 +73,7 @@ def test_what_a_table_does_not_say_is_not_made_up() -> None:
         ({"delay_ms": "inf"}, "no delay that a transfer survives"),
         ({"delay_ms": "10,20,30"}, "neither one delay nor one per slow link"),
         ({"pp": "1", "slow_links": ""}, "no links"),
+        ({"microbatches": "1000000"}, "more passes than are simulated"),
         ({"last5_mean_ms": ""}, "last5_mean_ms is no number"),
     ],
 )
