@@ -147,6 +147,10 @@ class DelegatedTransport:
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
         """Have delegates wait for all that will come."""
         self._arrived.clear()
+        self.expect(expected)
+
+    def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
+        """Have delegates wait for these, too."""
         asked: dict[int, list[tuple[Slot, int]]] = {}
         by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
         for message, buffer in expected:

@@ -18,6 +18,8 @@ from trials.pipelines.transport import Arrival, LinkDead
 
 __all__ = ["InlineTransport"]
 
+_CPU = torch.device("cpu")
+
 _AT_ONCE_S = 1e-4
 """Waiting for what has come takes gloo no longer (34 us were seen); it does not tell before."""
 
@@ -29,11 +31,20 @@ class InlineTransport:
     of the passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets it that much later.
     """
 
-    def __init__(self, rank: int, channels: Mapping[int, Channel], num_micro_batches: int, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        rank: int,
+        channels: Mapping[int, Channel],
+        num_micro_batches: int,
+        *,
+        device: torch.device = _CPU,
+        seed: int = 0,
+    ) -> None:
         """Of this pipeline rank, with a channel to each pipeline rank that it exchanges messages with."""
+        self._device = device
         self.conditions = LinkConditions()
-        self._rank = rank
-        self._channels = channels
+        self.rank = rank
+        self._channels = dict(channels)
         self._num_micro_batches = num_micro_batches
         self._chance = random.Random(f"{seed} {rank}")
         self._sending: list[tuple[int, Work, Tensor]] = []
@@ -75,7 +86,7 @@ class InlineTransport:
             LinkDead: Nothing passes.
         """
         sent_s = time.monotonic()
-        condition = self.conditions.between(self._rank, message.peer)
+        condition = self.conditions.between(self.rank, message.peer)
         if condition.is_dead:
             self._channels[message.peer].break_off()
             raise self._died(message.peer, "so its condition says")
@@ -108,9 +119,48 @@ class InlineTransport:
 
     def finish(self) -> None:
         """Return when everything that was sent has left."""
-        sending, self._sending = self._sending, []
-        for peer, work, _ in sending:
+        while self._sending:
+            peer, work, _ = self._sending.pop()
             self.wait(peer, work)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something was sent that has not been waited for."""
+        return bool(self._sending)
+
+    def posts_early(self, peer: int) -> bool:
+        """Whether what comes from a rank can be posted in any order, and so when a step begins."""
+        return self._channels[peer].tells_moments
+
+    def tag(self, message: Message) -> int:
+        """Of a message of this pipeline."""
+        return message.tag(self._num_micro_batches)
+
+    def part(self, peer: int, word: Message) -> None:
+        """Tell a neighbour that this rank has sent and received all, and hear the same of it.
+
+        Raises:
+            LinkDead: Nothing passes.
+        """
+        channel, own = self._channels[peer], torch.zeros(1, device=self._device)
+        try:
+            coming = channel.receive(torch.zeros_like(own), self.tag(word))
+            channel.send(own, self.tag(word)).wait()
+            coming.wait()
+        except RuntimeError as error:
+            raise self._died(peer, str(error)) from error
+
+    def give_up(self, peer: int) -> None:
+        """Forget what was on its way to and from a rank, and let it notice."""
+        self._dead.add(peer)
+        self._channels[peer].break_off()
+        self._sending = [one for one in self._sending if one[0] != peer]
+        self._posted = {message: arrival for message, arrival in self._posted.items() if message.peer != peer}
+
+    def reach_again(self, peer: int, channel: Channel) -> None:
+        """Send to a rank by another channel, after its own died."""
+        self._dead.discard(peer)
+        self._channels[peer] = channel
 
     def close(self) -> None:
         """Groups end with their process."""

@@ -12,7 +12,7 @@ from autotuner.pipeline_schedules.actions import Schedule
 from trials.pipelines.channel import Channel, GroupChannel, PairChannel
 from trials.pipelines.meeting import Meeting
 
-__all__ = ["Neighbourhood", "group_channels", "neighbours", "pair_channels"]
+__all__ = ["Neighbourhood", "group_channels", "neighbours", "pair_channel", "pair_channels"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,13 @@ def pair_channels(
     meeting: Meeting, around: Neighbourhood, device: torch.device, *, timeout_s: float
 ) -> dict[int, Channel]:
     """A channel of its own to every neighbour; all of them must make theirs at the same time."""
-    return {
-        peer: PairChannel(
-            meeting.store(f"inline/{around.pair(peer)}"),
-            is_upper=around.rank > peer,
-            device=device,
-            timeout_s=timeout_s,
-        )
-        for peer in around.peers
-    }
+    # in this order no two wait for each other in a circle
+    return {peer: pair_channel(meeting, around, peer, device, timeout_s=timeout_s) for peer in around.peers}
+
+
+def pair_channel(
+    meeting: Meeting, around: Neighbourhood, peer: int, device: torch.device, *, timeout_s: float, attempt: int = 0
+) -> Channel:
+    """A channel to one neighbour; both count the same attempts."""
+    store = meeting.store(f"inline/{around.pair(peer)}/{attempt}")
+    return PairChannel(store, is_upper=around.rank > peer, device=device, timeout_s=timeout_s)

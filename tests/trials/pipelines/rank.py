@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.pipeline_schedules.actions import Kind, Schedule, zb_h2
+from trials.pipelines.channel import Channel
+from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
 from trials.pipelines.meeting import Meeting
-from trials.pipelines.neighbours import Neighbourhood, pair_channels
+from trials.pipelines.neighbours import Neighbourhood, pair_channel, pair_channels
 from trials.pipelines.pipeline import PlannedPipeline
 from trials.pipelines.stage import PlannedStage
+from trials.pipelines.switched import SwitchedTransport
 from trials.pipelines.transport import Transport
 from trials.process.task import TaskContext
 
-__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "inline", "joined", "say"]
+__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "inline", "joined", "say", "switched"]
 
 MICRO_BATCHES = 8
 _ROWS, _WIDTH = 2, 16
@@ -53,7 +59,7 @@ class SmallPipeline:
         rank = dist.get_rank()
         self.modules = {stage: _layer(stage) for stage, holder in schedule.rank_of.items() if holder == rank}
         self.num_stages = schedule.num_stages
-        stages = [
+        self._stages = [
             PlannedStage(
                 module,
                 index,
@@ -64,7 +70,21 @@ class SmallPipeline:
             )
             for index, module in sorted(self.modules.items())
         ]
-        self.pipeline = PlannedPipeline(stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
+        self.pipeline = PlannedPipeline(self._stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
+
+    def after_passes(self, number: int, act: Callable[[], None]) -> None:
+        """Act once, behind so many passes of this rank from now on."""
+        numbers = count(1)
+
+        @contextmanager
+        def passing(kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
+            del kind, stage, micro_batch
+            yield
+            if next(numbers) == number:
+                act()
+
+        for stage in self._stages:
+            stage.passing = passing
 
     def step(self) -> tuple[float, dict[int, float]]:
         """Train on the batch; the loss where this rank computes it, and its gradients' norms by stage."""
@@ -86,6 +106,23 @@ def inline(schedule: Schedule, context: TaskContext) -> SmallPipeline:
     meeting, rank = joined(context), context.rank_info.rank
     channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=20.0)
     return SmallPipeline(schedule, InlineTransport(rank, channels, MICRO_BATCHES))
+
+
+def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
+    """A pipeline whose delegates stand by, and the channels that its rank sends over."""
+    schedule = zb_h2(context.rank_info.world_size, MICRO_BATCHES)
+    around = Neighbourhood.of(schedule, context.rank_info.rank)
+    meeting = Meeting.beside(context.store(), {})
+    delegates = Delegates.start(meeting, around, 1, timeout_s=20.0)
+    joined(context)
+    channels = pair_channels(meeting, around, _CPU, timeout_s=20.0)
+    transport = SwitchedTransport(
+        InlineTransport(around.rank, channels, MICRO_BATCHES),
+        DelegatedTransport(around.rank, delegates, MICRO_BATCHES),
+        schedule.num_stages,
+        reconnect=lambda peer, attempt: pair_channel(meeting, around, peer, _CPU, timeout_s=20.0, attempt=attempt),
+    )
+    return SmallPipeline(schedule, transport), channels
 
 
 def expected_step(num_stages: int) -> tuple[float, dict[int, float]]:

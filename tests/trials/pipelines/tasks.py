@@ -7,14 +7,14 @@ from pathlib import Path
 
 from autotuner.pipeline_schedules.actions import one_f_one_b, zb_h2, zbv
 from autotuner.pipeline_schedules.zero_bubble import zb_interleaved
-from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say
+from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.meeting import Meeting
 from trials.pipelines.neighbours import Neighbourhood
 from trials.process.task import TaskContext
 
-__all__ = ["delays", "delegates", "replans", "turns_round", "wraps"]
+__all__ = ["breaks", "delays", "delegates", "dies", "replans", "switches", "turns_round", "wraps"]
 
 
 def replans(context: TaskContext) -> int:
@@ -54,6 +54,42 @@ def delegates(context: TaskContext) -> int:
     gone = [not Path(f"/proc/{pid}").exists() for pid in delegates.pids]
     slowest = {peer: timings.shortest_transfer_s(peer) for peer in around.peers}
     (context.folder / f"{around.rank}.more").write_text(json.dumps({"gone": gone, "transfers": slowest}))
+    return say(context, steps)
+
+
+def breaks(context: TaskContext) -> int:
+    """Steps before, in and after which a link breaks for real while passes run, and is bridged by delegates."""
+    small, channels = switched(context)
+    steps = [small.step()]
+    seen = [sorted(small.pipeline.dead_peers)]
+    if context.rank_info.rank == 1:
+        small.after_passes(9, channels[2].break_off)
+    for _ in range(2):
+        steps.append(small.step())
+        seen.append(sorted(small.pipeline.dead_peers))
+    (context.folder / f"{context.rank_info.rank}.more").write_text(json.dumps(seen))
+    return say(context, steps)
+
+
+def dies(context: TaskContext) -> int:
+    """Steps before, while and after a link is dead by its condition."""
+    small, _ = switched(context)
+    steps, seen = [], []
+    for is_dead in (False, True, True, False):
+        small.pipeline.conditions = LinkConditions(of_pairs={(1, 2): LinkCondition(is_dead=is_dead)})
+        steps.append(small.step())
+        seen.append(sorted(small.pipeline.dead_peers))
+    (context.folder / f"{context.rank_info.rank}.more").write_text(json.dumps(seen))
+    return say(context, steps)
+
+
+def switches(context: TaskContext) -> int:
+    """Steps that are sent inline, by delegates, and inline again."""
+    small, _ = switched(context)
+    steps = []
+    for delegated in (False, True, False):
+        small.pipeline.switch(delegated=delegated)
+        steps.append(small.step())
     return say(context, steps)
 
 

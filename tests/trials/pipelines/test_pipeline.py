@@ -22,7 +22,7 @@ def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("task", "num_ranks", "num_stages"),
-    [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4), ("delegates", 3, 3)],
+    [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4), ("delegates", 3, 3), ("switches", 3, 3)],
 )
 def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
     task: str, num_ranks: int, num_stages: int, zygote: Zygote, tmp_path: Path
@@ -46,3 +46,21 @@ def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(
     assert all(all(of_rank["gone"]) for of_rank in more)
     transfers = [of_rank["transfers"] for of_rank in more]
     assert transfers[2]["1"] < 0.02 <= min(transfers[0]["1"], transfers[1]["0"])
+
+
+@pytest.mark.parametrize(
+    ("task", "dead"),
+    [
+        ("breaks", [[[], [], []], [[], [2], [2]], [[], [1], [1]]]),
+        ("dies", [[[]] * 4, [[], [2], [2], []], [[], [1], [1], []]]),
+    ],
+)
+def test_delegates_bridge_a_link_that_dies_within_a_step_which_trains_all_the_same(
+    task: str, dead: list[Any], zygote: Zygote, tmp_path: Path
+) -> None:
+    loss, norms = expected_step(3)
+    for steps in zip(*done(zygote, tmp_path, task, 3), strict=True):
+        assert sum(of_rank for of_rank, _ in steps) == pytest.approx(loss, rel=1e-5)
+        found = {int(stage): norm for _, of_rank in steps for stage, norm in of_rank.items()}
+        assert found == pytest.approx(norms, rel=1e-5)
+    assert [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)] == dead
