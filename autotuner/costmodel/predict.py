@@ -144,7 +144,7 @@ def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, 
     ranks = ranks_looked_at(few, job)
     step = RankStep.of(few, job, ranks.critical, works)
     parts = {f.name: _factor(job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
-    return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, ranks.fullest)
+    return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
 
 
 def _taken(table: Table, which: Integers) -> Table:

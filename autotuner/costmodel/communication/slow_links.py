@@ -13,7 +13,10 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.crossings import Spread
 from autotuner.domain.jobs.link_health import LinkHealth
 
-__all__ = ["Crosses", "SlowLinks", "slow_of", "slowdown"]
+__all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]
+
+DEAD_S = 1e6
+"""What a message takes over a dead link: never, but finite, so that sums and differences of times stay numbers."""
 
 Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
 """Whether groups that lie so reach over a link: ``ring_crosses`` or ``pair_crosses``."""
@@ -38,10 +41,10 @@ class SlowLinks:
 
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
         """With one more link, over which the groups of some rows reach; a class of links speaks for itself."""
-        factor = slowdown(health, cluster)
+        factor, late_s = slowdown(health, cluster), DEAD_S if health.is_dead else health.delay_s
         slower = np.maximum(self.slowdown, factor) if health.ends is not None else np.full_like(self.slowdown, factor)
         return SlowLinks(
-            delay_s=np.where(rows, np.maximum(self.delay_s, health.delay_s), self.delay_s),
+            delay_s=np.where(rows, np.maximum(self.delay_s, late_s), self.delay_s),
             slowdown=np.where(rows, slower, self.slowdown),
         )
 

@@ -11,6 +11,7 @@ from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.model_work import ModelWork
+from autotuner.costmodel.links.link_times import LinkTimes, link_times
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
@@ -28,12 +29,15 @@ class RankTime:
         bubble_s: Its waiting for the other ranks' passes.
         sends_s: Its sending, and its waiting for sends.
         total_s: Its micro-batches, bubble and sends.
+        planned_in_flight: Micro-batches that a planned pipeline keeps at most; 0 where none is planned, None where no
+            layout has a plan.
     """
 
     load: RankLoad
     bubble_s: Floats
     sends_s: Floats
     total_s: Floats
+    planned_in_flight: Floats | None = None
 
     def where_slower(self, other: RankTime) -> RankTime:
         """The slower of both, layout by layout."""
@@ -55,7 +59,23 @@ def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: S
     first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads)
     for other in others:
         first = first.where_slower(other)
-    return first
+    unequal = link_times(x, job, passes)
+    return first if unequal is None else _on_links(first, unequal)
+
+
+def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
+    """The slowest rank where links are not alike, or the schedule is planned; what that adds counts as sends."""
+    planned = links.planned_s > 0
+    computed_s = time.total_s - time.bubble_s - time.sends_s
+    sends_s = np.where(planned, links.planned_s - links.unhindered_s, time.sends_s + links.added_s)
+    bubble_s = np.where(planned, links.unhindered_s - computed_s, time.bubble_s)
+    return RankTime(
+        load=time.load,
+        bubble_s=np.maximum(bubble_s, 0.0),
+        sends_s=np.maximum(sends_s, 0.0),
+        total_s=computed_s + np.maximum(bubble_s, 0.0) + np.maximum(sends_s, 0.0),
+        planned_in_flight=links.in_flight,
+    )
 
 
 def _on(

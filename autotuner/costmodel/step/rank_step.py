@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,10 +52,12 @@ class RankStep:
     Attributes:
         step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
         window: What hides collectives of the data-parallel group.
+        planned_in_flight: Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None: all others.
     """
 
     step_time: StepTimeColumns
     window: RankWindow
+    planned_in_flight: Floats | None
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], part_works: PartWorks) -> RankStep:
@@ -86,7 +88,15 @@ class RankStep:
             num_layers=slowest.load.num_layers,
             weight_casts_s=weight_casts_s(x, job, held.dense + held.expert),
         )
-        return cls(step_time=step_time, window=window)
+        return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
+
+    def keeping(self, loads: Sequence[RankLoad]) -> tuple[RankLoad, ...]:
+        """The loads, with the micro-batches that plans keep."""
+        planned = self.planned_in_flight
+        if planned is None:
+            return tuple(loads)
+        kept = (np.where(planned > 0, planned, load.micro_batches_in_flight) for load in loads)
+        return tuple(replace(load, micro_batches_in_flight=one) for load, one in zip(loads, kept, strict=True))
 
 
 def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason, reasons, require_legal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal

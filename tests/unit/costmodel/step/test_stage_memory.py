@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_model
-from autotuner.costmodel.memory.stages import stage_memory
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.space import legal_layouts

@@ -7,8 +7,10 @@ from dataclasses import fields
 import numpy as np
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
-from autotuner.costmodel.pipeline.rank_load import load_of_rank
+from autotuner.costmodel.pipeline.rank_load import critical_ranks, load_of_rank
+from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory
@@ -26,7 +28,8 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
         job: The job.
     """
     x = LayoutColumns.from_layouts([layout] * layout.pipeline_parallel_degree)
-    loads = [load_of_rank(x, job, np.arange(len(x)))]
+    step = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job))
+    loads = step.keeping([load_of_rank(x, job, np.arange(len(x)))])
     sizes = fullest_rank(x, job, rank_memories(x, job, loads))
     return tuple(_row(sizes, rank) for rank in range(len(x)))
 

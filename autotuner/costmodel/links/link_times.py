@@ -1,0 +1,150 @@
+"""What pipelines add to a step where links are not alike, where delegates send, and where a schedule is planned.
+
+On links that are alike the closed forms of ``pipeline.bubble`` hold. What slow links and delegates add to them is the
+difference of two simulations of the same schedule, in columns; adaptive schedules have a closed form of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.layer.model_work import ModelWork
+from autotuner.costmodel.links.hops import Hops
+from autotuner.costmodel.links.planned import Planned
+from autotuner.costmodel.links.simulated import simulated_numbers, simulated_s
+from autotuner.costmodel.links.stage_passes import StagePasses, rank_of_stages
+from autotuner.costmodel.pipeline.passes import Passes
+from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.layout import Layout
+
+__all__ = ["LinkTimes", "link_times"]
+
+_AT_ONCE = 1 << 15
+"""Stages whose passes are looked at side by side, so that they stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTimes:
+    """What unequal links and plans mean for the layouts of a table.
+
+    Attributes:
+        added_s: Seconds that they add to a step of a schedule which is not planned.
+        planned_s: Seconds of a planned step, and of the same on links that are alike; 0 where none is planned.
+        unhindered_s: See there.
+        in_flight: Micro-batches that the first rank of a planned pipeline keeps; 0 where none is planned.
+    """
+
+    added_s: Floats
+    planned_s: Floats
+    unhindered_s: Floats
+    in_flight: Floats
+
+
+def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
+    """The times of all layouts; None where no layout has any."""
+    has_stages = x.pipeline_parallel_degree > 1
+    planned = has_stages & (x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
+    concerned = has_stages if job.cluster.link_health else has_stages & (planned | (x.p2p_transport > 0))
+    rows = np.flatnonzero(concerned)
+    if not len(rows):
+        return None
+    nothing = np.zeros(len(x))
+    times = LinkTimes(added_s=nothing, planned_s=nothing.copy(), unhindered_s=nothing.copy(), in_flight=nothing.copy())
+    some = x.take(rows)
+    hops, healthy = Hops.of(some, job), Hops.healthy(some, job)
+    table = _Table(x=x, job=job, passes=passes, rows=rows, hops=hops, healthy=healthy)
+    for group in _groups(x, rows, np.flatnonzero(planned[rows]), x.pipeline_parallel_degree):
+        table.plan(group, times)
+    for group in _groups(x, rows, np.flatnonzero(~planned[rows] & table.differs()), *_told_apart(x, job)):
+        times.added_s[rows[group]] = table.added_s(group)
+    return times
+
+
+def _told_apart(x: LayoutColumns, job: Job) -> Sequence[npt.NDArray[np.integer]]:
+    """What a simulation is of: schedule, ranks, stages, delegates, and micro-batches as far as they are simulated."""
+    delegates = x.num_delegates * (x.p2p_transport > 0)
+    simulated = _simulated(x, num_micro_batches(x, job))
+    return x.pipeline_schedule, x.pipeline_parallel_degree, x.virtual_stages_per_rank, delegates, simulated
+
+
+def _simulated(x: LayoutColumns, m: Integers) -> Integers:
+    """The most micro-batches that are simulated of each layout."""
+    cases, which = np.unique(
+        np.stack([x.pipeline_parallel_degree, x.virtual_stages_per_rank, m], axis=1), axis=0, return_inverse=True
+    )
+    return np.array([simulated_numbers(*map(int, case))[-1] for case in cases])[which.reshape(-1)]
+
+
+def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDArray[np.integer]) -> Iterator[Integers]:
+    """Places in ``rows`` of layouts that agree in the columns, so many that their stages are few enough at once."""
+    if not len(index):
+        return
+    values = np.stack([column[rows[index]].astype(np.int64) for column in columns], axis=1)
+    _, which = np.unique(values, axis=0, return_inverse=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    borders = np.flatnonzero(np.diff(which.reshape(-1)[order])) + 1
+    for group in np.split(index[order], borders):
+        size = max(1, _AT_ONCE // int(x.num_stages[rows[group[0]]]))
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """Layouts with several stages, and their hops."""
+
+    x: LayoutColumns
+    job: Job
+    passes: ModelWork[Passes]
+    rows: Integers
+    hops: Hops
+    healthy: Hops
+
+    def differs(self) -> Booleans:
+        """Whose hops are not all as they are on links that are alike."""
+        pairs = zip(*((h.blocks_s, h.flies_s, h.receives_s) for h in (self.hops, self.healthy)), strict=True)
+        unlike = np.logical_or.reduce([(one != other).any(axis=1) for one, other in pairs])
+        changed: Booleans = unlike | (self.hops.num_delegates > 0)
+        return changed
+
+    def added_s(self, group: Integers) -> Floats:
+        """What the hops of layouts that are run alike add to a step."""
+        rows = self.rows[group]
+        name, p, v, m = self._run_of(int(rows[0]))
+        passes, hops, healthy = self._stages(group, p, v, name)
+        both_s, further_s = simulated_s(name, p, v, m, passes.twice(), hops.beside(healthy))
+        further = num_micro_batches(self.x.take(rows), self.job) - simulated_numbers(p, v, m)[-1]
+        half = len(rows)
+        return (both_s[:half] - both_s[half:]) + further * (further_s[:half] - further_s[half:])
+
+    def plan(self, group: Integers, times: LinkTimes) -> None:
+        """Write what planned layouts with as many ranks take."""
+        rows = self.rows[group]
+        _, p, v, _ = self._run_of(int(rows[0]))
+        passes, hops, healthy = self._stages(group, p, v, PipelineSchedule.ADAPTIVE)
+        some = self.x.take(rows)
+        m, slack = num_micro_batches(some, self.job), some.extra_slack
+        plan = Planned.of(passes, hops, slack, m)
+        carried_s = hops.flies_s[:, : p - 1] / np.maximum(hops.num_delegates, 1)[:, None]
+        times.planned_s[rows] = plan.step_s(m, carried_s * (hops.num_delegates > 0)[:, None])
+        free = np.zeros_like(carried_s)
+        times.unhindered_s[rows] = Planned.of(passes, healthy, np.zeros_like(slack), m).step_s(m, free)
+        times.in_flight[rows] = plan.warm_up[:, 0]
+
+    def _run_of(self, row: int) -> tuple[PipelineSchedule, int, int, int]:
+        x = self.x
+        p, v = int(x.pipeline_parallel_degree[row]), int(x.virtual_stages_per_rank[row])
+        m = int(num_micro_batches(x.take(np.array([row])), self.job)[0])
+        name = next(one for one in PipelineSchedule if one == x.pipeline_schedule[row])
+        return name, p, v, m
+
+    def _stages(self, group: Integers, p: int, v: int, name: PipelineSchedule) -> tuple[StagePasses, Hops, Hops]:
+        layout = Layout(pipeline_parallel_degree=p, virtual_stages_per_rank=v, pipeline_schedule=name)
+        passes = StagePasses.of(self.x, self.job, self.passes, self.rows[group], rank_of_stages(layout))
+        return passes, self.hops.take(group, p), self.healthy.take(group, p)
