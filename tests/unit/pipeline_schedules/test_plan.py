@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.errors import InvalidInput
-from autotuner.pipeline_schedules.adaptive import adaptive, even_warm_up, warm_up, within
+from autotuner.pipeline_schedules.actions import zb_h1, zb_h2
+from autotuner.pipeline_schedules.adaptive import even_warm_up, within
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
@@ -33,8 +34,14 @@ def test_a_plan_hides_a_slow_link_behind_more_forwards() -> None:
     assert planned.planned_send_s == SLOW.send_s
 
 
-def test_without_slow_links_it_is_the_zero_bubble_plan() -> None:
-    assert plan(EQUAL, 12).schedule == adaptive(EQUAL, 12, warm_up(EQUAL))
+def test_without_slow_links_it_idles_only_while_ranks_start_one_after_another() -> None:
+    planned = plan(EQUAL, 12)
+    assert (planned.warm_up, planned.makespan_s) == ((7, 5, 3, 1), 390)
+    assert planned.makespan_s == simulate(zb_h2(4, 12), EQUAL).makespan_s
+
+
+def test_no_stage_keeps_more_than_the_first_needs_to_run_ahead() -> None:
+    assert plan(SLOW, 40).schedule.peak_in_flight() == (9, 9, 9, 9)
 
 
 def test_extra_slack_sets_each_stage_further_ahead_of_the_next() -> None:
@@ -69,12 +76,14 @@ def test_a_step_has_micro_batches() -> None:
 
 
 @given(pipeline=pipelines(), slack=st.integers(0, 2))
-def test_no_plan_takes_longer_than_the_one_that_knows_no_delays(pipeline: tuple[PassTimes, int], slack: int) -> None:
+def test_no_plan_takes_longer_than_the_schedules_that_know_no_delays(
+    pipeline: tuple[PassTimes, int], slack: int
+) -> None:
     times, num_micro_batches = pipeline
-    healthy = replace(times, send_s=(0.0,) * len(times.send_s))
-    fixed = adaptive(healthy, num_micro_batches, warm_up(healthy))
     planned = plan(times, num_micro_batches, extra_slack=slack)
-    assert planned.makespan_s <= simulate(fixed, times).makespan_s * (1 + 1e-9)
+    for fixed in (zb_h1, zb_h2):
+        schedule = fixed(len(times.forward_s), num_micro_batches)
+        assert planned.makespan_s <= simulate(schedule, times).makespan_s * (1 + 1e-9)
     assert planned.makespan_s == pytest.approx(simulate(planned.schedule, times).makespan_s, rel=1e-12)
 
 
