@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest, with_links
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -29,6 +34,10 @@ _REQUESTS = (
     NodeTask(job_name="t", num_nodes=2, ranks_per_node=8, time_limit_s=60.0, spec=spec(), files={"a": "b"}),
     RetuneRequest(name="nightly", template=builders.sweep_request(), cron="0 2 * * *"),
     ProfileRequest(device="cpu", num_ranks=2),
+    ProfileRequest(device="cuda", num_ranks=8, wanted="links"),
+    CheckRequest(links=True),
+    FaultTrace.parse("7;2_3;0.06\n9;0_1;200mbit\n12;0_1;dead\n30;2_3;0"),
+    builders.h100_cluster(4, link_health=(LinkHealth(ends=(2, 3), delay_s=0.03), LinkHealth(link_class="intra_node"))),
     builders.cpu_layout(),
     Webhook(name="team", url="https://hooks.example.com/x", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
 )
@@ -36,6 +45,12 @@ _RESULTS = (
     builders.measurement(),
     builders.measurements(),
     builders.profile(),
+    with_links(
+        builders.profile(), (builders.link_point(0, 1), builders.link_point(0, 2)), measured_at=2.0, num_nodes=3
+    ),
+    LinkEvent(step=7, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06),
+    LinkEvent(step=9, kind=LinkEventKind.REPLANNED, warm_up=(9, 7, 5, 1), delegated=True, cost_s=0.1),
+    CheckFindings(links=(builders.link_point(0, 1),)),
     builders.small_trial(),
     builders.estimate(),
     builders.failure(),
@@ -46,6 +61,7 @@ _CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         *(SweepRequest, TrialSpec, NodeTask, RetuneRequest, ProfileRequest, Layout, Webhook),
+        *(CheckRequest, CheckFindings, Cluster, FaultTrace, LinkEvent),
         *(Measurement, Measurements, DeviceProfile, ScaledTrial, TrialEstimate, TrialFailure, StepReport, Prediction),
     )
 }

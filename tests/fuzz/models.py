@@ -81,6 +81,9 @@ TARGETS = (
             dumps(builders.cpu_cluster()).replace('"schema_version":1,', "").encode(),
             b'{"accelerator": "h100", "num_nodes": 4, "inter_node_link": {"base": "ndr400", "latency_s": 1e-6}}',
             b'{"base": "h100:64", "name": "ours", "engine": "slurm", "queue": "gpu"}',
+            b'{"accelerator": "h100", "num_nodes": 4, "link_health": [{"ends": [2, 3], "delay_s": 0.03,'
+            b' "jitter_s": 1e-3}, {"link_class": "inter_node", "bandwidth_bytes_per_s": 2.5e7},'
+            b' {"ends": [0, 1], "is_dead": true}]}',
         ),
         is_json=True,
     ),

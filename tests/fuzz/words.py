@@ -10,9 +10,10 @@ from autotuner.announcing.destination import Refused, check_url, destination, or
 from autotuner.announcing.signature import check_secret
 from autotuner.cli.layout_text import read_layout
 from autotuner.domain.access.name import check_name
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.words import fields_said, layout_of
-from autotuner.domain.wire import from_dict
+from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
@@ -83,7 +84,30 @@ def _token(data: bytes) -> None:
             str(error).encode()
 
 
+def _trace(data: bytes) -> None:
+    """A fault trace that is printed is read as it was, and its stretches are the whole run."""
+    trace = FaultTrace.parse(text_of(data))
+    again = FaultTrace.parse(str(trace), num_steps=trace.num_steps)
+    assert str(again) == str(trace)
+    assert [fault.step for fault in again.faults] == [fault.step for fault in trace.faults]
+    stretches = trace.stretches()
+    assert sum(stretch.num_steps for stretch in stretches) == trace.num_steps
+    assert all(not health.is_healthy for stretch in stretches for health in stretch.links)
+    assert from_dict(FaultTrace, to_dict(trace)) == trace
+
+
 TARGETS = (
+    Target(
+        name="fault_trace",
+        check=_trace,
+        seeds=(
+            b"7;2_3;0.06\n30;2_3;0",
+            b"# of a night\n5; 0_1,3_2; 200mbit\n9;0_1;dead\n\n12;0_1,2_3;0",
+            b"0;0_1;inf",
+            b"3;0_1;1e-3\n3;0_1;9999999999999999.125kbit",
+        ),
+        words=(";", "_", ",", "mbit", "gbit", "dead", "inf", "1e999", "nan", "0_0", "999999999", "#"),
+    ),
     Target(
         name="cron",
         check=_cron,

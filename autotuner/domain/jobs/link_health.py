@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -49,6 +50,9 @@ class LinkHealth:
         check.non_negative(self, "delay_s", "jitter_s")
         if self.bandwidth_bytes_per_s is not None:
             check.positive(self, "bandwidth_bytes_per_s")
+        for name in ("delay_s", "jitter_s", "bandwidth_bytes_per_s"):
+            if math.isinf(getattr(self, name) or 0.0):
+                raise InvalidInput(name, "inf", "must be finite; a link that passes nothing is dead", "is_dead")
 
     @property
     def is_healthy(self) -> bool:

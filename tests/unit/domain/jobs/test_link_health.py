@@ -51,3 +51,9 @@ def test_what_is_known_of_a_link_stands_before_what_is_known_of_its_class() -> N
     assert cluster.health_between(2, 1) == SLOW
     assert cluster.health_between(0, 1) == lossy
     assert cluster.health_between(1, 1) is None
+
+
+@pytest.mark.parametrize("field", ["delay_s", "jitter_s", "bandwidth_bytes_per_s"])
+def test_a_link_that_takes_forever_is_called_dead(field: str) -> None:
+    with pytest.raises(InvalidInput, match="must be finite"):
+        LinkHealth(ends=(0, 1), **{field: float("inf")})  # type: ignore[arg-type]
