@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
-from autotuner.costmodel.pipeline.rank_load import critical_ranks, load_of_rank
+from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, load_of_rank
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory
 
@@ -28,8 +30,9 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
         job: The job.
     """
     x = LayoutColumns.from_layouts([layout] * layout.pipeline_parallel_degree)
-    step = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job))
-    loads = step.keeping([load_of_rank(x, job, np.arange(len(x)))])
+    loads: Sequence[RankLoad] = [load_of_rank(x, job, np.arange(len(x)))]
+    if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
+        loads = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).keeping(loads)
     sizes = fullest_rank(x, job, rank_memories(x, job, loads))
     return tuple(_row(sizes, rank) for rank in range(len(x)))
 

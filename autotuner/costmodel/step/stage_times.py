@@ -6,17 +6,18 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.memory.sharding import owned_elements
 from autotuner.costmodel.pipeline.rank_load import load_of_rank, num_micro_batches, stage_load
-from autotuner.costmodel.step.critical_rank import send_between_stages_s
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import stages_of_rank
+from autotuner.domain.layouts.choice import P2PTransport
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["StageTimes", "stage_times"]
@@ -44,8 +45,9 @@ class StageTimes:
         forward_s: F of each stage.
         input_s: I of each stage.
         weight_s: W of each stage; a whole backward takes both.
-        send_s: One-way delay between neighbouring stages.
-        blocks_sends: Nothing is computed while something is sent.
+        blocks_s: What each link between neighbouring stages holds up the rank that sends over it, either way.
+        flies_s: How long what it sent then is under way beside computation.
+        num_delegates: Processes per link and direction that carry sends in turn; 0: ranks send for themselves.
         sync_s: Exposed collectives of the data-parallel group in a step, by pipeline rank.
         optimizer_s: The update, by pipeline rank.
     """
@@ -53,8 +55,9 @@ class StageTimes:
     forward_s: tuple[float, ...]
     input_s: tuple[float, ...]
     weight_s: tuple[float, ...]
-    send_s: float
-    blocks_sends: bool
+    blocks_s: tuple[float, ...]
+    flies_s: tuple[float, ...]
+    num_delegates: int
     sync_s: tuple[float, ...]
     optimizer_s: tuple[float, ...]
 
@@ -71,15 +74,31 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
     passes = works.passes() * (_calibrated_s(works, job) / works.total_s)
     once = _Once.of(x.take(slice(0, ranks)), job, part_works.on(slice(0, ranks)))
     added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
+    blocks_s, flies_s = _links(layout, job, x, rank_of)
     return StageTimes(
         forward_s=_told(passes.forward_s),
         input_s=_told(passes.input_s),
         weight_s=_told(passes.weight_s + added_s),
-        send_s=_factor(job, "pipeline_communication_s") * float(send_between_stages_s(x, job)[0]),
-        blocks_sends=job.stack.blocks_sends,
+        blocks_s=blocks_s,
+        flies_s=flies_s,
+        num_delegates=layout.num_delegates if layout.p2p_transport == P2PTransport.DELEGATED else 0,
         sync_s=_told(once.sync_s),
         optimizer_s=_told(once.optimizer_s),
     )
+
+
+def _links(
+    layout: Layout, job: Job, x: LayoutColumns, rank_of: Integers
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What holds the sending rank, and what flies, over each link between stages; nothing within one rank."""
+    if layout.pipeline_parallel_degree == 1:
+        return (0.0,) * (layout.num_stages - 1), (0.0,) * (layout.num_stages - 1)
+    hops, factor = Hops.of(x.take(slice(0, 1)), job), _factor(job, "pipeline_communication_s")
+    blocks_s, flies_s = factor * hops.blocks_s[0], factor * (hops.flies_s + hops.receives_s)[0]
+    one, other = rank_of[:-1], rank_of[1:]
+    hop = np.where(abs(one - other) == 1, np.minimum(one, other), layout.pipeline_parallel_degree - 1)
+    apart = one != other
+    return _told(blocks_s[hop] * apart), _told(flies_s[hop] * apart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

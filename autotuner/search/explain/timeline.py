@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from autotuner.costmodel.links.planned import NOTICED
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.stage_times import StageTimes, stage_times
 from autotuner.domain.jobs.job import Job
@@ -20,9 +21,11 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.folding import found_folds, outside
 from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
+from autotuner.pipeline_schedules.adaptive import warm_up
 from autotuner.pipeline_schedules.named import named_schedule
+from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
+from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, delegated
 
 __all__ = ["PredictedTimeline", "predicted_timeline"]
 
@@ -165,7 +168,7 @@ class _Ran:
     def of(cls, layout: Layout, num_micro_batches: int, times: StageTimes, each_s: float, most_actions: int) -> _Ran:
         p, v = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
         for simulated in _numbers_simulated(p, v, num_micro_batches, most_actions):
-            schedule = _schedule(layout.pipeline_schedule, p, v, simulated)
+            schedule = _schedule(layout, simulated, times)
             ranks = _simulated(schedule, times, each_s)
             folds = found_folds(ranks, simulated)
             if len(folds) == _NUM_FOLDS.get(layout.pipeline_schedule, 1) or simulated == num_micro_batches:
@@ -209,9 +212,37 @@ def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int
     yield num_micro_batches
 
 
+def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Schedule:
+    """What its ranks run: by name, or as it is planned for its stages and links, as trials plan it."""
+    if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
+        return planned(_seen(times), num_micro_batches, layout.extra_slack)
+    return _named(
+        layout.pipeline_schedule, layout.pipeline_parallel_degree, layout.virtual_stages_per_rank, num_micro_batches
+    )
+
+
 @lru_cache(maxsize=64)
-def _schedule(name: PipelineSchedule, p: int, v: int, num_micro_batches: int) -> Schedule:
+def _named(name: PipelineSchedule, p: int, v: int, num_micro_batches: int) -> Schedule:
     return named_schedule(name, p, v, num_micro_batches)
+
+
+def _seen(times: StageTimes) -> PassTimes:
+    """What a planner is told: sends that are short beside a forward are what every link takes, and no delay."""
+    sends = zip(times.blocks_s, times.flies_s, times.forward_s, strict=False)
+    return PassTimes(
+        forward_s=times.forward_s,
+        input_s=times.input_s,
+        weight_s=times.weight_s,
+        send_s=tuple(one + other if one + other > NOTICED * forward else 0.0 for one, other, forward in sends),
+    )
+
+
+@lru_cache(maxsize=64)
+def planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Schedule:
+    """The plan that keeps no more micro-batches than its first rank's warm-up, as its memory is predicted."""
+    most = min(num_micro_batches, warm_up(times, extra_slack)[0])
+    within = [most] * len(times.forward_s)
+    return plan(times, num_micro_batches, extra_slack=extra_slack, most_in_flight=within).schedule
 
 
 def _period_s(ranks: Sequence[Sequence[Block]], fold: Fold, num_ranks: int) -> float:
@@ -247,12 +278,25 @@ def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tu
         forward_s=times.forward_s,
         input_s=times.input_s,
         weight_s=tuple(seconds + each_s for seconds in times.weight_s),
-        send_s=(times.send_s,) * (len(times.forward_s) - 1),
+        send_s=times.flies_s,
     )
-    ran = simulate(schedule, passes, BLOCKING if times.blocks_sends else BESIDE_COMPUTE)
+    carriers = delegated(times.num_delegates) if times.num_delegates else BESIDE_COMPUTE
+    ran = simulate(schedule, _held_up(passes, times.blocks_s), carriers)
+    under_way_s = tuple(map(sum, zip(times.blocks_s, times.flies_s, strict=True)))
+    arriving = replace(passes, send_s=under_way_s)
     return tuple(
-        tuple(_blocks(actions, starts, ends, schedule, passes, each_s))
+        tuple(_blocks(actions, starts, ends, schedule, arriving, each_s))
         for actions, starts, ends in zip(schedule.ranks, ran.start_s, ran.end_s, strict=True)
+    )
+
+
+def _held_up(passes: PassTimes, blocks_s: Sequence[float]) -> PassTimes:
+    """The passes, each with what holds up its rank when it has sent what came of it."""
+    onward, back = (*blocks_s, 0.0), (0.0, *blocks_s)
+    return replace(
+        passes,
+        forward_s=tuple(map(sum, zip(passes.forward_s, onward, strict=True))),
+        input_s=tuple(map(sum, zip(passes.input_s, back, strict=True))),
     )
 
 
