@@ -16,8 +16,7 @@ class Transport:
     Attributes:
         blocks: The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link
             (arXiv 2504.19232).
-        shares_link: A link carries one transfer at a time, whichever way it goes: neighbours have one stream for both
-            ways, as a communicator of two ranks has, unless a program posts a send and a receive together.
+        shares_link: A link carries one transfer at a time, whichever way it goes.
         num_delegates: Processes per neighbour and direction that take transfers in turn, each busy with one at a time;
             None for any number of transfers at once.
         overhead_s: Seconds that a delegate is busy with a transfer beyond the delay of the link.
