@@ -17,6 +17,9 @@ _KEPT_STEPS = 32
 _FINEST = 1 / 8
 """Least scale of the noise, as a share of the shift that matters: fewer steps than it takes may look quieter."""
 
+_AGREEING = 0.25
+"""Share of a delay by which two steps of the same one may differ, as by jitter."""
+
 _NORMAL_MAD = 1.4826
 """Standard deviations of normal noise per median absolute deviation (1 / 0.6745, any table of the normal law)."""
 
@@ -129,7 +132,8 @@ class ChangeTest:
         self._num_steps = num_steps
         self._healthy = Healthy()
         self._later, self._earlier = _Sum(threshold, num_steps), _Sum(threshold, num_steps)
-        self._recent: deque[float] = deque(maxlen=num_steps)
+        self._recent: deque[float] = deque(maxlen=num_steps + 1)
+        self._waited = False
 
     def above_s(self, value_s: float) -> float:
         """How far a value lies above the healthy level; 0 while that is learned."""
@@ -146,8 +150,15 @@ class ChangeTest:
         self._recent.append(value_s)
         if self._healthy.is_learned and self._is_changed(value_s, shift_s, max(0.0, doubt_s)):
             return self._moved(shift_s)
+        self._waited = False
         self._healthy.add(value_s - self.level_s)
         return False
+
+    def settle(self, level_s: float) -> None:
+        """Take a level that was found otherwise."""
+        self.level_s, self._waited = level_s, False
+        self._later.restart()
+        self._earlier.restart()
 
     def _is_changed(self, value_s: float, shift_s: float, doubt_s: float) -> bool:
         scale_s = max(self._healthy.scale_s, _FINEST * shift_s)
@@ -157,13 +168,18 @@ class ChangeTest:
         return is_later or is_earlier
 
     def _moved(self, shift_s: float) -> bool:
-        """Take the new level: of the last steps the lowest, as whatever disturbs a measurement makes it longer."""
-        before_s, seen_s = self.level_s, min(self._recent)
+        """Take the new level, which the last steps agree on or, where one of them was disturbed, most of them."""
+        *_, last_s = recent = list(self._recent)[-self._num_steps :]
+        if max(recent) - min(recent) > max(shift_s / 2, _AGREEING * abs(last_s)) and not self._waited:
+            self._waited = True  # the next step says which of them it was
+            return False
+        before_s, seen_s = self.level_s, median(self._recent) if self._waited else min(recent)
+        self._waited = False
         self._healthy.forget(self._num_steps - 1)  # they were of the new level
         self._later.restart()
         self._earlier.restart()
         above_s = seen_s - self._healthy.level_s
         self.level_s = above_s if above_s >= shift_s / 2 else 0.0
         if above_s <= -shift_s / 2:  # what was taken for healthy was not
-            self._healthy.restart(tuple(self._recent))
+            self._healthy.restart(tuple(recent))
         return self.level_s != before_s

@@ -39,17 +39,16 @@ class ControlGroup:
     def tell(self, numbers: Sequence[float]) -> Told:
         """Start to tell all ranks; they may compute until somebody waits."""
         own = torch.tensor(numbers, dtype=torch.float64)
-        told = torch.empty(dist.get_world_size(self._group), len(numbers), dtype=torch.float64)
-        work = dist.all_gather_into_tensor(told, own, group=self._group, async_op=True)
+        told = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
+        work = dist.all_gather(told, own, group=self._group, async_op=True)
         assert work is not None  # this rank is in the group
         return _Told(told, work)
 
 
 class _Told:
-    def __init__(self, told: Tensor, work: dist.Work) -> None:
+    def __init__(self, told: list[Tensor], work: dist.Work) -> None:
         self._told, self._work = told, work
 
     def wait(self) -> list[list[float]]:
         self._work.wait()
-        rows: list[list[float]] = self._told.tolist()
-        return rows
+        return [one.tolist() for one in self._told]

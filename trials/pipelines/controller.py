@@ -137,13 +137,13 @@ class Controller:
 
     def _steer(self, step: int, told: Sequence[Observation], before: tuple[int, ...]) -> list[LinkEvent]:
         """The re-plan that follows from the links as they are now; none where it would be what runs."""
-        began_s, is_broken = self._clock(), bool(self._detector.dead_links)
+        began_s = self._clock()
         self._late = self._forwards_late(told, before)
         now = Choice(schedule=self._pipeline.schedule, is_delegated=self._pipeline.transport.is_delegated)
-        if self._late == before and now.is_delegated >= is_broken:
+        if self._late == before:
             return []
         times = _pass_times(told, self._detector.delays_s)
-        chosen = choose(times, self._late, self._plain, now.schedule, self._powers, is_broken=is_broken)
+        chosen = choose(times, self._late, self._plain, now.schedule, self._powers)
         if chosen == now:
             return []
         self._follow(chosen, now)

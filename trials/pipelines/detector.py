@@ -18,6 +18,9 @@ FALSE_ALARMS_PER_STEP = 1e-4
 _LINK_STEPS = 2
 """That must agree before a link is called slow or well again: a plan for it costs little, and each slow step much."""
 
+_WAY_STEPS = 6
+"""That must agree where messages are late in one direction alone, as they are to a rank that is kept from its core."""
+
 _RANK_STEPS = 4
 """That must agree before a rank is called slow: nothing is planned anew for it, and cores are shared for moments."""
 
@@ -36,8 +39,33 @@ class Finding:
     delay_s: float = 0.0
 
 
+class _Link:
+    """Tests of one link: of both directions at once, where the quicker one speaks, and of each by itself."""
+
+    def __init__(self, threshold: float, known_s: float) -> None:
+        self._both = ChangeTest(threshold, num_steps=_LINK_STEPS, level_s=known_s)
+        self._each = [ChangeTest(threshold, num_steps=_WAY_STEPS, level_s=known_s) for _ in range(2)]
+
+    @property
+    def level_s(self) -> float:
+        """Seconds beyond what is healthy."""
+        return max(self._both.level_s, *(test.level_s for test in self._each))
+
+    def add(self, forth_s: float | None, back_s: float | None, shift_s: float, *, doubt_s: float) -> bool:
+        """Whether, with this step, the level of any test is another."""
+        moved = False
+        for test, took_s in zip(self._each, (forth_s, back_s), strict=True):
+            moved |= took_s is not None and test.add(took_s, shift_s, doubt_s=doubt_s)
+        seen_s = [took_s for took_s in (forth_s, back_s) if took_s is not None]
+        if seen_s and self._both.add(min(seen_s), shift_s, doubt_s=doubt_s):
+            for test in self._each:
+                test.settle(self._both.level_s)
+            return True
+        return moved
+
+
 class Detector:
-    """Follows every link in both directions and every rank, each with a sequential test of its own.
+    """Follows every link and every rank, each with sequential tests of its own.
 
     What takes its time on the way is a link: messages arrive later than they did, counted from the moment of their
     sending, by more than the passes at its ends became longer. What takes its time between is a rank: its passes became
@@ -62,13 +90,10 @@ class Detector:
         false_alarms_per_step: float = FALSE_ALARMS_PER_STEP,
     ) -> None:
         self._num_stages, self._num_lanes = num_stages, num_lanes
-        num_tests = 2 * num_lanes * (2 * (num_stages - 1) + num_stages)
+        num_tests = 2 * num_lanes * (3 * (num_stages - 1) + num_stages)
         threshold, known_s = threshold_for(false_alarms_per_step, num_tests), known_s or (0.0,) * (num_stages - 1)
-        self._ways = {
-            (link, lane, forth): ChangeTest(threshold, num_steps=_LINK_STEPS, level_s=known_s[link])
-            for link in range(num_stages - 1)
-            for lane in range(num_lanes)
-            for forth in (True, False)
+        self._by_link = {
+            (link, lane): _Link(threshold, known_s[link]) for link in range(num_stages - 1) for lane in range(num_lanes)
         }
         self._ranks = {
             (stage, lane): ChangeTest(threshold, num_steps=_RANK_STEPS)
@@ -76,11 +101,12 @@ class Detector:
             for lane in range(num_lanes)
         }
         self._dead: set[int] = set()
+        self._delays_s = list(known_s)
 
     @property
     def delays_s(self) -> tuple[float, ...]:
-        """One-way delay of each link, by the stage before it: of both directions and all lanes the longest."""
-        return tuple(self._delay_s(link) for link in range(self._num_stages - 1))
+        """One-way delay of each link, by the stage before it, as it was found last."""
+        return tuple(self._delays_s)
 
     @property
     def dead_links(self) -> frozenset[int]:
@@ -97,9 +123,6 @@ class Detector:
         longer_s = {place: self._ranks[place].above_s(one.micro_batch_s) for place, one in by_place.items()}
         return (*self._lost(told), *self._links(by_place, longer_s), *self._stages(by_place, longer_s))
 
-    def _delay_s(self, link: int) -> float:
-        return max(test.level_s for (where, _, _), test in self._ways.items() if where == link)
-
     def _lost(self, told: Sequence[Observation]) -> Iterator[Finding]:
         lost = {one.stage - 1 for one in told if one.lost_previous} | {one.stage for one in told if one.lost_next}
         for link in sorted(lost - self._dead):
@@ -111,18 +134,26 @@ class Detector:
     def _links(
         self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]
     ) -> Iterator[Finding]:
-        changed = set()
-        for (link, lane, forth), test in self._ways.items():
+        shifts_s = {}
+        for (link, lane), tests in self._by_link.items():
             before, behind = by_place[link, lane], by_place[link + 1, lane]
-            took_s = behind.from_previous_s if forth else before.from_next_s
-            if took_s is not None:
-                busy_s = max(longer_s[link, lane], longer_s[link + 1, lane])
-                if test.add(took_s, before.forward_s / 2, doubt_s=busy_s):
-                    changed.add(link)
-        for link in sorted(changed - self._dead):
-            delay_s, stages = self._delay_s(link), (link, link + 1)
-            kind = LinkEventKind.LINK_SLOW if delay_s else LinkEventKind.LINK_RECOVERED
-            yield Finding(kind=kind, stages=stages, delay_s=delay_s)
+            busy_s = max(longer_s[link, lane], longer_s[link + 1, lane])
+            if tests.add(behind.from_previous_s, before.from_next_s, before.forward_s / 2, doubt_s=busy_s):
+                shifts_s[link] = before.forward_s / 2
+        for link, shift_s in sorted(shifts_s.items()):
+            if self._is_news(link, shift_s):
+                delay_s = self._delays_s[link]
+                kind = LinkEventKind.LINK_SLOW if delay_s else LinkEventKind.LINK_RECOVERED
+                yield Finding(kind=kind, stages=(link, link + 1), delay_s=delay_s)
+
+    def _is_news(self, link: int, shift_s: float) -> bool:
+        """Take over the delay of a link, unless it is about what was found before, as when its other way follows."""
+        found_s = max(tests.level_s for (where, _), tests in self._by_link.items() if where == link)
+        before_s = self._delays_s[link]
+        if bool(found_s) == bool(before_s) and abs(found_s - before_s) < shift_s / 2:
+            return False
+        self._delays_s[link] = found_s
+        return found_s != before_s
 
     def _stages(
         self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]

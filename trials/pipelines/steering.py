@@ -27,7 +27,7 @@ class Powers:
 
     Attributes:
         may_replan: Its schedule may change.
-        may_delegate: Delegates may send where that pays; where a link is dead they do in any case.
+        may_delegate: Delegates may send where that pays; a dead link is bridged by them in any case.
         is_always_delegated: They send whatever the links do.
         num_delegates: Per neighbour and direction.
         extra_slack: Forwards per slow link that are run ahead beyond what its delay asks for.
@@ -78,9 +78,7 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
     return max(1, math.ceil(ratio - _UNSURE))
 
 
-def choose(
-    times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers, *, is_broken: bool
-) -> Choice:
+def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
     """What is predicted to be fastest with the powers there are.
 
     Args:
@@ -89,9 +87,8 @@ def choose(
         plain: The schedule while nothing is wrong.
         now: The one that runs.
         powers: What may be done.
-        is_broken: A link is dead, so that delegates have to send.
     """
-    must_delegate = is_broken or powers.is_always_delegated
+    must_delegate = powers.is_always_delegated
     if not any(late):
         return Choice(schedule=plain if powers.may_replan else now, is_delegated=must_delegate)
     if not powers.may_replan:

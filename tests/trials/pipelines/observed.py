@@ -18,7 +18,8 @@ class Steps:
     """Invents what ranks measure: passes of 20 ms, messages that take half a millisecond, and what is done to them.
 
     Attributes:
-        delays_s: By link; both ways.
+        delays_s: By link.
+        is_one_way: Gradients are not delayed.
         slower_s: By stage: added to each pass.
         dead: Links that are.
     """
@@ -27,6 +28,7 @@ class Steps:
     num_stages: int = 4
     noise_s: float = 0.0005
     delays_s: Sequence[float] = (0.0, 0.0, 0.0)
+    is_one_way: bool = False
     slower_s: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
     dead: frozenset[int] = frozenset()
 
@@ -45,15 +47,16 @@ class Steps:
             input_s=PASS_S,
             weight_s=PASS_S,
             micro_batch_s=3 * pass_s,
-            from_previous_s=self._way_s(stage - 1) if stage else None,
-            from_next_s=None if is_last else self._way_s(stage),
+            from_previous_s=self._way_s(stage - 1, is_forth=True) if stage else None,
+            from_next_s=None if is_last else self._way_s(stage, is_forth=False),
             lost_previous=stage - 1 in self.dead,
             lost_next=stage in self.dead,
         )
 
-    def _way_s(self, link: int) -> float:
+    def _way_s(self, link: int, *, is_forth: bool) -> float:
         """A rank that is slow itself looks late at what comes."""
-        return 0.0005 + self.delays_s[link] + self._late_s() + max(self.slower_s[link], self.slower_s[link + 1])
+        delay_s = self.delays_s[link] if is_forth or not self.is_one_way else 0.0
+        return 0.0005 + delay_s + self._late_s() + max(self.slower_s[link], self.slower_s[link + 1])
 
     def _late_s(self) -> float:
         return abs(self._source.gauss(0.0, self.noise_s))

@@ -63,6 +63,12 @@ def test_a_level_that_rises_and_falls_in_steps_is_followed_without_flapping() ->
     assert [step for step, is_changed in enumerate(found) if is_changed] == [1, 11, 21, 31]
 
 
+def test_a_disturbed_step_before_a_delay_does_not_make_it_look_shorter() -> None:
+    test = learned()
+    assert [test.add(value_s, SHIFT_S) for value_s in (0.013, 0.046, 0.046)] == [False, False, True]
+    assert test.level_s == pytest.approx(0.045, abs=0.0005)
+
+
 def test_a_delay_that_was_known_at_the_start_ends_as_any_other() -> None:
     test = learned(level_s=0.05)
     assert not any(test.add(0.051, SHIFT_S) for _ in range(10))

@@ -146,15 +146,18 @@ def test_a_layout_with_a_fixed_schedule_only_hears_of_it() -> None:
     assert (run.pipeline.plans, run.pipeline.is_delegated) == ([], False)
 
 
-def test_a_layout_that_sends_inline_delegates_where_a_link_is_dead_and_nowhere_else() -> None:
+def test_a_layout_that_sends_inline_is_planned_anew_and_goes_on_inline() -> None:
     run = Run(Powers(may_replan=True))
     run.go(8, 0.0, 0.0, 0.0)
     run.go(8, 0.0, 0.0, 0.06)
     assert not run.pipeline.is_delegated
+
+
+def test_a_link_that_its_ranks_had_to_bridge_is_reported_dead() -> None:
+    run = Run()
+    run.go(8, 0.0, 0.0, 0.0)
     run.steps.dead = frozenset({2})
-    dead, replanned = run.go(1, 0.0, 0.0, 0.06)
-    assert (dead.kind, dead.stages, replanned.delegated) == (LinkEventKind.LINK_DEAD, (2, 3), True)
-    assert run.pipeline.is_delegated
+    assert kinds(run.go(5, 0.0, 0.0, 0.0)) == [(8, LinkEventKind.LINK_DEAD)]
 
 
 def test_a_short_delay_that_delegates_would_not_win_back_is_borne_inline() -> None:

@@ -43,6 +43,13 @@ def test_a_link_that_recovers_is_healthy_again_in_the_second_step() -> None:
     assert detector.delays_s == (0.0, 0.0, 0.0)
 
 
+def test_a_link_that_is_slow_one_way_takes_more_steps_to_be_sure_of() -> None:
+    steps, detector = started()
+    steps.delays_s, steps.is_one_way = (0.0, 0.0, 0.06), True
+    ((number, finding),) = watched(steps, detector, 20)
+    assert (number, finding.kind, finding.stages) == (5, LinkEventKind.LINK_SLOW, (2, 3))
+
+
 def test_a_slow_rank_is_no_slow_link_though_it_sees_late_what_comes() -> None:
     steps, detector = started()
     steps.slower_s = (0.0, PASS_S, 0.0, 0.0)

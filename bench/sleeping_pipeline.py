@@ -1,0 +1,219 @@
+"""Pipelines of stages that sleep instead of computing, run by real ranks: any number of them shares a core."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
+
+from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.control_group import ControlGroup
+from trials.pipelines.controller import Controller
+from trials.pipelines.delegated import DelegatedTransport, Delegates
+from trials.pipelines.inline import InlineTransport
+from trials.pipelines.meeting import Meeting
+from trials.pipelines.neighbours import Neighbourhood, pair_channels
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.stage import PlannedStage
+from trials.pipelines.steering import Powers
+from trials.pipelines.switched import SwitchedTransport
+
+__all__ = ["Lived", "Run", "SleepingStage", "live"]
+
+_CPU = torch.device("cpu")
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the ranks do.
+
+    Attributes:
+        pass_s: Of each forward, backward for inputs and backward for weights.
+        trace: What befalls the links between ranks.
+        powers: Of the controller; None: there is no controller.
+        width: Numbers of a message.
+    """
+
+    num_steps: int
+    pass_s: float = 0.02
+    num_ranks: int = 4
+    num_micro_batches: int = 12
+    trace: FaultTrace | None = None
+    powers: Powers | None = None
+    num_delegates: int = 6
+    width: int = 64
+
+    @property
+    def plain(self) -> Schedule:
+        """While nothing is wrong."""
+        pass_s = max(self.pass_s, 1e-3)
+        times = PassTimes.equal(self.num_ranks, pass_s, pass_s, pass_s)
+        return plan(times, self.num_micro_batches).schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """What came of it.
+
+    Attributes:
+        steps_s: From the moment all ranks were ready until all knew that all were done.
+        control_s: Of these what the controller took.
+        events: Found by the controllers.
+        pids: Of the ranks.
+    """
+
+    steps_s: tuple[float, ...] = ()
+    control_s: tuple[float, ...] = ()
+    events: tuple[LinkEvent, ...] = ()
+    pids: tuple[int, ...] = ()
+
+
+class _Sleep(torch.autograd.Function):
+    """Hands on what it is given; its gradient takes its time."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        return given.view_as(given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        time.sleep(ctx.seconds)
+        return gradients[0], None
+
+
+class SleepingStage(nn.Module):
+    """Takes as long for each of the three passes, however they are split."""
+
+    def __init__(self, width: int, pass_s: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self._pass_s = pass_s
+
+    def forward(self, given: Tensor) -> Tensor:
+        """One forward pass."""
+        time.sleep(self._pass_s)
+        return _slow(given, self._pass_s) * _slow(self.weight, self._pass_s)
+
+
+def _slow(given: Tensor, seconds: float) -> Tensor:
+    slow: Tensor = _Sleep.apply(given, seconds) if given.requires_grad else given  # type: ignore[no-untyped-call]
+    return slow
+
+
+def live(run: Run) -> Lived:
+    """Have ranks run the steps.
+
+    Raises:
+        RuntimeError: One of them died; with its words.
+    """
+    torch.set_num_threads(1)
+    context = get_context("fork")
+    told: SimpleQueue[Any] = context.SimpleQueue()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        ranks = [context.Process(target=_rank, args=(run, rank, folder, told)) for rank in range(run.num_ranks)]
+        for one in ranks:
+            one.start()
+        try:
+            found = [told.get() for _ in ranks]
+        finally:
+            for one in ranks:
+                one.join(timeout=5.0)
+                one.kill()
+    died = [words for words in found if isinstance(words, str)]
+    if died:
+        raise RuntimeError(died[0])
+    (first,) = [lived for lived in found if lived is not None]
+    return Lived(**{**first, "pids": tuple(one.pid or 0 for one in ranks)})
+
+
+def _rank(run: Run, rank: int, folder: str, told: SimpleQueue[Any]) -> None:
+    try:
+        store = FileStore(str(Path(folder) / "meeting"), run.num_ranks)
+        lived = _steps(run, rank, store)
+        told.put(lived if rank == 0 else None)
+    except Exception:
+        told.put(f"rank {rank}: {traceback.format_exc()}")
+        os._exit(1)
+
+
+def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
+    meeting, around = Meeting.beside(store, {}), Neighbourhood.of(run.plain, rank)
+    delegates = Delegates.start(meeting, around, run.num_delegates, timeout_s=_TIMEOUT_S)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=run.num_ranks)
+    pipeline = _pipeline(run, meeting, around, delegates)
+    group = ControlGroup(timeout_s=_TIMEOUT_S)
+    controller = Controller(pipeline, group, rank=rank, powers=run.powers) if run.powers else None
+    steps_s: list[float] = []
+    control_s: list[float] = []
+    events: list[LinkEvent] = []
+    inputs = torch.ones(run.num_micro_batches, run.width)
+    for number in range(run.num_steps):
+        pipeline.conditions = _conditions(run.trace.links_at(number) if run.trace else ())
+        dist.barrier()
+        began_s = time.perf_counter()
+        target = inputs if rank == run.num_ranks - 1 else None
+        pipeline.step(*((inputs,) if rank == 0 else ()), target=target, return_outputs=False)
+        ran_s = time.perf_counter()
+        if controller is not None:
+            events += controller.after_step(number, pipeline.timings)
+        control_s.append(time.perf_counter() - ran_s)
+        dist.barrier()
+        steps_s.append(time.perf_counter() - began_s)
+    pipeline.close()
+    return {"steps_s": tuple(steps_s), "control_s": tuple(control_s), "events": tuple(events)}
+
+
+def _pipeline(run: Run, meeting: Meeting, around: Neighbourhood, delegates: Delegates) -> PlannedPipeline:
+    rank = around.rank
+    shape = torch.empty(1, run.width, device="meta", requires_grad=rank > 0)
+    stage = PlannedStage(
+        SleepingStage(run.width, run.pass_s),
+        rank,
+        run.num_ranks,
+        _CPU,
+        input_args=shape,
+        output_args=torch.empty(1, run.width, device="meta", requires_grad=True),
+    )
+    channels = pair_channels(meeting, around, _CPU, timeout_s=_TIMEOUT_S)
+    inline = InlineTransport(rank, channels, run.num_micro_batches)
+    delegated = DelegatedTransport(rank, delegates, run.num_micro_batches)
+    transport = SwitchedTransport(inline, delegated, run.num_ranks)
+    return PlannedPipeline([stage], run.plain, transport=transport, loss_fn=_loss, scale_grads=False)
+
+
+def _loss(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).sum()
+
+
+def _conditions(links: Sequence[LinkHealth]) -> LinkConditions:
+    return LinkConditions(of_pairs={link.ends: _condition(link) for link in links if link.ends is not None})
+
+
+def _condition(link: LinkHealth) -> LinkCondition:
+    return LinkCondition(
+        delay_s=link.delay_s,
+        jitter_s=link.jitter_s,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+        is_dead=link.is_dead,
+    )
