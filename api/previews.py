@@ -75,5 +75,5 @@ def _computed(app: App, request: SweepRequest, with_remedies: bool) -> Outlook |
 
 def _key(request: SweepRequest, *more: object) -> str:
     """Equal for sweeps that search the same, whatever they are called, may cost and measure."""
-    searched = (request.trial_job, request.space, request.trainer, request.small_cluster, *more)
+    searched = (request.trial_job, request.space, request.trainer, request.small_cluster, request.fault_trace, *more)
     return json.dumps(to_dict(searched), sort_keys=True)

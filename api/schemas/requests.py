@@ -21,6 +21,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import reasons
@@ -215,7 +216,7 @@ class SweepCreate(_PredictedJobRequest):
             job=job,
             space=app.asides.search(trial_space, job, trainer, self.space, is_gated=self.loss_gate.enabled)
             if trainer
-            else trial_space(job, None, self.space, is_gated=self.loss_gate.enabled),
+            else trial_space(at_worst(job, self.fault_trace), None, self.space, is_gated=self.loss_gate.enabled),
             budget=self.budget,
             trial=self.trial,
             seed=self.seed,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
 from autotuner.domain.jobs.fault_trace import FaultTrace, Stretch
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
@@ -16,13 +16,11 @@ from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Prediction
 
-__all__ = ["REPLAN_STEPS", "predict_under", "predicted_under"]
+__all__ = ["REPLAN_STEPS", "predict_under", "predicted_under", "step_times_under", "totals_under"]
 
 REPLAN_STEPS = 2
 """Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
 (PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
-
-_Links = tuple[LinkHealth, ...]
 
 
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
@@ -33,57 +31,87 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
     predicted = predict(x, job)
     if trace is None:
         return predicted
-    robust_s = _total_s(x, job, trace, predicted.step_time.total_s) / trace.num_steps
-    robust_mfu = predicted.mfu * predicted.step_time.total_s / robust_s
-    return replace(predicted, robust_step_s=robust_s, robust_mfu=robust_mfu)
+    healthy_s = predicted.step_time.total_s
+    total_s: Floats = sum((one.total_s for one in _stretches(x, job, trace, healthy_s)), np.zeros(len(x)))
+    robust_s = total_s / trace.num_steps
+    return replace(predicted, robust_step_s=robust_s, robust_mfu=predicted.mfu * healthy_s / robust_s)
+
+
+def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
+    """What decides a ranking of every row: MFU under the trace, where there is one, and the healthy peak."""
+    totals = predict_totals(x, job)
+    if trace is None:
+        return totals
+    robust_mfu = predict_under(x, job, trace).robust_mfu
+    assert robust_mfu is not None, "it was predicted under a trace"
+    return replace(totals, mfu=robust_mfu)
 
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
-    """The same of one legal layout."""
+    """Time and memory of one legal layout, robust ones where there is a trace."""
     return predict_under(LayoutColumns.from_layouts([layout]), job, trace).row(0)
 
 
-def _total_s(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats) -> Floats:
-    """Seconds of all steps of the trace."""
-    stretches = trace.stretches()
-    by_links = {(): healthy_s, **_step_s(x, job, {stretch.links for stretch in stretches} - {()})}
-    total_s: Floats = sum((one.num_steps * by_links[one.links] for one in stretches), np.zeros(len(x)))
-    return total_s + _replanning_s(x, job, stretches, by_links)
+def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:
+    """Seconds of every step of the trace, of one legal layout."""
+    x = LayoutColumns.from_layouts([layout])
+    stretches = _stretches(x, job, trace, predict(x, job).step_time.total_s)
+    return tuple(seconds for one in stretches for seconds in one.step_times_s(0))
 
 
-def _step_s(x: LayoutColumns, job: Job, states: set[_Links]) -> dict[_Links, Floats]:
-    """Step times of every row in each state of the links."""
-    return {links: predict(x, _job_with(job, links)).step_time.total_s for links in states}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StretchColumns:
+    """Seconds of a step in one stretch, row by row: under the plan for the links before, and under its own."""
+
+    stretch: Stretch
+    late_s: Floats
+    planned_s: Floats
+
+    @property
+    def num_late(self) -> int:
+        return min(REPLAN_STEPS, self.stretch.num_steps)
+
+    @property
+    def total_s(self) -> Floats:
+        seconds: Floats = self.num_late * self.late_s + (self.stretch.num_steps - self.num_late) * self.planned_s
+        return seconds
+
+    def step_times_s(self, row: int) -> Iterator[float]:
+        for step in range(self.stretch.num_steps):
+            yield float((self.late_s if step < self.num_late else self.planned_s)[row])
 
 
-def _job_with(job: Job, links: _Links) -> Job:
+def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats) -> Iterator[_StretchColumns]:
+    """Each stretch of the trace, from the columns of its links' state.
+
+    The plan of an adaptive layout for healthy links is that of zero bubbles, whose columns say what it takes on links
+    that are not. A plan with more warm-up than healthy links need costs nothing there: it moves no pass of the critical
+    path.
+    """
+    known: dict[tuple[LinkHealth, ...], tuple[Floats, Floats]] = {(): (healthy_s, healthy_s)}
+    for stretch in trace.stretches():
+        if stretch.links not in known:
+            slow = _job_with(job, stretch.links)
+            planned_s = predict(x, slow).step_time.total_s
+            known[stretch.links] = (_unplanned_s(x, slow, planned_s), planned_s)
+        late_s, planned_s = known[stretch.links]
+        yield _StretchColumns(stretch=stretch, late_s=late_s, planned_s=planned_s)
+
+
+def _job_with(job: Job, links: tuple[LinkHealth, ...]) -> Job:
     """The job while its cluster's links are in a state; of one link the trace's word counts."""
     cluster = job.cluster
     return replace(job, cluster=replace(cluster, link_health=(*cluster.link_health, *links)))
 
 
-def _replanning_s(
-    x: LayoutColumns, job: Job, stretches: Sequence[Stretch], by_links: Mapping[_Links, Floats]
-) -> Floats:
-    """What steps cost adaptive layouts more that follow a plan made for other links.
-
-    The plan for healthy links is that of zero bubbles, whose columns say what it takes on links that are not. A plan
-    with more warm-up than healthy links need costs nothing there: it moves no pass of the critical path.
-    """
-    extra_s = np.zeros(len(x))
+def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
+    """Step times before adaptive rows have heard of the links; other rows hear of nothing, and take what is planned."""
     rows = np.flatnonzero(x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
     if not rows.size:
-        return extra_s
-    worse = [stretch for stretch in stretches if stretch.links]
-    old_s = _step_s(_unplanned(x, rows), job, {stretch.links for stretch in worse})
-    for stretch in worse:
-        num_late = min(REPLAN_STEPS, stretch.num_steps)
-        extra_s[rows] += num_late * np.maximum(0.0, old_s[stretch.links] - by_links[stretch.links][rows])
-    return extra_s
-
-
-def _unplanned(x: LayoutColumns, rows: np.ndarray) -> LayoutColumns:
-    """The rows with the plan that they have while nothing is wrong."""
+        return planned_s
     taken = x.take(rows)
     fixed = np.full(len(taken), int(PipelineSchedule.ZERO_BUBBLE), dtype=taken.pipeline_schedule.dtype)
-    return replace(taken, pipeline_schedule=fixed, extra_slack=np.zeros_like(taken.extra_slack))
+    fixed_x = replace(taken, pipeline_schedule=fixed, extra_slack=np.zeros_like(taken.extra_slack))
+    unplanned_s: Floats = planned_s.copy()
+    unplanned_s[rows] = np.maximum(planned_s[rows], predict(fixed_x, job).step_time.total_s)
+    return unplanned_s

@@ -120,18 +120,21 @@ class _Run:
         return None
 
     def _trained(self, truth: Truth) -> Measurement | TrialFailure | Stopped:
-        """Every step; fewest of those that the settings let a trial run."""
+        """Every step; fewest of those that the settings let a trial run, then those under its fault trace."""
         settings, series = self._spec.settings, self._luck.series(f"steps {run_of(self._spec)}")
+        num_healthy = settings.warmup_steps + settings.measured_steps
         times_s: list[float] = []
         losses: list[float] = []
-        for step in range(settings.warmup_steps + settings.measured_steps):
-            time_s = truth.step_time_s * math.exp(self._scenario.step_noise * series.gauss(0.0, 1.0))
+        for step, expected_s in enumerate((*(truth.step_time_s,) * num_healthy, *truth.faulty_steps_s)):
+            time_s = expected_s * math.exp(self._scenario.step_noise * series.gauss(0.0, 1.0))
             if ended := self._worked(time_s):
                 return ended
             losses.append(_loss(self._spec.model.vocab_size, step) * math.exp(_LOSS_NOISE * series.gauss(0.0, 1.0)))
-            self._watcher.on_step(truth.step(self._spec, step, time_s, losses[-1]))
-            times_s += [] if step < settings.warmup_steps else [time_s]
-        return self._watcher.stop_requested() or truth.measurement(self._spec, times_s, losses)
+            is_faulty = step >= num_healthy
+            self._watcher.on_step(truth.step(self._spec, step, time_s, losses[-1], is_under_trace=is_faulty))
+            times_s.append(time_s)
+        healthy_s, faulty_s = times_s[settings.warmup_steps : num_healthy], times_s[num_healthy:]
+        return self._watcher.stop_requested() or truth.measurement(self._spec, healthy_s, losses, faulty_s)
 
     def _limit_bytes(self) -> float:
         """What a rank may hold."""

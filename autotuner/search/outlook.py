@@ -60,8 +60,8 @@ def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
         InvalidInput: It holds no layout that a trial can run, with why.
         SpaceTooLarge: It cannot be looked through.
     """
-    job, space, rules = request.trial_job, request.space, trial_rules(request.trainer)
-    table = best_predicted(job, space, limit=limit, rules=rules)
+    job, space, rules = request.legal_job, request.space, trial_rules(request.trainer)
+    table = best_predicted(request.trial_job, space, limit=limit, rules=rules, trace=request.fault_trace)
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no layout that a trial can run")
     if table.nearest is not None and not with_remedies:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
-from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.costmodel.under_faults import predict_under, totals_under
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Rule
@@ -57,19 +59,21 @@ def best_predicted(
     limit: int = 10,
     rules: Sequence[Rule] = RULES,
     most: int = MAX_CANDIDATES,
+    trace: FaultTrace | None = None,
 ) -> PredictionTable:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
     The best has the highest expected MFU: predicted MFU x probability to fit, since a run that dies trains nothing. Of
-    a space of millions one chunk is held at a time, and the best of those before; these are predicted once more.
+    a space of millions one chunk is held at a time, and the best of those before; these are predicted once more. With a
+    fault trace the MFU is that under it, and a layout must be legal on links at their worst.
 
     Raises:
         SpaceTooLarge: More layouts than ``most`` would have to be judged.
     """
     best, unchanged, nearest = _Leaders.none(limit), _Leaders.none(1), _Leaders.none(1)
     num_legal, num_fitting = 0, 0
-    for chunk in legal_chunks(job, space, rules, most):
-        totals = predict_totals(chunk, job)
+    for chunk in legal_chunks(at_worst(job, trace), space, rules, most):
+        totals = totals_under(chunk, job, trace)
         fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
         num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)
         value = totals.mfu * fit_probability(totals.peak_bytes, float(job.cluster.accelerator.memory_bytes))
@@ -77,14 +81,16 @@ def best_predicted(
         unchanged = unchanged.beside(chunk, fitting[_keeps_mathematics(chunk)[fitting]], value, totals.peak_bytes)
         if not num_fitting:
             nearest = nearest.beside(chunk, np.arange(len(chunk)), -totals.peak_bytes, totals.peak_bytes)
-    rows = best.predicted(job)
+    rows = best.predicted(job, trace)
     return PredictionTable(
         num_legal=num_legal,
         num_fitting=num_fitting,
         caveats=caveats(job, best.layouts),
         rows=rows,
-        unchanged=_first(unchanged.predicted(job)) if all(row.layout.changes_mathematics for row in rows) else None,
-        nearest=None if num_fitting else _first(nearest.predicted(job)),
+        unchanged=_first(unchanged.predicted(job, trace))
+        if all(row.layout.changes_mathematics for row in rows)
+        else None,
+        nearest=None if num_fitting else _first(nearest.predicted(job, trace)),
     )
 
 
@@ -119,9 +125,9 @@ class _Leaders:
             peak_bytes=peak_bytes[order],
         )
 
-    def predicted(self, job: Job) -> tuple[PredictedLayout, ...]:
+    def predicted(self, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
         """Each with its whole prediction."""
-        predictions = predict(self.layouts, job)
+        predictions = predict_under(self.layouts, job, trace)
         rows = range(len(self.layouts))
         return tuple(PredictedLayout(layout=self.layouts.row(row), prediction=predictions.row(row)) for row in rows)
 

@@ -10,6 +10,7 @@ from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.worst_links import at_worst, require_links
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.interventions import Interventions, Rerun
@@ -107,7 +108,7 @@ class SweepRequest:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
         if self.fault_trace is not None:
-            _require_links(self.fault_trace, self.job.cluster)
+            require_links(self.fault_trace, self.job.cluster)
             _require_whole_decoder(self)
         elif self.objective.under_faults:
             raise InvalidInput("objective.under_faults", True, "needs a fault_trace that layouts run under", False)
@@ -116,6 +117,11 @@ class SweepRequest:
     def trial_job(self) -> Job:
         """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
         return replace(self.job, cluster=self._within_budget(self.job.cluster))
+
+    @property
+    def legal_job(self) -> Job:
+        """The job whose rules layouts must keep: the trial's, on links as they are at their worst under the trace."""
+        return at_worst(self.trial_job, self.fault_trace)
 
     @property
     def runs_on(self) -> Cluster:
@@ -154,22 +160,6 @@ def _require_part(few: Cluster, many: Cluster) -> None:
     if few.world_size >= many.world_size:
         rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
-
-
-def _require_links(trace: FaultTrace, cluster: Cluster) -> None:
-    """Return if the cluster has every link that something befalls.
-
-    Raises:
-        InvalidInput: With the first line whose link it lacks.
-    """
-    num_ends = cluster.num_link_ends
-    for fault in trace.faults:
-        low, high = fault.health.ends or (0, 0)
-        if high >= num_ends:
-            what = "nodes" if cluster.num_nodes > 1 else "accelerators"
-            rule = f"{cluster.name} has no link {low}_{high}: its links join {num_ends} {what}, numbered from 0"
-            nearest = f"{max(0, num_ends - 2)}_{num_ends - 1}" if num_ends > 1 else None
-            raise InvalidInput("fault_trace", str(fault), rule, nearest)
 
 
 def _require_whole_decoder(request: SweepRequest) -> None:

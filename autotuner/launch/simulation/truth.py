@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.under_faults import step_times_under
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.runs.prediction import Prediction
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
@@ -26,16 +28,21 @@ class Truth:
     Attributes:
         step_time_s: Median of its steps.
         peak_bytes: Of the fullest rank, with what no allocator sees.
+        faulty_steps_s: What each step takes under the trial's fault trace.
     """
 
     prediction: Prediction
     step_time_s: float
     peak_bytes: float
+    faulty_steps_s: tuple[float, ...] = ()
 
-    def step(self, spec: TrialSpec, step: int, time_s: float, loss: float) -> StepReport:
+    def step(
+        self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
+    ) -> StepReport:
         """One step's report."""
         return StepReport(
             step=step,
+            is_under_trace=is_under_trace,
             is_warmup=step < spec.settings.warmup_steps,
             step_time_s=time_s,
             loss=loss,
@@ -43,8 +50,17 @@ class Truth:
             mfu=self._model_flop(spec) / (time_s * self._peak_flop_per_s(spec)),
         )
 
-    def measurement(self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float]) -> Measurement:
-        """What the trial would have reported, marked as simulated; of one rank's memory, the fullest."""
+    def measurement(
+        self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float], faulty_s: Sequence[float] = ()
+    ) -> Measurement:
+        """What the trial would have reported, marked as simulated; of one rank's memory, the fullest.
+
+        Args:
+            spec: The trial.
+            times_s: Of its measured steps.
+            losses: Of all steps.
+            faulty_s: Of the steps under its fault trace.
+        """
         ordered, quarter = sorted(times_s), len(times_s) // 4
         middle_s = statistics.median(ordered)
         mfu = self._model_flop(spec) / (middle_s * self._peak_flop_per_s(spec))
@@ -67,6 +83,18 @@ class Truth:
             phases=self._phases(),
             environment={"simulated": "nothing ran: times of the cost model, with seeded noise"},
             is_simulated=True,
+            robust=self._robust(spec, faulty_s),
+        )
+
+    def _robust(self, spec: TrialSpec, faulty_s: Sequence[float]) -> RobustMeasurement | None:
+        if spec.fault_trace is None:
+            return None
+        return RobustMeasurement.of(
+            spec.fault_trace,
+            faulty_s,
+            model_flop=self._model_flop(spec),
+            peak_flop_per_s=self._peak_flop_per_s(spec),
+            tokens=spec.workload.tokens_per_step,
         )
 
     def _phases(self) -> PhaseTimes:
@@ -95,8 +123,10 @@ def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) 
     of_layout = scenario.noise * luck.of_layout("step time")
     of_run = scenario.run_noise * luck.deviation(f"run {run_of(spec)}")
     of_memory = scenario.memory_noise * luck.of_layout("memory")
+    off, trace = math.exp(of_layout + of_run), spec.fault_trace
     return Truth(
         prediction=prediction,
-        step_time_s=prediction.step_time.total_s * math.exp(of_layout + of_run),
+        step_time_s=prediction.step_time.total_s * off,
+        faulty_steps_s=tuple(off * one for one in step_times_under(spec.layout, job, trace)) if trace else (),
         peak_bytes=max(prediction.memory.total_bytes * math.exp(of_memory), prediction.memory.allowance_bytes + 1.0),
     )

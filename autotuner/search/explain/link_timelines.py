@@ -123,7 +123,7 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    require_legal(trial.layout, request.trial_job)
+    require_legal(trial.layout, request.legal_job)
     job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
     found = link_timelines(trial.ran, job)
     return replace(found, measured=trial.measurement.timeline if trial.measurement else None)

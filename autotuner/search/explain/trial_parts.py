@@ -66,7 +66,7 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    require_legal(trial.layout, request.trial_job)
+    require_legal(trial.layout, request.legal_job)
     layout, job = trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
     step = _step(layout, job, predicted, trial.measurement)

@@ -39,7 +39,7 @@ def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    require_legal(trial.layout, request.trial_job)
+    require_legal(trial.layout, request.legal_job)
     job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
     return TrialTimelines(
         is_small=trial.scaled is not None,
@@ -54,6 +54,6 @@ def trial_rank_groups(trial: Trial, request: SweepRequest, rank: int) -> RankGro
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout, or there is no such rank.
     """
-    require_legal(trial.layout, request.trial_job)
+    require_legal(trial.layout, request.legal_job)
     job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
     return rank_groups(trial.ran, job, rank)

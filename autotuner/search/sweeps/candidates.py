@@ -85,11 +85,11 @@ def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Inte
 def _layouts(request: SweepRequest) -> LayoutColumns:
     challenge = request.challenge
     if challenge is None or challenge.incumbent is None:
-        return legal_layouts(request.trial_job, request.space, trial_rules(request.trainer))
+        return legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
     own = LayoutColumns.from_layouts([] if incumbent_problems(request) else [challenge.incumbent])
     if not challenge.searches:
         return own
-    searched = legal_layouts(request.trial_job, request.space, trial_rules(request.trainer))
+    searched = legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
     return searched if _rows(searched, challenge.incumbent).size else joined((searched, own))
 
 

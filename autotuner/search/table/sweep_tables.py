@@ -75,4 +75,4 @@ def predicted_best(request: SweepRequest) -> PredictionTable:
     if request.challenge is not None and not request.challenge.searches:
         return PredictionTable(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
     job, rules = request.trial_job, trial_rules(request.trainer)
-    return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules)
+    return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules, trace=request.fault_trace)

@@ -12,6 +12,7 @@ import pytest
 
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
@@ -224,3 +225,16 @@ def test_a_queue_that_names_no_scenario_is_refused_with_those_there_are() -> Non
     assert launcher.refuses(cluster) == refusal
     assert died(launcher.run(large(cluster=cluster), Watcher())).message == f"simulated: {refusal}"
     assert launcher.refuses(replace(cluster, queue="flaky")) is None
+
+
+def test_under_a_fault_trace_each_step_takes_what_is_predicted_of_its_links() -> None:
+    trace = FaultTrace.parse("2;0_1;0.5\n4;0_1;0", num_steps=6)
+    watcher = Watcher()
+    exactly = by(Scenario(noise=0.0, run_noise=0.0, step_noise=0.0))
+    outcome = measured(exactly.run(replace(large(num_nodes=2), fault_trace=trace), watcher))
+    assert outcome.robust is not None
+    before, slow, after = outcome.robust.stretches
+    assert before.step_times_s == pytest.approx([outcome.step_time_s] * 2)  # the exponential of no noise
+    assert min(slow.step_times_s) > outcome.step_time_s
+    assert after.step_times_s == pytest.approx(before.step_times_s)
+    assert [step.is_under_trace for step in watcher.steps][-6:] == [True] * 6
