@@ -227,11 +227,14 @@ def test_a_queue_that_names_no_scenario_is_refused_with_those_there_are() -> Non
     assert launcher.refuses(replace(cluster, queue="flaky")) is None
 
 
+LONG = replace(SHORT, timeout_s=1e6)
+
+
 def test_under_a_fault_trace_each_step_takes_what_is_predicted_of_its_links() -> None:
     trace = FaultTrace.parse("2;0_1;0.5\n4;0_1;0", num_steps=6)
     watcher = Watcher()
     exactly = by(Scenario(noise=0.0, run_noise=0.0, step_noise=0.0))
-    outcome = measured(exactly.run(replace(large(num_nodes=2), fault_trace=trace), watcher))
+    outcome = measured(exactly.run(large(num_nodes=16, settings=LONG, fault_trace=trace), watcher))
     assert outcome.robust is not None
     before, slow, after = outcome.robust.stretches
     assert before.step_times_s == pytest.approx([outcome.step_time_s] * 2)  # the exponential of no noise
