@@ -171,7 +171,8 @@ def _reader(annotation: Any, leaves_unknown: bool) -> _Read:
     if origin is Literal:
         return partial(_read_word, args)
     if origin is tuple:
-        return partial(_read_list, _reader(args[0], leaves_unknown))
+        length = None if args[-1] is Ellipsis else len(args)
+        return partial(_read_list, _reader(args[0], leaves_unknown), length)
     if origin in (dict, Mapping):
         return partial(_read_object, _reader(args[1], leaves_unknown))
     if isinstance(annotation, type) and is_dataclass(annotation):
@@ -199,9 +200,12 @@ def _read_word(words: tuple[Any, ...], value: Any, path: str) -> Any:
     return value
 
 
-def _read_list(read: _Read, value: Any, path: str) -> Any:
+def _read_list(read: _Read, length: int | None, value: Any, path: str) -> Any:
+    """A list, of so many items alike where a type says how many."""
     if not isinstance(value, list):
         raise InvalidInput(path, value, "must be a list")
+    if length is not None and len(value) != length:
+        raise InvalidInput(path, value, f"must be a list of {length}")
     return tuple(read(item, f"{path}.{index}") for index, item in enumerate(value))
 
 

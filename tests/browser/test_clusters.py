@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 from playwright.sync_api import Page, expect
 
+from autotuner.domain.jobs.profile import with_links
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
 from tests.api.service import NOW, StoreDriver
-from tests.builders import cpu_cluster, engine_job, h100_cluster, pair_measurements
+from tests.builders import cpu_cluster, engine_job, h100_cluster, link_point, pair_measurements
 
 PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two", queue="long")
 
@@ -81,3 +83,19 @@ def test_a_cluster_that_is_not_stored_has_no_page(page: Page, complaints: list[s
     page.goto("/clusters/nowhere")
     expect(page.locator("main")).to_contain_text("nowhere")
     complaints.clear()
+
+
+def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: StoreDriver) -> None:
+    four = replace(PAIR, num_nodes=4)
+    driver.store.save_cluster(four)
+    points = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, peaks={}, on_cores=True)
+    driver.store.save_profile(with_links(replace(taken, cluster="pair"), points, measured_at=NOW, num_nodes=4))
+    page.goto("/clusters")
+    page.get_by_role("link", name="1 unhealthy").click()
+    matrix = page.locator("table.pairs")
+    expect(matrix.locator("td.ailing")).to_have_text(["30 ms !"])
+    expect(matrix.locator("td.measured")).to_have_count(12)
+    expect(page.locator(".ailing-links")).to_contain_text("nodes 2 and 3: 29.9 ms late")
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

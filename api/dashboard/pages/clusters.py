@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
+from api.dashboard.views.link_matrix import link_matrix
 from api.dependencies import AppOf, Name
 from api.schemas import CheckPage, CheckView, LinkList
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
@@ -33,6 +34,7 @@ def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
         owners=app.store.cluster_owners(),
         checks={name: CheckView.of(found[0]) for name, found in last.items() if found},
         profiled={one.name for one in clusters if app.cluster_profile(one.name)},
+        ailing={one.name: len(LinkList.of(app, one.name).health) for one in clusters},
         service=str(request.base_url).rstrip("/"),
     )
 
@@ -40,14 +42,15 @@ def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 @router.get("/clusters/{name}")
 def cluster_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
     """One stored cluster: where its trials run, its links described and measured, and its checks."""
-    cluster = app.store.get_cluster(name)
+    cluster, used, links = app.store.get_cluster(name), app.cluster(name), LinkList.of(app, name)
     return page(
         request,
         "_cluster.html" if part else "cluster.html",
         cluster=cluster,
         created_by=app.store.cluster_owners().get(name, ""),
-        used=app.cluster(name).accelerator,
-        links=LinkList.of(app, name),
+        used=used.accelerator,
+        links=links,
+        matrix=link_matrix(used, links),
         checks=CheckPage.of(app, name, Page(limit=_CHECKS_SHOWN)).items,
         can_be_checked=cluster.engine not in (LOCAL, SIMULATED),
         service=str(request.base_url).rstrip("/"),

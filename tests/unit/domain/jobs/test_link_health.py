@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from tests.builders import h100_cluster
 
@@ -57,3 +58,9 @@ def test_what_is_known_of_a_link_stands_before_what_is_known_of_its_class() -> N
 def test_a_link_that_takes_forever_is_called_dead(field: str) -> None:
     with pytest.raises(InvalidInput, match="must be finite"):
         LinkHealth(ends=(0, 1), **{field: float("inf")})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ends", [[], [1], [1, 2, 3]])
+def test_a_link_of_json_has_two_ends(ends: list[int]) -> None:
+    with pytest.raises(InvalidInput, match="must be a list of 2"):
+        from_dict(LinkHealth, {"ends": ends, "delay_s": 0.1})
