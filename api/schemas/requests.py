@@ -18,6 +18,7 @@ from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
@@ -54,6 +55,9 @@ MAX_WORLD_SIZE = 2**20
 
 MAX_MEASURED = 64
 """Measured runs that a request may carry; after a few, they hardly say more of the cluster."""
+
+MAX_LINKS = 256
+"""Links that a request may say something of; of more, a class of links says it."""
 
 _CONFIG = {
     "type": "object",
@@ -130,11 +134,14 @@ class JobRequest:
             changes, or a ``config.json``.
         cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
             machine the service runs on, or the cluster itself, whose accelerator and links may be names.
+        link_health: Links of the cluster that are not as it says, beside those that it knows itself; of several of one
+            link the last counts.
     """
 
     model: GivenModel
     cluster: GivenCluster
     workload: Workload
+    link_health: Annotated[tuple[LinkHealth, ...], Field(max_length=MAX_LINKS)] = ()
 
     def named(self, app: App, stack: Stack) -> Job:
         """The job with its names resolved.
@@ -144,6 +151,8 @@ class JobRequest:
             NotFound: A name is neither stored nor in the catalog.
         """
         model, cluster = named_model(self.model, app), named_cluster(self.cluster, app)
+        if self.link_health:
+            cluster = replace(cluster, link_health=(*cluster.link_health, *self.link_health))
         return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
 
 

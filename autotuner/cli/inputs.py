@@ -11,10 +11,11 @@ from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.jobs.link_lines import read_links
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.domain.wire import from_dict, to_dict, without_defaults
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 
@@ -25,6 +26,7 @@ __all__ = [
     "read_cluster",
     "read_document",
     "read_fault_trace",
+    "read_link_health",
     "read_model",
     "read_space",
     "read_trial_settings",
@@ -97,13 +99,26 @@ def read_document(path: str, field: str) -> dict[str, Any]:
     return _document(path, field)
 
 
-def job_body(model: str, cluster: str, global_batch: int, seq_len: int) -> dict[str, Any]:
+def job_body(
+    model: str, cluster: str, global_batch: int, seq_len: int, link_health: str | None = None
+) -> dict[str, Any]:
     """The job as the service takes it."""
-    return {
+    body = {
         "model": for_service(model, kind="model"),
         "cluster": for_service(cluster, kind="cluster"),
         "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
     }
+    return body if link_health is None else body | {"link_health": read_link_health(link_health)}
+
+
+def read_link_health(text: str) -> list[dict[str, Any]]:
+    """Links that are not healthy, from the file that holds their lines or JSON, or from the text itself.
+
+    Raises:
+        InvalidInput: A line says no link, with the line, or the file cannot be read.
+    """
+    said = _text(text, "link_health") if isfile(text) else text
+    return [without_defaults(link) for link in read_links(said)]
 
 
 def the_cluster(cluster: str | None, for_cluster: str | None) -> str:

@@ -14,6 +14,7 @@ __all__ = [
     "GlobalBatch",
     "Json",
     "LayoutText",
+    "LinkHealthText",
     "Measured",
     "Model",
     "OptionalCluster",
@@ -77,6 +78,13 @@ OptionalStack = Annotated[str | None, _STACK]
 LayoutText = Annotated[str, _LAYOUT]
 OptionalLayoutText = Annotated[str | None, _LAYOUT]
 
+LinkHealthText = Annotated[
+    str | None,
+    typer.Option(
+        "--link-health",
+        help="Links that are not as the cluster says: a file, or lines such as '2_3; 0.06' ('|' parts them).",
+    ),
+]
 Space = Annotated[
     str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from api.dashboard.new_sweep.axes import AXES, CHOSEN, SUITS, axis_values
@@ -13,6 +13,7 @@ from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
@@ -79,14 +80,15 @@ class Given:
     def of_request(cls, request: SweepRequest, app: App) -> Self:
         """What asks for such a sweep."""
         job = request.job
-        plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None}
+        cluster, links = _healthy(job.cluster, app)
+        plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None, "link_health": to_dict(links)}
         values = {path: (one.shown(_at(plain, path)),) for path, one in INPUTS.items() if path != "trial_cluster"}
         values["trainer"] = ("" if request.trainer is None else request.trainer.name,)
         if request.trial_cluster is not None:
             values["trial_cluster"] = (_short_cluster(request.trial_cluster, app),)
         suiting = trial_space(job, request.trainer, {}, is_gated=request.loss_gate.enabled)
         return cls(
-            values=values | _model_of(job.model, app) | _cluster_of(job.cluster, app) | _space(request.space, suiting)
+            values=values | _model_of(job.model, app) | _cluster_of(cluster, app) | _space(request.space, suiting)
         )
 
     def holding(self, words: str, suiting: SearchSpace) -> Given:
@@ -166,6 +168,15 @@ def _cluster_of(cluster: Cluster, app: App) -> dict[str, tuple[str, ...]]:
     if _is_named(cluster, app):
         return _cluster_said(cluster.name, app)
     return {"cluster.from": (DESCRIBED,), "cluster.document": (json.dumps(without_defaults(cluster), indent=1),)}
+
+
+def _healthy(cluster: Cluster, app: App) -> tuple[Cluster, tuple[LinkHealth, ...]]:
+    """The cluster as its name says it, and what of its links that does not know."""
+    named = replace(cluster, link_health=())
+    knows = cluster.name != LOCAL and _is_named(cluster, app)
+    if not knows and _is_named(named, app):
+        return named, cluster.link_health
+    return cluster, ()
 
 
 def _short_cluster(cluster: Cluster, app: App) -> str:

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_lines import read_links, written_links
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.wire import from_dict, without_defaults
 
 __all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
 
-_Kind = Literal["integer", "number", "integers", "text", "choice", "switch"]
+_Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class Input:
             return ""
         if isinstance(value, bool):
             return "on" if value else "off"
+        if self.kind == "links":
+            return written_links(from_dict(LinkHealth, link) for link in value)
         if isinstance(value, (list, tuple)):
             return ", ".join(map(str, value))
         if isinstance(value, (int, float)):
@@ -63,7 +68,11 @@ class Input:
         return str(value)
 
     def read(self, text: str) -> Any:
-        """What was typed as the body has it; what is no number stays as it is, to be refused with its name."""
+        """What was typed as the body has it; what is no number stays as it is, to be refused with its name.
+
+        Raises:
+            InvalidInput: Lines say no links.
+        """
         match self.kind:
             case "switch":
                 return text == "on"
@@ -73,6 +82,8 @@ class Input:
                 return _integer(text, self.factor)
             case "number":
                 return _number(text, self.factor)
+            case "links":
+                return [without_defaults(link) for link in read_links(text)]
         return text
 
 
@@ -175,6 +186,7 @@ GENERAL = (
     Input(path="max_parallel_trials", label="Trials at once", default=1),
     Input(path="uses_history", label="Learn from earlier trials", kind="switch", default=True),
     Input(path="trainer", label="Trainer", kind="text"),
+    Input(path="link_health", label="Links that are not healthy", kind="links", default=[]),
     Input(path="trial_cluster", label="Run trials on", kind="text", hint="the cluster itself"),
 )
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pprint import pformat
 from typing import Any
 
 from api.schemas import SweepCreate
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_lines import written_links
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
-from autotuner.domain.wire import to_dict
+from autotuner.domain.wire import from_dict, to_dict
 
 __all__ = ["Said", "said"]
 
@@ -127,9 +130,16 @@ def _named(body: Mapping[str, Any], request: SweepRequest) -> Iterator[tuple[str
     """What is a name or, as a file, an object: whole, since a file's name would be its own."""
     small = body.get("trial_cluster")
     yield "--model", "model", _name_or(body["model"], request.job.model)
-    yield "--cluster" if small is None else "--for", "cluster", _name_or(body["cluster"], request.job.cluster)
+    yield "--cluster" if small is None else "--for", "cluster", _name_or(body["cluster"], _without_given(body, request))
     if small is not None:
         yield "--on", "trial_cluster", _name_or(small, request.trial_cluster)
+
+
+def _without_given(body: Mapping[str, Any], request: SweepRequest) -> Cluster:
+    """The cluster less what the body itself says of its links, which is an option of its own."""
+    cluster = request.job.cluster
+    num_known = len(cluster.link_health) - len(body.get("link_health", ()))
+    return replace(cluster, link_health=cluster.link_health[:num_known])
 
 
 def _name_or(given: object, thing: object) -> Any:
@@ -151,6 +161,9 @@ def _plain_options(body: Mapping[str, Any]) -> Iterator[str]:
         yield "--no-loss-gate"
     if body.get("uses_history") is False:
         yield "--no-history"
+    if body.get("link_health"):
+        links = written_links(from_dict(LinkHealth, link) for link in body["link_health"])
+        yield f"--link-health {shlex.quote(links)}"
     for name in ("trial", "space"):
         if body.get(name):
             yield f"--{name} {shlex.quote(json.dumps(body[name]))}"

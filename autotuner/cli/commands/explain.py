@@ -8,6 +8,7 @@ import typer
 
 from autotuner.cli.options import (
     Json,
+    LinkHealthText,
     OptionalCluster,
     OptionalGlobalBatch,
     OptionalLayoutText,
@@ -30,6 +31,7 @@ def explain(
     global_batch: OptionalGlobalBatch = None,
     seq_len: OptionalSeqLen = None,
     layout: OptionalLayoutText = None,
+    link_health: LinkHealthText = None,
     stack: OptionalStack = None,
     server: Server = None,
     as_json: Json = False,
@@ -40,19 +42,19 @@ def explain(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import may_be_stored
+    from autotuner.cli.inputs import may_be_stored, read_link_health
     from autotuner.cli.views.explanation import explanation_view, measurement_view
 
     if trial is not None:
-        _refuse_options(
-            model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout, stack=stack
-        )
+        job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
+        _refuse_options(**job, layout=layout, link_health=link_health, stack=stack)
         with connect(server) as client:
             answer = client.get(f"/trials/{trial}/explanation")
             measured = client.get(f"/trials/{trial}")["measured"]
     else:
         measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
+        body |= {} if link_health is None else {"link_health": read_link_health(link_health)}
         with connect(server, keep=may_be_stored(cluster or "")) as client:
             answer = client.post("/explanations", body if stack is None else body | {"stack": stack})
     if as_json:

@@ -10,6 +10,7 @@ from autotuner.cli.options import (
     ClusterArgument,
     GlobalBatch,
     Json,
+    LinkHealthText,
     Measured,
     Model,
     OptionalLayoutText,
@@ -41,6 +42,7 @@ def predict(
     ] = None,
     stack: StackName = "torch",
     measured: Measured = None,
+    link_health: LinkHealthText = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
     server: Server = None,
     as_json: Json = False,
@@ -56,7 +58,7 @@ def predict(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
 
-    body = job_body(model, cluster, global_batch, seq_len)
+    body = job_body(model, cluster, global_batch, seq_len, link_health)
     body |= read_measured(measured, body["workload"])
     body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted}
     given = {"layout": layout, "current": current}

@@ -9,6 +9,7 @@ import typer
 from autotuner.cli.options import (
     GlobalBatch,
     Json,
+    LinkHealthText,
     Measured,
     Model,
     OptionalCluster,
@@ -144,6 +145,7 @@ def sweep(
         bool, typer.Option("--history/--no-history", help="Whether trials of earlier sweeps teach this one.")
     ] = True,
     measured: Measured = None,
+    link_health: LinkHealthText = None,
     trial: TrialOption = None,
     space: Space = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
@@ -175,7 +177,7 @@ def sweep(
         "prune_below": prune_below,
         "min_gain": min_gain,
     }
-    job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len)
+    job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len, link_health)
     job["workload"]["optimizer_state_precision"] = optimizer_states
     body = {
         **job,
