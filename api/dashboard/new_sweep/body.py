@@ -7,8 +7,10 @@ from typing import Any
 
 from api.dashboard.new_sweep.axes import AXES, SUITS
 from api.dashboard.new_sweep.given import CATALOG, DESCRIBED, STORED, Given
-from api.dashboard.new_sweep.inputs import INPUTS
+from api.dashboard.new_sweep.inputs import INPUTS, Input
 from autotuner.domain.jobs.cluster import LOCAL
+from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
 
 __all__ = ["body_of"]
@@ -18,17 +20,21 @@ def body_of(given: Given) -> dict[str, Any]:
     """The body, as JSON; what is no legal value stays in it, to be refused with its name.
 
     Raises:
-        InvalidInput: A description is no JSON.
+        InvalidInput: A description is no JSON, or a line names no link.
     """
     body: dict[str, Any] = {"model": _model(given), "cluster": _cluster(given), "workload": {}}
     for path, one in INPUTS.items():
+        if path.startswith("fault_trace"):
+            continue  # two inputs make it
         text = given.shown(path).strip()
-        value = one.read(text) if text else None
+        value = _read(one, text) if text else None
         if path == "trial_cluster" and text.startswith("{"):
             value = _document(text, path)
         if value is None or value == one.default or (one.kind == "integers" and not value):
             continue
         _put(body, path, value)
+    if trace := _fault_trace(given):
+        body["fault_trace"] = trace
     if space := _space(given):
         body["space"] = space
     return {name: value for name, value in body.items() if value is not None}
@@ -63,6 +69,32 @@ def _space(given: Given) -> dict[str, Any]:
         for name, how in asked.items()
         if how != SUITS
     }
+
+
+def _read(one: Input, text: str) -> Any:
+    """What an input says, as the body has it; what is wrong with it is said of the input."""
+    try:
+        return one.read(text)
+    except InvalidInput as error:
+        raise InvalidInput(one.path, error.value, error.rule, error.nearest) from error
+
+
+def _fault_trace(given: Given) -> Any:
+    """The lines as they were typed, or the trace in full where it does not last as long as they say by themselves."""
+    lines, num_steps = (
+        given.text("fault_trace"),
+        INPUTS["fault_trace.num_steps"].read(given.text("fault_trace.num_steps")),
+    )
+    if not lines:
+        return None
+    if num_steps != "" and (not isinstance(num_steps, int) or num_steps < 1):
+        raise InvalidInput("fault_trace.num_steps", num_steps, "must be 1 or more", 1)
+    try:
+        trace = FaultTrace.parse(lines, num_steps=num_steps or None)
+    except InvalidInput as error:
+        at = "fault_trace.num_steps" if error.field == "num_steps" else "fault_trace"
+        raise InvalidInput(at, error.value, error.rule, error.nearest) from error
+    return to_dict(trace) if num_steps else lines
 
 
 def _document(text: str, field: str) -> Any:

@@ -13,6 +13,7 @@ from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
@@ -82,10 +83,13 @@ class Given:
         job = request.job
         cluster, links = _healthy(job.cluster, app)
         plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None, "link_health": to_dict(links)}
-        values = {path: (one.shown(_at(plain, path)),) for path, one in INPUTS.items() if path != "trial_cluster"}
+        plainly = [path for path in INPUTS if path != "trial_cluster" and not path.startswith("fault_trace")]
+        values = {path: (INPUTS[path].shown(_at(plain, path)),) for path in plainly}
         values["trainer"] = ("" if request.trainer is None else request.trainer.name,)
         if request.trial_cluster is not None:
             values["trial_cluster"] = (_short_cluster(request.trial_cluster, app),)
+        if request.fault_trace is not None:
+            values |= _trace_of(request.fault_trace)
         suiting = trial_space(job, request.trainer, {}, is_gated=request.loss_gate.enabled)
         return cls(
             values=values | _model_of(job.model, app) | _cluster_of(cluster, app) | _space(request.space, suiting)
@@ -177,6 +181,13 @@ def _healthy(cluster: Cluster, app: App) -> tuple[Cluster, tuple[LinkHealth, ...
     if not knows and _is_named(named, app):
         return named, cluster.link_health
     return cluster, ()
+
+
+def _trace_of(trace: FaultTrace) -> dict[str, tuple[str, ...]]:
+    """Its lines, and how long it lasts where they do not say that."""
+    lines = str(trace)
+    told = FaultTrace.parse(lines).num_steps == trace.num_steps
+    return {"fault_trace": (lines,), "fault_trace.num_steps": ("" if told else str(trace.num_steps),)}
 
 
 def _short_cluster(cluster: Cluster, app: App) -> str:

@@ -59,7 +59,7 @@ class Input:
             return ""
         if isinstance(value, bool):
             return "on" if value else "off"
-        if self.kind == "links":
+        if self.kind == "links" and not isinstance(value, str):
             return written_links(from_dict(LinkHealth, link) for link in value)
         if isinstance(value, (list, tuple)):
             return ", ".join(map(str, value))
@@ -149,6 +149,7 @@ TRIAL = (
     _of(TrialSettings, "trial.", "max_warmup_steps", "Warm-up steps, at most"),
     _of(TrialSettings, "trial.", "profiled_steps", "Profiled steps"),
     _of(TrialSettings, "trial.", "timeout_s", "Time-out", **_SECONDS),
+    _of(TrialSettings, "trial.", "faulty_step_timeout_s", "Time-out of a step under faults", **_SECONDS),
     _of(TrialSettings, "trial.", "memory_budget_bytes", "Memory of a rank", unit="GB", factor=1e9, hint="all of it"),
     _of(TrialSettings, "trial.", "num_runs", "Runs of each trial"),
     _of(TrialSettings, "trial.", "max_foreign_share", "Disturbed above", **_PERCENT),
@@ -187,6 +188,8 @@ GENERAL = (
     Input(path="uses_history", label="Learn from earlier trials", kind="switch", default=True),
     Input(path="trainer", label="Trainer", kind="text"),
     Input(path="link_health", label="Links that are not healthy", kind="links", default=[]),
+    Input(path="fault_trace", label="Fault trace", kind="text"),
+    Input(path="fault_trace.num_steps", label="Steps under the trace", hint="twice those before its last fault"),
     Input(path="trial_cluster", label="Run trials on", kind="text", hint="the cluster itself"),
 )
 

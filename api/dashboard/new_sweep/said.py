@@ -122,7 +122,7 @@ def _command(body: Mapping[str, Any], request: SweepRequest, service: str) -> st
         else:
             files.append(f"cat > {field}.json <<'EOF'\n{json.dumps(value, indent=1)}\nEOF\n")
             options.append(f"{option} {field}.json")
-    options += _plain_options(body)
+    options += _plain_options(body, request)
     return "".join(files) + "autotuner sweep " + " \\\n  ".join(options) + "\n"
 
 
@@ -146,7 +146,7 @@ def _name_or(given: object, thing: object) -> Any:
     return given if isinstance(given, str) else to_dict(thing)
 
 
-def _plain_options(body: Mapping[str, Any]) -> Iterator[str]:
+def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[str]:
     workload, budget = body["workload"], body.get("budget", {})
     yield f"--global-batch {workload['global_batch_size']}"
     yield f"--seq-len {workload['seq_len']}"
@@ -161,6 +161,9 @@ def _plain_options(body: Mapping[str, Any]) -> Iterator[str]:
         yield "--no-loss-gate"
     if body.get("uses_history") is False:
         yield "--no-history"
+    if trace := request.fault_trace:
+        yield f"--fault-trace {shlex.quote(str(trace))}"
+        yield from [f"--fault-steps {trace.num_steps}"] if isinstance(body["fault_trace"], dict) else []
     if body.get("link_health"):
         links = written_links(from_dict(LinkHealth, link) for link in body["link_health"])
         yield f"--link-health {shlex.quote(links)}"

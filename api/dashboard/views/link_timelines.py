@@ -14,7 +14,7 @@ from api.dashboard.charts.window import Window
 from api.dashboard.views.timelines import TimelineLink
 from autotuner.domain.runs.timeline import BlockKind, StepTimeline
 from autotuner.search.explain.link_timelines import LinkTimelines
-from autotuner.search.text.links import link_in_words
+from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_seconds
 
 __all__ = ["LinkTimelinesView", "SecondsRow", "link_timelines_view"]

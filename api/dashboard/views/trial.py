@@ -175,7 +175,7 @@ def links_of(app: App, trial: Trial, looked_at: LookedAt) -> LinkTimelinesView |
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    if not request.runs_on.link_health:
+    if request.fault_trace is None and not request.runs_on.link_health:
         return None
     found = app.asides.ask(trial_link_timelines, trial, request)
     return link_timelines_view(found, looked_at.links_at, window=looked_at.links_window)

@@ -91,7 +91,7 @@ def _of_json(text: str) -> Iterator[LinkHealth]:
         documents = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput("link_health", text[:60], f"must be lines or JSON ({error})") from error
-    for document in documents:
+    for number, document in enumerate(documents):
         if not isinstance(document, Mapping):
             raise InvalidInput("link_health", document, "must be an object with a link's fields", '{"ends": [2, 3]}')
-        yield from_dict(LinkHealth, document)
+        yield from_dict(LinkHealth, document, f"link_health.{number}")

@@ -19,7 +19,7 @@ from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.timeline import Block, BlockKind, RankTimeline, StepTimeline
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
-from autotuner.search.text.links import link_in_words
+from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds
 
@@ -125,7 +125,7 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
     """
     require_legal(trial.layout, request.legal_job)
     job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
-    found = link_timelines(trial.ran, job)
+    found = link_timelines(trial.ran, job, request.fault_trace)
     return replace(found, measured=trial.measurement.timeline if trial.measurement else None)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
 from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.jobs.link_lines import read_links
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Metric, Objective
@@ -17,7 +20,7 @@ from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
-from tests.builders import big_job, cpu_cluster, sweep_request, tiny_space
+from tests.builders import big_job, cpu_cluster, sweep_request, tiny_job, tiny_space
 
 APP = app_on(memory_store())
 
@@ -120,6 +123,20 @@ REQUESTS = {
         max_parallel_trials=2,
         uses_history=False,
     ),
+    "slow links": SweepRequest(
+        job=replace(
+            big_job(),
+            cluster=replace(
+                APP.cluster("h100-sxm:64"), link_health=read_links("2_3; 0.06; 200mbit\ninter_node; 0.001")
+            ),
+        ),
+        space=tiny_space(precision=(Precision.BF16,)),
+    ),
+    "a fault trace": sweep_request(
+        job=tiny_job(4),
+        fault_trace=FaultTrace.parse("7;2_3;0.06\n30;2_3;0", num_steps=45),
+        objective=Objective(under_faults=True),
+    ),
 }
 
 
@@ -128,6 +145,36 @@ def test_a_cloned_form_asks_for_the_sweep_that_it_was_filled_in_from(name: str) 
     found = read(Given.of_request(REQUESTS[name], APP), APP)
     assert found.complaints == ()
     assert found.request == REQUESTS[name]
+
+
+def test_links_of_a_named_cluster_are_said_beside_its_name() -> None:
+    body = body_of(form(("link_health", "2_3; 0.06|intra_node; dead")))
+    assert body["cluster"] == "h100-sxm:8"
+    assert body["link_health"] == [{"ends": [2, 3], "delay_s": 0.06}, {"link_class": "intra_node", "is_dead": True}]
+
+
+def test_a_trace_is_its_lines_and_an_object_where_it_lasts_longer_than_they_say() -> None:
+    lines = ("fault_trace", "7;2_3;0.06")
+    assert body_of(form(lines))["fault_trace"] == "7;2_3;0.06"
+    assert body_of(form(lines, ("fault_trace.num_steps", "20")))["fault_trace"]["num_steps"] == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "at"),
+    [
+        ("link_health", "2_3", "link_health"),
+        ("link_health", "2_9; 0.1", "link_health"),
+        ("link_health", '[{"ends": [2, 3], "delay": 1}]', "link_health"),
+        ("fault_trace", "7;2_3", "fault_trace"),
+        ("fault_trace", "7;2_9;0.1", "fault_trace"),
+        ("fault_trace.num_steps", "5", "fault_trace.num_steps"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said_beside_it(name: str, text: str, at: str) -> None:
+    given = [(name, text)] if name != "fault_trace.num_steps" else [("fault_trace", "7;2_3;0.06"), (name, text)]
+    (complaint,) = read(form(*given), APP).complaints
+    assert complaint.at == at
+    assert "legal value" in complaint.text or "LinkHealth" in complaint.text
 
 
 @pytest.mark.parametrize("axis", AXES)

@@ -91,6 +91,12 @@ FORMS: dict[str, Any] = {
     "a pasted config": lambda app: form(
         ("model.from", "described"), ("model.document", json.dumps(CONFIG)), ("cluster.engine", "simulated/plain")
     ),
+    "links that fail": lambda app: form(
+        ("link_health", "2_3; 0.06; 200mbit\nintra_node; 0.001"),
+        ("fault_trace", "7; 2_3; 0.06\n30; 2_3; dead"),
+        ("fault_trace.num_steps", "45"),
+        ("cluster.engine", "simulated/plain"),
+    ),
     "a clone": lambda app: Given.of_request(REQUESTS["everything said"], app),
 }
 
