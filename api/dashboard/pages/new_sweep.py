@@ -18,6 +18,7 @@ from api.dashboard.new_sweep.given import Given
 from api.dashboard.new_sweep.inputs import BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
 from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
+from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
 from api.edge.needs import needs
@@ -178,6 +179,8 @@ def _answer(request: Request, caller: Caller, found: Checked, *, is_whole: bool 
         "limit_bytes": None if found.shown is None else found.shown.trial_job.cluster.accelerator.memory_bytes,
         "model_facts": model,
         "cluster_facts": cluster,
+        "links": () if found.shown is None else LinkRow.of_all(found.shown.job.cluster.link_health),
+        "trace": None if found.shown is None else trace_view(found.shown.fault_trace),
         "axes": AXES,
         "suits": _suits(found),
         "may_run": caller.scope.covers(Scope.RUN),

@@ -41,6 +41,9 @@ _SORTS = (
 )
 """Columns that the list of orders names, for who sees no heads."""
 
+_ROBUST = ("robust_mfu", "predicted_robust_mfu")
+"""Those that it names first where a sweep has a fault trace."""
+
 RowsOf = Literal["ranked", "untried"]
 
 
@@ -199,7 +202,7 @@ def ranking(
     limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
     axes = Axes.of(shown, best, limit_bytes)
     chosen = bool(address.get("columns"))
-    usual = _usual(rows_of)
+    usual = _usual(rows_of, is_robust=request.fault_trace is not None)
     columns = query.columns if chosen else usual
     fields = fields_of(columns, every, axes, chosen=chosen, heads=_heads(query, address))
     in_order = sorted(fields, key=lambda field: field.head.kind not in ("rank", "deg"))
@@ -226,7 +229,7 @@ def ranking(
             )
             for each in COLUMNS.values()
         ),
-        sorts=tuple(_sorts(query)),
+        sorts=tuple(_sorts(query, is_robust=request.fault_trace is not None)),
         problem=problem,
         previous=_to(address, page=number - 1 if number > 2 else "") if number > 1 else "",
         next=_to(address, page=number + 1) if PAGE * number < len(met) else "",
@@ -242,9 +245,9 @@ def _other(address: Address, rows_of: RowsOf, *, has_ranked: bool) -> str:
     return _to(address, rows="", page="", sort="", columns="") if has_ranked else ""
 
 
-def _sorts(query: TableQuery) -> Iterator[Choice]:
+def _sorts(query: TableQuery, *, is_robust: bool) -> Iterator[Choice]:
     """Every order that a list offers: each figure with its best end first, each degree with its least."""
-    for column in (*(COLUMNS[name] for name in _SORTS),):
+    for column in (COLUMNS[name] for name in (*(_ROBUST if is_robust else ()), *_SORTS)):
         name = f"{'-' if column.best_is_high else ''}{column.name}"
         words = "" if column.best_is_high is None else ", best first"
         is_chosen = column is query.sort and query.is_descending == bool(column.best_is_high)
@@ -256,7 +259,8 @@ def _page_number(address: Address) -> int:
     return max(1, int(given)) if given.isdecimal() and len(given) < 7 else 1
 
 
-def _usual(rows_of: RowsOf) -> tuple[Column, ...]:
+def _usual(rows_of: RowsOf, *, is_robust: bool) -> tuple[Column, ...]:
+    """Columns that are shown unless somebody chooses; under a fault trace, first what it ranks by."""
     names = {
         "ranked": (
             "rank",
@@ -277,7 +281,9 @@ def _usual(rows_of: RowsOf) -> tuple[Column, ...]:
             "price_per_million_tokens",
         ),
     }
-    return tuple(COLUMNS[name] for name in names[rows_of])
+    robust = {"ranked": {"mfu": "robust_mfu"}, "untried": {"predicted_mfu": "predicted_robust_mfu"}}[rows_of]
+    before = robust if is_robust else {}
+    return tuple(COLUMNS[each] for name in names[rows_of] for each in dict.fromkeys((before.get(name, name), name)))
 
 
 def _to(address: Address, **changes: str | int) -> str:

@@ -22,7 +22,7 @@ _MFU = ("mfu", "predicted_mfu")
 _PEAKS = ("peak_bytes", "predicted_peak_bytes")
 """Columns whose first one has a picture beside it."""
 
-_SPREAD = ("mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
+_SPREAD = ("robust_mfu", "predicted_robust_mfu", "mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
 """Columns whose interval stands beside the figure: that of a rate is the MFU's again."""
 
 _WIDE = ("price_per_million_tokens",)
@@ -228,4 +228,4 @@ def _kind(column: Column, row: TableRow) -> str:
     """How a figure looks: ink and heavy what the table is about, pencil what is predicted."""
     if column.name.startswith("predicted") or (row.trial is None and column.name != "price_per_million_tokens"):
         return "predicted"
-    return row.source if column.name == "mfu" else "number"
+    return row.source if column.name in ("mfu", "robust_mfu") else "number"

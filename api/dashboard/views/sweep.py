@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from api.dashboard.charts.sweep.points import CloudPoint
 from api.dashboard.views.address import Address
+from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
 from api.dashboard.views.sweep_answer import chances, figures_of_answer, figures_of_prediction
@@ -36,6 +37,9 @@ _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""
 
 _MOST_UNRANKED = 50
+
+_STRIP = 620
+"""Pixels of the fault trace."""
 
 Kind = Literal["measured", "simulated", "estimated"]
 
@@ -102,6 +106,8 @@ class SweepLook:
             "now": self.app.clock.now(),
             "is_partial": not with_predicted and not self.app.sweep_tables.knows(self.sweep),
             "refused": "",
+            "trace": trace_view(self.sweep.request.fault_trace, _STRIP),
+            "links": LinkRow.of_all(self.sweep.request.job.cluster.link_health),
         }
 
     # ---------------------------------------------------------------- trials

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -27,10 +27,14 @@ class Figure:
 
 
 def figures_of_answer(best: Reached) -> tuple[Figure, ...]:
-    """MFU first, then what else people ask."""
+    """MFU first, then what else people ask; under a fault trace, that of healthy links beside it."""
     error = best.relative_error
+    healthy = (
+        () if best.healthy_mfu is None else (_figure("healthy MFU", "share", best.healthy_mfu, None, best.source),)
+    )
     return (
-        _figure("MFU", "share", best.mfu, best.mfu * error, best.source),
+        _figure("robust MFU" if healthy else "MFU", "share", best.mfu, best.mfu * error, best.source),
+        *healthy,
         _figure("tokens/s", "per_s", best.tokens_per_s, None, best.source),
         _figure("step", "s", best.step_time_s, best.step_time_s * error, best.source),
         *_memory(best.peak_bytes, best.limit_bytes, best.source),
@@ -42,8 +46,11 @@ def figures_of_prediction(row: TableRow, limit_bytes: float) -> tuple[Figure, ..
     """The same of a layout that nothing has measured."""
     error = row.prediction.relative_error or 0.0
     peak_bytes = row.prediction.memory.total_bytes
+    healthy = _figure("MFU", "share", row.prediction.mfu, row.prediction.mfu * error, "predicted")
+    robust = row.prediction.robust_mfu
     return (
-        _figure("MFU", "share", row.prediction.mfu, row.prediction.mfu * error, "predicted"),
+        *(() if robust is None else (_figure("robust MFU", "share", robust, robust * error, "predicted"),)),
+        healthy if robust is None else replace(healthy, name="healthy MFU"),
         _figure("tokens/s", "per_s", row.tokens_per_s, None, "predicted"),
         _figure("step", "s", row.step_time_s, row.step_time_s * error, "predicted"),
         *_memory(peak_bytes, limit_bytes, "predicted"),

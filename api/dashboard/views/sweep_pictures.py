@@ -143,7 +143,8 @@ class Pictures:
             remaining_gain: Share that one more trial is expected to gain; None where nobody knows.
             predicted: Layouts that are predicted to fit and never ran.
         """
-        points = trial_points(trials, root=root, incumbent=request.challenge.incumbent if request.challenge else None)
+        incumbent = request.challenge.incumbent if request.challenge else None
+        points = trial_points(trials, root=root, incumbent=incumbent, objective=request.objective)
         mattered = choices or what_mattered(request, trials)
         with_result = [point for point, _ in reached(points)]
         layouts = {trial.number: trial.layout for trial in trials}

@@ -9,32 +9,45 @@ from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.layouts import degrees
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.objective import Figures, Objective
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial
 
 __all__ = ["half_of", "layout_in_short", "peak_of", "trial_points"]
 
 
-def trial_points(trials: Iterable[Trial], *, root: str = "", incumbent: Layout | None = None) -> tuple[TrialPoint, ...]:
+_HEALTHY = Objective()
+
+
+def trial_points(
+    trials: Iterable[Trial],
+    *,
+    root: str = "",
+    incumbent: Layout | None = None,
+    objective: Objective = _HEALTHY,
+) -> tuple[TrialPoint, ...]:
     """Trials that ended, in the order they ran, without repeats and without formats that the hardware lacks.
 
     Args:
         trials: Of one sweep, by number.
         root: Path before every address of the service.
         incumbent: The layout that runs today; None where nobody knows.
+        objective: Of the sweep: under a fault trace, points are robust MFU.
     """
     shown = (trial for trial in trials if trial.state.finished and trial.repeats is None)
-    return tuple(_point(trial, root, incumbent) for trial in shown if not trial.layout.is_emulated)
+    return tuple(_point(trial, root, incumbent, objective) for trial in shown if not trial.layout.is_emulated)
 
 
-def _point(trial: Trial, root: str, incumbent: Layout | None) -> TrialPoint:
+def _point(trial: Trial, root: str, incumbent: Layout | None, objective: Objective) -> TrialPoint:
     predicted, reached = trial.prediction, trial.reached if trial.is_ranked else None
+    counted = None if reached is None else objective.counted(reached)
+    robust_mfu = predicted.robust_mfu if objective.under_faults else None
     return TrialPoint(
         number=trial.number,
         name=layout_in_short(trial.layout),
         href=f"{root}/trials/{trial.id}",
-        predicted=Spread.within_factor(predicted.mfu, predicted.relative_error),
+        predicted=Spread.within_factor(robust_mfu or predicted.mfu, predicted.relative_error),
         predicted_bytes=predicted.memory.total_bytes,
-        reached=None if reached is None else Spread.within(reached.mfu, half_of(reached)),
+        reached=None if counted is None else Spread.within(counted.mfu, half_of(counted)),
         peak_bytes=None if reached is None else peak_of(reached),
         failure=_failure(trial),
         is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
@@ -43,7 +56,7 @@ def _point(trial: Trial, root: str, incumbent: Layout | None) -> TrialPoint:
     )
 
 
-def half_of(reached: Measurement | TrialEstimate) -> float:
+def half_of(reached: Figures) -> float:
     """Half the 95 % interval of an MFU, from that of the step time."""
     return reached.mfu * reached.step_time_error_s / reached.step_time_s
 
