@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.descriptions import cluster_described, model_described
+from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_lines import read_links
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings

@@ -24,6 +24,7 @@ from tests.announcements import webhook
 from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve
 from tests.browser.in_use import DAY_S, finished_gate, finished_run, retune
 from tests.browser.large import large_sweep
+from tests.browser.slow import slow_sweep
 from tests.builders import cpu_cluster
 
 __all__ = ["PAGES", "main", "stocked"]
@@ -46,9 +47,14 @@ PAGES: Mapping[str, str] = {
     "trial": "/trials/{trial}",
     "trial-failed": "/trials/{failed}",
     "trial-running": "/trials/{running}-{last}",
+    "sweep-slow": "/sweeps/{slow}",
+    "trial-slow": "/trials/{slow}-0000",
+    "trial-late": "/trials/{late}-0000",
     "explore": "/explore",
+    "explore-slow": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=16&layout=pp4 dp2&link_health=2_4;0.01",
     "new": "/new",
     "new-clone": "/new?clone={sweep}",
+    "new-slow": "/new?clone={slow}",
     "compare": "/compare?of={trial}&of={other}",
     "retunes": "/retunes",
     "retune": "/retunes/nightly",
@@ -75,6 +81,7 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     """Fill the store for every page; what their addresses name."""
     sweep = large_sweep(driver, num_trials, name="llama-3-70b, longer context")
     running = large_sweep(driver, min(num_trials, 12), name=_LONG, num_running=1, finished=False)
+    slow, late = slow_sweep(driver), slow_sweep(driver, has_trace=False)
     retune(driver)
     for night in range(12):
         verdict = Verdict.REGRESSION if night > 9 else Verdict.UNCHANGED
@@ -86,7 +93,7 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     ranked = driver.store.ranking(sweep.id, page=Window(limit=2))[0]
     failed = [trial for trial in trials if trial.failure]
     last = f"{min(num_trials, 12):04d}"
-    named = {"sweep": sweep.id, "running": running.id, "last": last, "gate": gate.id}
+    named = {"slow": slow.id, "late": late.id, "sweep": sweep.id, "running": running.id, "last": last, "gate": gate.id}
     best = ranked[0].id if ranked else f"{running.id}-{last}"
     return named | {
         "trial": best,

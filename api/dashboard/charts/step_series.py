@@ -1,4 +1,4 @@
-"""The times of a trial's steps one by one, with those to warm up, the median and its interval."""
+"""The times of a trial's steps one by one: those to warm up, the median and its interval, and what befell the links."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Self
 
 from markupsafe import Markup
 
+from api.dashboard.charts.fault_strip import state_of_link
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.svg import circle, for_both, line, picture, rect, text
+from api.dashboard.charts.svg import circle, element, for_both, line, picture, rect, text, written
 from api.dashboard.charts.units import SecondsUnit
+from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import StepReport
+from autotuner.search.text.links import event_in_words
 from autotuner.units import format_seconds
 
 __all__ = ["step_series"]
@@ -23,10 +27,23 @@ _MOST = 400
 """Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""
 
 
-def step_series(steps: Sequence[StepReport], median: Spread | None) -> Markup:
-    """The steps for a desk and for a phone; there is one at least."""
+def step_series(
+    steps: Sequence[StepReport],
+    median: Spread | None,
+    *,
+    robust: RobustMeasurement | None = None,
+    events: Sequence[LinkEvent] = (),
+) -> Markup:
+    """The steps for a desk and for a phone; there is one at least.
+
+    Args:
+        steps: In order; those under a fault trace come last.
+        median: Of the healthy ones that count.
+        robust: What those under the trace came to, stretch by stretch.
+        events: What the pipeline found out and did about it.
+    """
     shown = steps[:: -(-len(steps) // _MOST)]
-    return for_both(lambda width: _drawn(shown, median, width), wide=632)
+    return for_both(lambda width: _drawn(shown, median, robust, events, width), wide=632)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +68,25 @@ class _Space:
         )
 
 
-def _drawn(steps: Sequence[StepReport], median: Spread | None, width: int) -> Markup:
+def _drawn(
+    steps: Sequence[StepReport],
+    median: Spread | None,
+    robust: RobustMeasurement | None,
+    events: Sequence[LinkEvent],
+    width: int,
+) -> Markup:
     space = _Space.of(steps, median, width)
     warmup = sum(report.is_warmup for report in steps)
     told = f", median {format_seconds(median.value)}" if median else ""
-    label = f"Times of {len(steps)} steps, {warmup} of them to warm up{told}"
-    return picture(width, _HEIGHT, _parts(steps, median, space), label)
+    traced = sum(report.is_under_trace for report in steps)
+    under = f", {traced} under the fault trace" if traced else ""
+    found = f"; {len(events)} events of its links" if events else ""
+    label = f"Times of {len(steps)} steps, {warmup} of them to warm up{under}{told}{found}"
+    parts = [*_axes(space), *_stretches(steps, robust, space), *_parts(steps, median, space), *_events(events, space)]
+    return picture(width, _HEIGHT, parts, label)
 
 
 def _parts(steps: Sequence[StepReport], median: Spread | None, space: _Space) -> Iterator[Markup]:
-    yield from _axes(space)
     yield from _warmup(steps, space)
     if median is not None:
         yield from _median(steps, median, space)
@@ -98,10 +124,47 @@ def _warmup(steps: Sequence[StepReport], space: _Space) -> Iterator[Markup]:
 def _median(steps: Sequence[StepReport], median: Spread, space: _Space) -> Iterator[Markup]:
     """The interval as a band over the steps that count, the median through it."""
     first = next((report.step for report in steps if not report.is_warmup), steps[0].step)
-    left, right = space.x(first) - 6, space.width - _RIGHT + 4
+    last = max((report.step for report in steps if not report.is_under_trace), default=steps[-1].step)
+    is_whole = last == steps[-1].step
+    left, right = space.x(first) - 6, space.width - _RIGHT + 4 if is_whole else space.x(last) + 6
     top, bottom = space.y(median.high), space.y(median.low)
     yield rect(left, top, right - left, bottom - top, "p-band")
     yield line(left, space.y(median.value), right, space.y(median.value), "m-line")
     half_s = median.high - median.value
     spread = f" ± {format_seconds(half_s)}" if half_s else ""
-    yield text(right, max(top - 7, 12), f"median {format_seconds(median.value)}{spread}", "halo strong", "end")
+    said = f"median {format_seconds(median.value)}{spread}"
+    yield text(right if is_whole else left, max(top - 7, 12), said, "halo strong", "end" if is_whole else None)
+
+
+def _stretches(steps: Sequence[StepReport], robust: RobustMeasurement | None, space: _Space) -> Iterator[Markup]:
+    """The stretches of the trace in which some link is not healthy, shaded, and the mean over all of it."""
+    first = next((report.step for report in steps if report.is_under_trace), None)
+    if robust is None or first is None:
+        return
+    for stretch in robust.stretches:
+        left = space.x(first + stretch.first_step - 0.5)
+        right = min(space.x(first + stretch.first_step + len(stretch.step_times_s) - 0.5), space.width - _RIGHT)
+        if stretch.links:
+            is_dead = any(link.is_dead for link in stretch.links)
+            yield rect(left, _TOP, right - left, _HEIGHT - _BOTTOM - _TOP, "dead-link" if is_dead else "late-link")
+            said = ", ".join(f"{link} {state_of_link(link)}" for link in stretch.links[:2])
+            if right - left > 6 * len(said):
+                yield text((left + right) / 2, _HEIGHT - _BOTTOM - 8, said, "ink-text", "middle")
+    y = space.y(robust.step_time_s)
+    yield line(space.x(first - 0.5), y, space.width - _RIGHT, y, "m-line")
+    said = f"mean under the trace {format_seconds(robust.step_time_s)}"
+    yield text(space.width - _RIGHT, 12, said, "halo strong", "end")
+
+
+def _events(events: Sequence[LinkEvent], space: _Space) -> Iterator[Markup]:
+    """A mark on the axis at each; those of one step share a mark."""
+    floor = _HEIGHT - _BOTTOM
+    by_step: dict[int, list[str]] = {}
+    for event in events:
+        by_step.setdefault(event.step, []).append(", ".join(word for word in event_in_words(event) if word))
+    for step, said in by_step.items():
+        x = space.x(step)
+        if space.x.start - 1 <= x <= space.x.end + 1:
+            told = element("title", f"step {step + 1}: {'; '.join(said)}")
+            yield line(x, _TOP, x, floor, "event")
+            yield element("path", told, d=f"M{written(x)} {written(floor)}l4 -7h-8z", class_="event-mark")

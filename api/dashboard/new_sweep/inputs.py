@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
+from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.link_lines import read_links, written_links
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective

@@ -10,9 +10,9 @@ from pprint import pformat
 from typing import Any
 
 from api.schemas import SweepCreate
+from autotuner.catalog.link_lines import written_links
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.link_lines import written_links
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective

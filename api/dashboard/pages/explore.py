@@ -13,8 +13,9 @@ from api.dashboard.render import page
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
+from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
 from api.dashboard.views.permalink import DEFAULT, Permalink
-from api.dashboard.views.timelines import Shown, TimelineView, timeline_view
+from api.dashboard.views.timelines import TimelineView, timeline_view
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
@@ -25,8 +26,10 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged
+from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
+from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_bytes, format_count, format_rate
 
 __all__ = ["router"]
@@ -58,9 +61,15 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     if asked.is_form and not part and not asked.errors:
         return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})
     has_timeline = not asked.errors and layout.pipeline_parallel_degree > 1 and not reasons(layout, job)
-    shown: dict[str, Any] = {"given": asked, "permalink": link, "has_timeline": has_timeline, "timeline": None}
+    shown: dict[str, Any] = {
+        "given": asked,
+        "permalink": link,
+        "has_timeline": has_timeline,
+        "timeline": None,
+        "links": None,
+    }
     if has_timeline and part != "explore":
-        shown |= {"timeline": _timeline(app, layout, job, request, link, zoom)}
+        shown |= _timeline(app, layout, job, request, link, zoom)
     if part == "timeline":
         return page(request, "explore/_timeline.html", **shown)
     answer = app.asides.ask(what_if, layout, job)
@@ -70,14 +79,20 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
 
 def _timeline(
     app: App, layout: Layout, job: Job, request: Request, link: Permalink, zoom: str | None
-) -> TimelineView | None:
+) -> dict[str, TimelineView | LinkTimelinesView | None]:
+    """The predicted step; where links are not healthy, beside the same with healthy ones."""
+    root, window = request.scope.get("root_path", ""), Window.parse(zoom)
+
+    def address(to: Window) -> str:
+        return f"{root}{link.to('/explore')}&zoom={to}"
+
+    if job.cluster.link_health:
+        found = app.asides.ask(link_timelines, layout, job)
+        if found.slow is not None:
+            return {"links": link_timelines_view(found, address, window=window, width=_BESIDE_PANEL, part="timeline")}
     predicted = app.asides.ask(predicted_timeline, layout, job)
-    root = request.scope.get("root_path", "")
-
-    def address(_: Shown, window: Window) -> str:
-        return f"{root}{link.to('/explore')}&zoom={window}"
-
-    return timeline_view(predicted, None, address, window=Window.parse(zoom), width=_BESIDE_PANEL)
+    view = timeline_view(predicted, None, lambda _, to: address(to), window=window, width=_BESIDE_PANEL)
+    return {"timeline": view}
 
 
 def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
@@ -95,6 +110,8 @@ def _job(app: App, asked: Asked) -> tuple[Job, Asked]:
 
 def _input(field: str) -> str:
     """The input for a field of the job."""
+    if field.startswith("link_health"):
+        return "link_health"
     last = field.rpartition(".")[2]
     return last if last in _INPUTS else "cluster"
 
@@ -144,6 +161,7 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
         "stacks": stacks(),
         "world_size": job.cluster.world_size,
         "about_cluster": _cluster_in_words(job),
+        "about_links": "; ".join(map(link_in_words, job.cluster.link_health)),
         "about_workload": f"{format_count(job.workload.tokens_per_step)} tokens a step",
     }
 

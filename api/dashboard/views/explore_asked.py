@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
+from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.catalog.load import accelerators
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Kind
@@ -91,8 +92,18 @@ def _link(query: Mapping[str, str], errors: dict[str, str]) -> Permalink:
         else:
             errors[name] = "must be 1 or more"
     asked = {name: query[name].strip() for name in ("model", "stack", "optimizer_state_precision") if query.get(name)}
-    cluster = _cluster(query, errors)
-    return replace(DEFAULT, cluster=cluster, **asked, **numbers)  # type: ignore[arg-type]  # names of its own fields
+    cluster, links = _cluster(query, errors), _links(query, errors)
+    return replace(DEFAULT, cluster=cluster, link_health=links, **asked, **numbers)  # type: ignore[arg-type]  # names of its own fields
+
+
+def _links(query: Mapping[str, str], errors: dict[str, str]) -> str:
+    """Links that are not healthy, as an address has them; none where a line says no link."""
+    try:
+        return "|".join(written_links(read_links(query.get("link_health", ""))).splitlines())
+    except InvalidInput as error:
+        nearest = "" if error.nearest is None else f"; nearest: {error.nearest}"
+        errors["link_health"] = f"{error.rule}{nearest}"
+        return ""
 
 
 def _cluster(query: Mapping[str, str], errors: dict[str, str]) -> str:

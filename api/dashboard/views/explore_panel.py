@@ -9,7 +9,7 @@ from typing import Self
 from api.dashboard.views.explore_asked import ALL_RANKS
 from api.dashboard.views.layouts import option_value
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.option import Kind
 from autotuner.search.explain.choosable import Choosable
@@ -36,6 +36,11 @@ _USUAL = (
     "recompute_every",
     "pipeline_schedule",
     "virtual_stages_per_rank",
+    "extra_slack",
+    "p2p_transport",
+    "num_delegates",
+    "rank_order",
+    "stage_rotation",
     "sequence_parallel",
     "precision",
     "attention_kernel",
@@ -63,6 +68,8 @@ _SHORT = {
     "collective_algorithm": "NCCL algorithm",
     "collective_protocol": "NCCL protocol",
     "collective_channels": "NCCL channels",
+    "p2p_transport": "sends",
+    "stage_rotation": "rotate stages",
 }
 
 
@@ -118,6 +125,13 @@ class Control:
             is_menu=sum(len(value.text) + 2 for value in values) > _ROOM + 8 * (len(values) < 4),
             notes=tuple(_notes(choices, values, letters)),
         )
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it is not as it is by default."""
+        chosen = next((value.sent for value in self.values if value.is_chosen), None)
+        one = OPTIONS[self.field]
+        return chosen is not None and chosen != str(one.plain(one.default))
 
     @property
     def says_something(self) -> bool:
@@ -182,8 +196,9 @@ class Panel:
         """The controls for what was answered."""
         layout = answer.layout
         controls = {field: Control.of(field, values, layout) for field, values in answer.choices.items()}
+        is_late = bool(job.cluster.link_health)
         degrees = [field for field in _DEGREES if job.model.experts or field != "expert_parallel_degree"]
-        usual = [field for field in _USUAL if _is_asked(field, layout, controls)]
+        usual = [field for field in _USUAL if _is_asked(field, layout, controls, is_late=is_late)]
         shown = {*degrees, *usual, *_DEGREES, "data_parallel_shard_degree"}
         rare = [field for field in controls if field not in shown]
         factors = " × ".join(
@@ -211,7 +226,7 @@ class Panel:
         )
 
 
-def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control]) -> bool:
+def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control], *, is_late: bool) -> bool:
     """Whether an option that says more of another is worth its line beside that one."""
     match field:
         case "data_parallel_shard_degree":
@@ -224,6 +239,17 @@ def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control]) -> bo
             return layout.pipeline_parallel_degree > 1
         case "virtual_stages_per_rank":
             return layout.pipeline_schedule in (PipelineSchedule.INTERLEAVED_1F1B, PipelineSchedule.ZERO_BUBBLE)
+        case "extra_slack":
+            return layout.pipeline_schedule is PipelineSchedule.ADAPTIVE
+        case "p2p_transport":
+            return layout.pipeline_parallel_degree > 1 and (is_late or controls[field].is_changed)
+        case "num_delegates":
+            return layout.p2p_transport is P2PTransport.DELEGATED
+        case "rank_order":
+            both = layout.pipeline_parallel_degree > 1 and layout.data_parallel_replicate_degree > 1
+            return both and (is_late or controls[field].is_changed)
+        case "stage_rotation":
+            return is_late and layout.pipeline_parallel_degree > 1
         case "sequence_parallel":
             return layout.tensor_parallel_degree > 1
     return True

@@ -42,12 +42,14 @@ class LinkTimelinesView:
     """What the template shows.
 
     Attributes:
+        part: What the page calls the section, and its address asks for.
         key: Class and words of every colour in the picture.
         cost: What the links cost, as sentences.
         links: What is not healthy, one by one.
         heads: The step and its parts, means of the lanes.
     """
 
+    part: str
     picture: Markup
     key: tuple[tuple[str, str], ...]
     cost: str
@@ -59,7 +61,7 @@ class LinkTimelinesView:
 
 
 def link_timelines_view(
-    found: LinkTimelines, address: Callable[[Window], str], *, window: Window, width: int = WIDE
+    found: LinkTimelines, address: Callable[[Window], str], *, window: Window, width: int = WIDE, part: str = "links"
 ) -> LinkTimelinesView | None:
     """The view; None where no link is known to be slow."""
     if found.slow is None:
@@ -78,6 +80,7 @@ def link_timelines_view(
         cells = _cells(found.measured, fields)
         rows.append(SecondsRow(name=f"{under} links, measured", look="measured", cells=cells))
     return LinkTimelinesView(
+        part=part,
         picture=link_timeline_picture(found, window, width=width),
         key=_key(steps),
         cost=found.cost,

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from api.documents import MAX_INTEGER
 from api.schemas import named_cluster, named_model
 from autotuner.bootstrap import App
+from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
@@ -41,6 +42,7 @@ class Permalink:
         layout: None: the best that is predicted, where one is needed.
         stack: Software that would run it.
         optimizer_state_precision: Of AdamW's moments.
+        link_health: Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``.
     """
 
     model: str
@@ -50,6 +52,7 @@ class Permalink:
     layout: Layout | None = None
     stack: str = "torch"
     optimizer_state_precision: str = "fp32"
+    link_health: str = ""
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
@@ -89,6 +92,7 @@ class Permalink:
             layout=layout_of(words) if words else None,
             stack=query.get("stack") or DEFAULT.stack,
             optimizer_state_precision=query.get("optimizer_state_precision") or DEFAULT.optimizer_state_precision,
+            link_health=query.get("link_health", "").strip(),
         )
 
     @property
@@ -100,7 +104,7 @@ class Permalink:
             "seq_len": self.seq_len,
             "global_batch_size": self.global_batch_size,
         }
-        for name in ("stack", "optimizer_state_precision"):
+        for name in ("stack", "optimizer_state_precision", "link_health"):
             if getattr(self, name) != getattr(DEFAULT, name):
                 said[name] = getattr(self, name)
         if self.layout is not None:
@@ -133,6 +137,8 @@ class Permalink:
             optimizer_state_precision=self.optimizer_state_precision,  # type: ignore[arg-type]  # it is checked there
         )
         model, cluster = self._model(app), self._cluster(app)
+        if links := read_links(self.link_health):
+            cluster = replace(cluster, link_health=(*cluster.link_health, *links))
         job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(self.stack))
         return app.calibrated(job)
 

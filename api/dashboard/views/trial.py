@@ -152,7 +152,8 @@ def _steps(trial: Trial) -> Markup:
         return Markup("")
     measured = trial.measurement
     median = None if measured is None else Spread.within(measured.step_time_s, measured.step_time_error_s)
-    return step_series(trial.steps, median)
+    robust = None if measured is None else measured.robust
+    return step_series(trial.steps, median, robust=robust)
 
 
 def timeline_of(app: App, trial: Trial, looked_at: LookedAt) -> TimelineView | None:

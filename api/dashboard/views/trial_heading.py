@@ -84,6 +84,9 @@ def _measured(trial: TrialView, kind: Kind, predicted: Figure, of_limit: str) ->
     yield Figure(
         name="MFU", value=words.percent(measured.mfu), spread=f"± {100 * off * measured.mfu:.1f}", kind=kind, first=True
     )
+    if measured.robust is not None:
+        error = 100 * measured.robust.mfu * measured.robust.step_time_error_s / measured.robust.step_time_s
+        yield Figure(name="robust MFU", value=words.percent(measured.robust.mfu), spread=f"± {error:.1f}", kind=kind)
     yield Figure(name="MFU, predicted", value=predicted.value)
     if words.has_own_peak(trial):
         name = f"of its {words.plain(trial.layout.precision)} peak"

@@ -34,6 +34,7 @@ def arranged(layout: Layout, job: Job) -> Layout:
     if arranged.tensor_parallel_degree == 1:
         arranged = replace(arranged, sequence_parallel=False)
     arranged = _scheduled(arranged, job)
+    arranged = replace(arranged, stage_rotation=arranged.stage_rotation % arranged.pipeline_parallel_degree)
     if arranged.shard_level != ShardLevel.PARAMETERS:
         arranged = replace(arranged, reshard_after_forward=False)
     for rule in IDLE_RULES:
@@ -67,7 +68,7 @@ def _scheduled(layout: Layout, job: Job) -> Layout:
             first_stage_less_layers=0,
             last_stage_less_layers=0,
         )
-    if layout.pipeline_schedule in ONE_STAGE_SCHEDULES:
+    if layout.pipeline_schedule in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE):
         return replace(layout, virtual_stages_per_rank=1)
     if layout.pipeline_schedule in V_SCHEDULES:
         return replace(layout, virtual_stages_per_rank=2)

@@ -159,6 +159,15 @@ def _intervals(layout: Layout, job: Job) -> tuple[int, ...]:
     return tuple(value for value in (1, 2, 3, 4, 6, 8) if value <= most)
 
 
+def _delegates(layout: Layout, job: Job) -> tuple[int, ...]:
+    return divisors(max(1, job.workload.num_micro_batches(layout)))
+
+
+def _rotations(layout: Layout, job: Job) -> tuple[int, ...]:
+    del job
+    return tuple(range(layout.pipeline_parallel_degree))
+
+
 def _doublings(first: int, count: int) -> tuple[int, ...]:
     return tuple(first << power for power in range(count))
 
@@ -172,6 +181,8 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
     "virtual_stages_per_rank": _stages,
     "micro_batch_size": _micro_batches,
     "recompute_every": _intervals,
+    "num_delegates": _delegates,
+    "stage_rotation": _rotations,
     "gradient_bucket_bytes": lambda layout, job: _doublings(DEFAULT_BUCKET_BYTES, 6),
     "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
 }

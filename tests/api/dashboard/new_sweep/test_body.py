@@ -9,9 +9,9 @@ from api.dashboard.new_sweep.axes import AXES, axis_values
 from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
+from autotuner.catalog.link_lines import read_links
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_lines import read_links
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Metric, Objective

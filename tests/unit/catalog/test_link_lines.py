@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.link_lines import read_links, written_links
 from autotuner.errors import InvalidInput
 
 LINES = {
