@@ -13,6 +13,7 @@ from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
@@ -39,9 +40,9 @@ def slow_sweep(driver: StoreDriver, *, has_trace: bool = True) -> Sweep:
         cluster = replace(cluster, link_health=links)
     job = tiny_job(
         4,
-        model=tiny_model(num_layers=8, hidden_size=512, num_heads=8, num_kv_heads=8, head_dim=64, ffn_size=2048),
+        model=tiny_model(num_layers=8, hidden_size=256, num_heads=4, num_kv_heads=4, head_dim=64, ffn_size=1024),
         cluster=cluster,
-        workload=Workload(seq_len=512, global_batch_size=12),
+        workload=Workload(seq_len=256, global_batch_size=12),
     )
     trace = TRACE if has_trace else None
     objective = Objective(under_faults=has_trace)
@@ -105,4 +106,11 @@ def _measured(sweep: Sweep, trial: Trial) -> Measurement:
         peak_flop_per_s=4e12,
         tokens=6144,
     )
-    return replace(measured, robust=robust)
+    found = (
+        LinkEvent(step=_HEALTHY + 7, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06),
+        LinkEvent(step=_HEALTHY + 8, kind=LinkEventKind.REPLANNED, warm_up=(10, 5, 3, 1), delegated=True, cost_s=0.02),
+        LinkEvent(step=_HEALTHY + 16, kind=LinkEventKind.LINK_DEAD, stages=(0, 1)),
+        LinkEvent(step=_HEALTHY + 23, kind=LinkEventKind.LINK_RECOVERED, stages=(2, 3)),
+        LinkEvent(step=_HEALTHY + 24, kind=LinkEventKind.REPLANNED, warm_up=(7, 5, 3, 1)),
+    )
+    return replace(measured, robust=robust, link_events=found)

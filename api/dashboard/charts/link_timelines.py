@@ -233,7 +233,10 @@ def _ends(group: _Group, axis: _Axis, rows: _Rows, top: float) -> Iterator[Marku
         yield line(healthy, top + _HEAD - 6, healthy, top + rows.height, "p-line")
     if axis.shows(x):
         yield line(x, top + _HEAD - 6, x, top + rows.height, "m-line" if group.is_measured else "step-end")
-        yield text(min(x, axis.right), top + 15, format_seconds(group.timeline.step_s), "halo strong", "end")
+        if x < LEFT + 7 * len(group.name) + 60:  # its name stands there
+            yield text(x + 6, top + _HEAD + 12, format_seconds(group.timeline.step_s), "halo strong")
+        else:
+            yield text(min(x, axis.right), top + 15, format_seconds(group.timeline.step_s), "halo strong", "end")
 
 
 def _label(found: LinkTimelines, groups: Sequence[_Group]) -> str:

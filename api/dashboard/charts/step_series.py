@@ -149,7 +149,7 @@ def _stretches(steps: Sequence[StepReport], robust: RobustMeasurement | None, sp
             yield rect(left, _TOP, right - left, _HEIGHT - _BOTTOM - _TOP, "dead-link" if is_dead else "late-link")
             said = ", ".join(f"{link} {state_of_link(link)}" for link in stretch.links[:2])
             if right - left > 6 * len(said):
-                yield text((left + right) / 2, _HEIGHT - _BOTTOM - 8, said, "ink-text", "middle")
+                yield text((left + right) / 2, _TOP + 13, said, "ink-text", "middle")
     y = space.y(robust.step_time_s)
     yield line(space.x(first - 0.5), y, space.width - _RIGHT, y, "m-line")
     said = f"mean under the trace {format_seconds(robust.step_time_s)}"

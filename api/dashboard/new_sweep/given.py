@@ -84,7 +84,7 @@ class Given:
         cluster, links = _healthy(job.cluster, app)
         plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None, "link_health": to_dict(links)}
         plainly = [path for path in INPUTS if path != "trial_cluster" and not path.startswith("fault_trace")]
-        values = {path: (INPUTS[path].shown(_at(plain, path)),) for path in plainly}
+        values: dict[str, tuple[str, ...]] = {path: (INPUTS[path].shown(_at(plain, path)),) for path in plainly}
         values["trainer"] = ("" if request.trainer is None else request.trainer.name,)
         if request.trial_cluster is not None:
             values["trial_cluster"] = (_short_cluster(request.trial_cluster, app),)

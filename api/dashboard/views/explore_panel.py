@@ -122,7 +122,7 @@ class Control:
             name=name,
             letters=letters,
             values=values,
-            is_menu=sum(len(value.text) + 2 for value in values) > _ROOM + 8 * (len(values) < 4),
+            is_menu=sum(len(value.text) + 2 for value in values) > _ROOM + 7 * (len(values) < 4),
             notes=tuple(_notes(choices, values, letters)),
         )
 

@@ -11,10 +11,12 @@ from markupsafe import Markup
 from api.dashboard.charts.fault_strip import fault_strip
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.search.text.faults import trace_in_words
+from autotuner.search.text.links import event_in_words
 from autotuner.units import format_rate, format_seconds
 
-__all__ = ["LinkRow", "TraceView", "trace_view"]
+__all__ = ["EventRow", "LinkRow", "TraceView", "trace_view"]
 
 _CLASSES = {"intra_node": "within nodes", "inter_node": "between nodes"}
 
@@ -44,6 +46,21 @@ class LinkRow:
             bandwidth="–" if rate is None else format_rate(rate, "B/s"),
             is_dead=link.is_dead,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """What a pipeline found out, or did about it, at a step, counted from 1 as steps of a page are."""
+
+    step: int
+    what: str
+    more: str
+
+    @classmethod
+    def of(cls, event: LinkEvent) -> Self:
+        """The event in words."""
+        what, more = event_in_words(event)
+        return cls(step=event.step + 1, what=what, more=more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
 from api.dashboard.views.launch_flags import FlagsView
 from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
+from api.dashboard.views.links import EventRow
 from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.rank_groups import RankGroupsView, rank_groups_view
@@ -50,6 +51,7 @@ class TrialPage:
         verdict: What of the step is no computation, and the nearest gain: sentences; empty where it is not explained.
         explanation: None where a rule that is younger than the trial forbids its layout; so is what is made of it.
         steps: Its steps one by one; empty without one.
+        events: What its pipeline found out about links and ranks, and did about it.
         failed: Why it died, what else did so, and the way out; None where it did not.
         losses: The curves of its loss gate; empty without.
         measured: What ran measured: the trial, or the small one in its place.
@@ -74,6 +76,7 @@ class TrialPage:
     links: LinkTimelinesView | None
     ranks: RankGroupsView | None
     steps: Markup
+    events: tuple[EventRow, ...]
     failed: FailureGroup | None
     losses: Markup
     measured: Measurement | None
@@ -107,6 +110,7 @@ class TrialPage:
             links=links_of(app, trial, looked_at) if explanation else None,
             ranks=ranks_of(app, trial, looked_at) if explanation else None,
             steps=_steps(trial),
+            events=tuple(map(EventRow.of, trial.measurement.link_events if trial.measurement else ())),
             failed=_failed(app, trial, sweep),
             losses=loss_curves(trial.gate) if trial.gate else Markup(""),
             measured=trial.measurement,
@@ -153,7 +157,7 @@ def _steps(trial: Trial) -> Markup:
     measured = trial.measurement
     median = None if measured is None else Spread.within(measured.step_time_s, measured.step_time_error_s)
     robust = None if measured is None else measured.robust
-    return step_series(trial.steps, median, robust=robust)
+    return step_series(trial.steps, median, robust=robust, events=measured.link_events if measured else ())
 
 
 def timeline_of(app: App, trial: Trial, looked_at: LookedAt) -> TimelineView | None:

@@ -19,7 +19,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import ContextExchange
 from autotuner.domain.layouts.layout import Layout
-from autotuner.search.text.links import link_in_words
+from autotuner.search.text.faults import link_in_words
 
 __all__ = ["CrossedLink", "crossed_links"]
 

@@ -99,7 +99,7 @@ def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
         num_ranked=len(ranked),
         explained=shares.together if shares else None,
         importance=tuple(sorted(found, key=lambda one: -one.share)),
-        effects=_effects(trials),
+        effects=_effects(trials, request),
     )
 
 
@@ -126,10 +126,11 @@ def _level(value: Value, ranked: Sequence[Trial], request: SweepRequest) -> Leve
     return Level(value=value, num_ranked=len(ranked), best_value=reached, best_trial_id=best.id)
 
 
-def _effects(trials: Sequence[Trial]) -> tuple[Insight, ...]:
+def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, ...]:
     """Of pairs of layouts that were measured themselves: estimates of two layouts share what they were made of."""
     whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
-    measured = [(trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement]
+    counted = request.objective.counted
+    measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
     found = insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
     return tuple(sorted((one for one in found if one.num_pairs), key=lambda one: -abs(one.median_gain or 0.0)))

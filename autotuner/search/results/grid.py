@@ -123,7 +123,7 @@ def _cell(row: Value, column: Value, trials: Sequence[Trial], request: SweepRequ
         row=row,
         column=column,
         value=request.objective.value(reached) if reached else None,
-        mfu=reached.mfu if reached else None,
+        mfu=request.objective.counted(reached).mfu if reached else None,
         trial_id=shown.id if shown else None,
         number=shown.number if shown else None,
         num_ranked=len(ranked),

@@ -1,16 +1,13 @@
-"""Links and what befalls them, in words: the same on pages, in answers and on the command line."""
+"""What a running pipeline finds out about its links, in words: the same on pages and on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.units import format_rate, format_seconds
+from autotuner.units import format_seconds
 
-__all__ = ["event_in_words", "event_sentence", "health_in_words", "link_in_words", "link_name"]
-
-_CLASSES = {"intra_node": "within a node", "inter_node": "between nodes"}
+__all__ = ["event_in_words", "event_sentence"]
 
 _FINDINGS = {
     LinkEventKind.LINK_SLOW: "slow link",
@@ -20,32 +17,6 @@ _FINDINGS = {
     LinkEventKind.RANK_RECOVERED: "rank recovered",
     LinkEventKind.REPLANNED: "re-planned",
 }
-
-
-def link_name(health: LinkHealth) -> str:
-    """``link 2_3``, or all of a class: ``links between nodes``."""
-    return f"links {_CLASSES[str(health.link_class)]}" if health.ends is None else f"link {health}"
-
-
-def health_in_words(health: LinkHealth) -> str:
-    """What ails a link: ``60 ms late, 25 MB/s``; ``healthy`` where nothing does."""
-    return ", ".join(_ailments(health)) or "healthy"
-
-
-def link_in_words(health: LinkHealth) -> str:
-    """Both: ``link 2_3 60 ms late``."""
-    return f"{link_name(health)} {health_in_words(health)}"
-
-
-def _ailments(health: LinkHealth) -> Iterator[str]:
-    if health.is_dead:
-        yield "dead"
-    if health.delay_s:
-        yield f"{format_seconds(health.delay_s)} late"
-    if health.jitter_s:
-        yield f"± {format_seconds(health.jitter_s)}"
-    if health.bandwidth_bytes_per_s is not None:
-        yield format_rate(health.bandwidth_bytes_per_s, "B/s")
 
 
 def event_in_words(event: LinkEvent) -> tuple[str, str]:

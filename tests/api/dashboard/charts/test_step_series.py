@@ -49,8 +49,7 @@ def test_stretches_of_the_trace_are_shaded_and_events_are_marks_on_the_axis() ->
     assert (len(shaded), len(marks)) == (2, 2)  # for a desk and for a phone
     assert "step 12: slow link, stages 2 and 3, 60 ms late; re-planned, 10 5 3 1 forwards ahead" in drawn
     assert "mean under the trace 600 ms" in words(drawn)
-    median = next(each(drawn, "m-line"))
-    assert number(median, "x2") < number(shaded[0], "x") + number(shaded[0], "width")
+    assert min(number(line, "x2") for line in each(drawn, "m-line")) < number(shaded[0], "x")  # the median ends before
     assert "6 under the fault trace" in drawn
 
 
