@@ -40,11 +40,13 @@ from trials.distributed.senders import Senders, is_planned
 from trials.measurement.action_log import ActionLog
 from trials.model.loss import Loss
 from trials.model.weights import parameter_dtype
+from trials.pipelines.channel import Channel
 from trials.pipelines.delegated import DelegatedTransport
 from trials.pipelines.inline import InlineTransport
-from trials.pipelines.neighbours import group_channels, neighbours, pair_channels
+from trials.pipelines.neighbours import group_channels, neighbours, pair_channel, pair_channels
 from trials.pipelines.pipeline import PlannedPipeline
 from trials.pipelines.stage import PlannedStage
+from trials.pipelines.switched import SwitchedTransport
 from trials.pipelines.transport import Transport
 
 if TYPE_CHECKING:  # private names, of which no more than the annotations need
@@ -166,10 +168,17 @@ def _transport(spec: TrialSpec, grid: Grid, device: torch.device, senders: Sende
         peers = neighbours(plain_schedule(spec.layout, num_micro_batches), rank)
         return InlineTransport(rank, group_channels(grid.pipeline, peers), num_micro_batches, seed=spec.seed)
     channels = pair_channels(senders.meeting, senders.around, device, timeout_s=senders.timeout_s)
+    inline = InlineTransport(rank, channels, num_micro_batches, device=device, seed=spec.seed)
     if senders.delegates is None:
-        return InlineTransport(rank, channels, num_micro_batches, seed=spec.seed)
+        return inline
     ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
-    return DelegatedTransport(rank, senders.delegates, num_micro_batches, ahead_s=ahead_s, seed=spec.seed)
+    delegated = DelegatedTransport(rank, senders.delegates, num_micro_batches, ahead_s=ahead_s, seed=spec.seed)
+
+    def reconnect(peer: int, attempt: int) -> Channel:
+        meeting, around = senders.meeting, senders.around
+        return pair_channel(meeting, around, peer, device, timeout_s=senders.timeout_s, attempt=attempt)
+
+    return SwitchedTransport(inline, delegated, spec.layout.num_stages, is_delegated=True, reconnect=reconnect)
 
 
 def _stages(
