@@ -72,6 +72,8 @@ class SmallPipeline:
         ]
         self.pipeline = PlannedPipeline(self._stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
 
+    delegates: Delegates
+
     def after_passes(self, number: int, act: Callable[[], None]) -> None:
         """Act once, behind so many passes of this rank from now on."""
         numbers = count(1)
@@ -122,7 +124,9 @@ def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
         schedule.num_stages,
         reconnect=lambda peer, attempt: pair_channel(meeting, around, peer, _CPU, timeout_s=20.0, attempt=attempt),
     )
-    return SmallPipeline(schedule, transport), channels
+    small = SmallPipeline(schedule, transport)
+    small.delegates = delegates
+    return small, channels
 
 
 def expected_step(num_stages: int) -> tuple[float, dict[int, float]]:

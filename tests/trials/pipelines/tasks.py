@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 from autotuner.pipeline_schedules.actions import one_f_one_b, zb_h2, zbv
 from autotuner.pipeline_schedules.zero_bubble import zb_interleaved
 from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
 from trials.pipelines.conditions import LinkCondition, LinkConditions
-from trials.pipelines.delegated import DelegatedTransport, Delegates
+from trials.pipelines.delegated import DelegatedTransport, DelegateFailed, Delegates
 from trials.pipelines.meeting import Meeting
 from trials.pipelines.neighbours import Neighbourhood
 from trials.process.task import TaskContext
 
-__all__ = ["breaks", "delays", "delegates", "dies", "replans", "switches", "turns_round", "wraps"]
+__all__ = [
+    "breaks",
+    "delays",
+    "delegates",
+    "dies",
+    "fails",
+    "is_killed",
+    "loses_a_delegate",
+    "replans",
+    "switches",
+    "turns_round",
+    "wraps",
+]
 
 
 def replans(context: TaskContext) -> int:
@@ -103,3 +117,48 @@ def delays(context: TaskContext) -> int:
         timings = small.pipeline.timings
         found.append({peer: timings.shortest_transfer_s(peer) for peer in (0, 1, 2)})
     return say(context, found)
+
+
+def fails(context: TaskContext) -> int:
+    """A step in which rank 1 raises; where delegates are, for the test."""
+    small, _ = switched(context)
+    _tell_delegates(context, small)
+    small.step()
+    if context.rank_info.rank == 1:
+        small.after_passes(3, _raise)
+    small.pipeline.switch(delegated=True)
+    small.step()
+    return 0
+
+
+def is_killed(context: TaskContext) -> int:
+    """Rank 1 is killed in the middle of a step."""
+    small, _ = switched(context)
+    _tell_delegates(context, small)
+    if context.rank_info.rank == 1:
+        small.after_passes(3, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    small.pipeline.switch(delegated=True)
+    small.step()
+    return 0
+
+
+def loses_a_delegate(context: TaskContext) -> int:
+    """What a rank says whose delegate is gone."""
+    small, _ = switched(context)
+    small.pipeline.switch(delegated=True)
+    small.step()
+    if context.rank_info.rank == 1:
+        os.kill(small.delegates.all[0].pid, signal.SIGKILL)
+    try:
+        small.step()
+    except DelegateFailed as error:
+        return say(context, str(error))
+    return say(context, "")
+
+
+def _tell_delegates(context: TaskContext, small: SmallPipeline) -> None:
+    (context.folder / f"{context.rank_info.rank}.delegates").write_text(json.dumps(small.delegates.pids))
+
+
+def _raise() -> None:
+    raise ValueError("this stage is broken")

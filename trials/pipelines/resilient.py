@@ -1,0 +1,100 @@
+"""For any trainer: pipelines that bear slow links, without a service. ``docs/resilient-pipelines.md`` shows how."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+from trials.pipelines.agreed import StageTimes, agreed_times
+from trials.pipelines.channel import Channel
+from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.control_group import ControlGroup
+from trials.pipelines.controller import Controller
+from trials.pipelines.delegated import DelegatedTransport, Delegates
+from trials.pipelines.inline import InlineTransport
+from trials.pipelines.meeting import Meeting
+from trials.pipelines.neighbours import Neighbourhood, pair_channel, pair_channels
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.stage import PlannedStage
+from trials.pipelines.steering import Powers
+from trials.pipelines.switched import SwitchedTransport
+
+__all__ = [
+    "ControlGroup",
+    "Controller",
+    "LinkCondition",
+    "LinkConditions",
+    "PassTimes",
+    "PlannedPipeline",
+    "PlannedStage",
+    "Powers",
+    "Schedule",
+    "StageTimes",
+    "Standby",
+    "agreed_times",
+    "plan",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standby:
+    """Delegates of a rank that stand by its pipeline, and where its neighbours are found.
+
+    Attributes:
+        timeout_s: After which a message never comes.
+    """
+
+    meeting: Meeting
+    around: Neighbourhood
+    delegates: Delegates
+    timeout_s: float
+
+    @classmethod
+    def start(
+        cls, schedule: Schedule, rank: int, *, num_delegates: int = 1, pipeline: str = "0", timeout_s: float = 300.0
+    ) -> Standby:
+        """Fork the delegates of a rank under torchrun; before ``init_process_group``, and before CUDA is used.
+
+        Args:
+            schedule: Any of the pipeline: it tells which ranks are neighbours.
+            rank: Of the pipeline.
+            num_delegates: Per neighbour and direction; a link's delay over a micro-batch's time, rounded up.
+            pipeline: Which one, where the job has several; no other has that name.
+            timeout_s: After which a message never comes.
+        """
+        meeting = Meeting.beside(None, os.environ)
+        around = Neighbourhood.of(schedule, rank, pipeline)
+        pinned = torch.cuda.is_available()
+        delegates = Delegates.start(meeting, around, num_delegates, timeout_s=timeout_s, pinned=pinned)
+        return cls(meeting=meeting, around=around, delegates=delegates, timeout_s=timeout_s)
+
+    def pipeline(
+        self,
+        stages: Sequence[PlannedStage],
+        schedule: Schedule,
+        *,
+        loss_fn: Callable[..., Tensor],
+        scale_grads: bool = True,
+    ) -> PlannedPipeline:
+        """The rank's stages as a pipeline that sends by itself while it can; behind ``init_process_group``."""
+        device, num_micro_batches = torch.device(stages[0].device), schedule.num_micro_batches
+        channels = pair_channels(self.meeting, self.around, device, timeout_s=self.timeout_s)
+        ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
+
+        def reconnect(peer: int, attempt: int) -> Channel:
+            return pair_channel(self.meeting, self.around, peer, device, timeout_s=self.timeout_s, attempt=attempt)
+
+        transport = SwitchedTransport(
+            InlineTransport(self.around.rank, channels, num_micro_batches, device=device),
+            DelegatedTransport(self.around.rank, self.delegates, num_micro_batches, ahead_s=ahead_s),
+            schedule.num_stages,
+            reconnect=reconnect,
+        )
+        return PlannedPipeline(stages, schedule, transport=transport, loss_fn=loss_fn, scale_grads=scale_grads)
