@@ -96,7 +96,7 @@ def main() -> None:
             controller = Controller(pipeline, ControlGroup(timeout_s=60.0), rank=rank, powers=powers)
         if rank == num_ranks - 1:
             took_ms = 1e3 * (time.perf_counter() - began_s)
-            print(f"step {step:2} {took_ms:6.1f} ms  loss {sum(losses).item() / MICRO_BATCHES:.4f}", flush=True)
+            print(f"step {step:2} {took_ms:6.1f} ms  loss {torch.stack(losses).mean().item():.4f}", flush=True)
             for event in events:
                 print(
                     f"  {event.kind}: stages {event.stages}, {1e3 * event.delay_s:.0f} ms late, "
