@@ -10,17 +10,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.pace import Pace
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
-from autotuner.pipeline_schedules.plan import plan
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
 from trials.distributed.senders import Senders
-from trials.faults.link_faults import LinkFaults
+from trials.faults.link_faults import LinkFaults, place_on
+from trials.job.steered import SteeredPipeline
 from trials.measurement.action_log import ActionLog, RecordedStep
 from trials.measurement.breakdown import breakdown_of, longest_computing
 from trials.measurement.cores import CpuTime
@@ -32,8 +32,6 @@ from trials.measurement.recording import recorded
 from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
 from trials.measurement.stopwatch import Stopwatch
 from trials.options.compile import compile_time_s
-from trials.pipelines.agreed import StageTimes, agreed_times
-from trials.pipelines.pipeline import PlannedPipeline
 from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
@@ -69,6 +67,7 @@ def run_steps(
         watch=watch,
         pace=Pace(spec.settings),
         faults=LinkFaults.of(spec, grid, step.pipeline, device),
+        steered=SteeredPipeline.of(spec, place_on(grid), step.pipeline, _gathered),
     )
     steps.warm_up()
     helpers = senders.pids if senders is not None else ()
@@ -107,6 +106,8 @@ class _Steps:
         phases: One per measured step.
         recorded: One per profiled step, of a rank that has a lane in the timeline.
         faults: What makes links slow; None where none ever is.
+        steered: The pipeline that is watched, and planned around slow links; None where none is.
+        found: In the last step.
     """
 
     spec: TrialSpec
@@ -119,6 +120,8 @@ class _Steps:
     watch: MemoryWatch
     pace: Pace
     faults: LinkFaults | None = None
+    steered: SteeredPipeline | None = None
+    found: tuple[LinkEvent, ...] = ()
     reports: list[StepReport] = field(default_factory=list)
     phases: list[PhaseTimes] = field(default_factory=list)
     recorded: list[RecordedStep] = field(default_factory=list)
@@ -127,17 +130,8 @@ class _Steps:
         """Until the step time is stationary."""
         while not self.pace.is_warm:
             self._timed(is_warmup=True)
-        if self.spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE and self.step.pipeline is not None:
-            self._plan(self.step.pipeline)
-
-    def _plan(self, pipeline: PlannedPipeline) -> None:
-        """Have all ranks follow the plan for the passes and links that they have measured."""
-        in_flight = pipeline.schedule.peak_in_flight()[pipeline.rank]
-        own = StageTimes.of(pipeline, most_in_flight=self._most_in_flight(in_flight))
-        times, most = agreed_times(_gathered(own))
-        layout = self.spec.layout
-        found = plan(times, pipeline.schedule.num_micro_batches, extra_slack=layout.extra_slack, most_in_flight=most)
-        pipeline.replan(found.schedule)
+        if self.steered is not None:
+            self.steered.begin(self._most_in_flight)
 
     def _most_in_flight(self, in_flight: int) -> int:
         """Micro-batches that fit into this rank's memory, from what so many of them took with all else."""
@@ -197,6 +191,8 @@ class _Steps:
         )
         self.reports.append(report)
         self.reporter.step(report)
+        for event in self.found:
+            self.reporter.link_event(event)
 
     def _run(self, number: int, *, is_recorded: bool = False) -> float:
         """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
@@ -215,6 +211,8 @@ class _Steps:
         if is_recorded:
             self.log.begin()
         loss = self.step(own_batch, number=number)
+        if self.steered is not None and not is_recorded:
+            self.found = self.steered.after_step(number)
         self.step.stopwatch.mark("done")
         if is_recorded:
             moments = (self.step.stopwatch.between_s("begin", name) for name in ("gradients complete", "end", "done"))

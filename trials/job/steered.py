@@ -1,0 +1,113 @@
+"""SteeredPipeline: a trial's pipeline, planned from what was measured and steered around what becomes slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from autotuner.domain.jobs.placement import Place
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.trial import TrialSpec
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+from trials.pipelines.agreed import StageTimes, agreed_times
+from trials.pipelines.control_group import ControlGroup
+from trials.pipelines.controller import Controller
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.steering import Powers, choose, forwards_late
+
+__all__ = ["Gathered", "SteeredPipeline", "powers"]
+
+
+class Gathered(Protocol):
+    """A way to hear what every rank has of something, by rank."""
+
+    def __call__(self, own: Any, /) -> list[Any]:
+        """What all ranks have."""
+
+
+def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Powers:
+    """What a layout lets its controller do: a fixed schedule stays, and only delegates that it has can send."""
+    is_adaptive = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
+    has_delegates = layout.p2p_transport == P2PTransport.DELEGATED
+    return Powers(
+        may_replan=is_adaptive,
+        may_delegate=is_adaptive and has_delegates,
+        is_always_delegated=has_delegates and not is_adaptive,
+        num_delegates=layout.num_delegates,
+        extra_slack=layout.extra_slack,
+        most_in_flight=most_in_flight,
+    )
+
+
+class SteeredPipeline:
+    """What this rank does about its pipeline between steps, as all ranks do at the same time.
+
+    Args:
+        spec: Of the trial.
+        place: Of this rank.
+        pipeline: Its stages.
+        gathered: How it hears of the others.
+    """
+
+    def __init__(self, spec: TrialSpec, place: Place, pipeline: PlannedPipeline, gathered: Gathered) -> None:
+        self._spec, self._place, self._pipeline, self._gathered = spec, place, pipeline, gathered
+        self._controller: Controller | None = None
+
+    @classmethod
+    def of(
+        cls, spec: TrialSpec, place: Place, pipeline: PlannedPipeline | None, gathered: Gathered
+    ) -> SteeredPipeline | None:
+        """That of a trial; None where nothing changes, so that nobody has to watch."""
+        is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
+        if pipeline is None or not (is_adaptive or spec.fault_trace is not None):
+            return None
+        return cls(spec, place, pipeline, gathered)
+
+    def begin(self, most_in_flight: Callable[[int], int]) -> None:
+        """Plan by the step before, if the schedule is one that is planned, and watch from now on.
+
+        Args:
+            most_in_flight: Micro-batches that this rank has memory for, of so many that it had.
+        """
+        layout = self._spec.layout
+        if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
+            self._controller = self._controlled(powers(layout))
+            return
+        in_flight = self._pipeline.schedule.peak_in_flight()[self._pipeline.rank]
+        own = StageTimes.of(self._pipeline, most_in_flight=most_in_flight(in_flight))
+        times, most = agreed_times(self._gathered(own))
+        self._plan(times, powers(layout, most))
+
+    def after_step(self, number: int) -> tuple[LinkEvent, ...]:
+        """What was found with a step; nothing before the pipeline is watched."""
+        return () if self._controller is None else self._controller.after_step(number, self._pipeline.timings)
+
+    def _plan(self, times: PassTimes, may: Powers) -> None:
+        """The plan for the links as they are; that for healthy ones is kept for when they are."""
+        healthy = replace(times, send_s=(0.0,) * len(times.send_s))
+        num_micro_batches = self._pipeline.schedule.num_micro_batches
+        slack, most = may.extra_slack, may.most_in_flight
+        plain = plan(healthy, num_micro_batches, extra_slack=slack, most_in_flight=most).schedule
+        late = forwards_late(times.send_s, times.forward_s[:-1], (0,) * len(times.send_s))
+        chosen = choose(times, late, plain, plain, may)
+        self._pipeline.replan(chosen.schedule)
+        if chosen.is_delegated != self._pipeline.transport.is_delegated:
+            self._pipeline.switch(delegated=chosen.is_delegated)
+        self._controller = self._controlled(may, plain=plain, known_s=times.send_s)
+
+    def _controlled(self, may: Powers, **keywords: Any) -> Controller:
+        layout, place = self._spec.layout, self._place
+        shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
+        return Controller(
+            self._pipeline,
+            ControlGroup(timeout_s=self._spec.settings.timeout_s),
+            rank=place.stage,
+            lane=(place.replica * shards + place.shard) * layout.tensor_parallel_degree + place.tensor,
+            num_lanes=layout.world_size // layout.pipeline_parallel_degree,
+            powers=may,
+            **keywords,
+        )
