@@ -62,14 +62,14 @@ def test_sweeps_are_searched_filtered_and_ordered_by_address(page: Page, driver:
     expect(page.locator("tbody tr")).to_have_count(3)
 
 
-def test_what_is_being_typed_is_not_lost_while_the_list_changes(page: Page, driver: StoreDriver) -> None:
+def test_what_is_being_typed_is_not_lost_while_the_list_changes(own_page: Page, driver: StoreDriver) -> None:
     driver.sweep()
-    page.clock.install()
-    page.goto("/")
-    page.get_by_label("Words of sweep").fill("llam")
+    own_page.clock.install()
+    own_page.goto("/")
+    own_page.get_by_label("Words of sweep").fill("llam")
     driver.finish(driver.store.list_sweeps()[0][0])
-    page.clock.run_for(10_000)  # longer than until the next look
-    expect(page.get_by_label("Words of sweep")).to_have_value("llam")
+    own_page.clock.run_for(10_000)  # longer than until the next look
+    expect(own_page.get_by_label("Words of sweep")).to_have_value("llam")
 
 
 def test_what_needs_attention_stands_on_top_and_leads_there(page: Page, driver: StoreDriver) -> None:

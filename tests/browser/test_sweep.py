@@ -349,13 +349,13 @@ def test_an_unknown_sweep_is_a_page_that_leads_back(page: Page, complaints: list
     complaints.clear()  # the browser reports the 404 that this test is about
 
 
-def test_nothing_is_loaded_from_elsewhere(page: Page, driver: StoreDriver, address: str) -> None:
+def test_nothing_is_loaded_from_elsewhere(own_page: Page, driver: StoreDriver, address: str) -> None:
     sweep = ranked(driver, 0.2, 0.4)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto("/")
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator("#connection")).to_have_text("Live")
+    own_page.on("request", lambda request: asked.append(request.url))
+    own_page.goto("/")
+    own_page.goto(f"/sweeps/{sweep.id}")
+    expect(own_page.locator("#connection")).to_have_text("Live")
     assert asked
     assert all(url.startswith(address) for url in asked)
 
