@@ -22,7 +22,7 @@ from autotuner.errors import InvalidInput
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.output import JobOutput
-from autotuner.launch.engines.ranks import EngineRanks
+from autotuner.launch.engines.ranks import PEERS_S, EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.following import follow, pass_on
 from autotuner.launch.ranks import CannotRun, launcher_work
@@ -290,7 +290,8 @@ class _Run(Generic[Result]):
         )
         since_s = max(0.0, time.time() - (job.started_at or time.time()))
         deadline = time.monotonic() + self._spec.settings.timeout_s + _SLACK_S - since_s
-        ending = follow(self._spec, ranks, self._trial_job.reports, self._watcher, deadline=deadline)
+        reports = self._trial_job.reports
+        ending = follow(self._spec, ranks, reports, self._watcher, deadline=deadline, peers_s=PEERS_S)
         if isinstance(ending, Stopped) and ending.reason in _LEFT_ALONE:
             return ending
         ranks.end(grace_s=min(_LEAVING_S, self._settings.patience_s) if ending == "measured" else 0.0)

@@ -13,7 +13,7 @@ from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.ranks import Death
 
-__all__ = ["EngineRanks"]
+__all__ = ["PEERS_S", "EngineRanks"]
 
 _READ_S = 0.1
 """Looks at the output that follow each other faster are one."""
@@ -24,8 +24,9 @@ _LAST_WORDS_S = 5.0
 _LEAVING_S = 10.0
 """What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
 
-_PEERS_S = 10.0
-"""What nodes get to say how they ended once one of them ended badly; trainers on NCCL would wait for minutes."""
+PEERS_S = 10.0
+"""What nodes get to say how they ended once one, or a rank, ended badly: an agent needs seconds to tell which rank was
+killed; trainers on NCCL would wait for minutes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class EngineRanks:
     def _peers_are_late(self, now: float) -> bool:
         """Whether a node ended badly, and the others have had their time to end of it."""
         if not self._peers_leave_by and any(end.exit_code != 0 for end in self._output.ends.values()):
-            self._peers_leave_by = now + _PEERS_S
+            self._peers_leave_by = now + PEERS_S
         return 0.0 < self._peers_leave_by < now
 
     def deaths(self) -> Sequence[Death]:

@@ -126,7 +126,7 @@ class SlurmCluster:
         self.start_controller(forget=True)
         for node in NODES:
             self.start_node(node)
-        self.wait_for(lambda: self.node_states() == dict.fromkeys(NODES, "idle"), "both nodes are idle")
+        self.wait_for(self._is_idle, "both nodes are idle")
 
     def _start_munge(self) -> None:
         munge = self.folder / "munge"
@@ -164,7 +164,21 @@ class SlurmCluster:
         for node in NODES:
             if not _is_alive(self._pid(f"slurmd-{node}.pid")):
                 self.start_node(node)
-        self.wait_for(lambda: set(self.node_states().values()) <= _WELL, "both nodes are there")
+        self.wait_for(self._is_well, "both nodes are there")
+
+    def calm(self) -> None:
+        """Revive it, and end what an earlier test left running or waiting; returns when both nodes are idle."""
+        self.revive()
+        self.run("scancel", "--user=root", check=False)
+        self.wait_for(lambda: self._is_well() and self._is_idle(), "no job is left and both nodes are idle")
+
+    def _is_well(self) -> bool:
+        self.resume()
+        return set(self.node_states().values()) <= _WELL
+
+    def _is_idle(self) -> bool:
+        is_empty = not self.run("squeue", "--noheader", check=False).stdout
+        return is_empty and self.node_states() == dict.fromkeys(NODES, "idle")
 
     def resume(self) -> None:
         """Have drained nodes take jobs again, as their operator does.
@@ -195,6 +209,10 @@ class SlurmCluster:
         """The names of all jobs that Slurm knows."""
         return self.run("squeue", "--noheader", "--states=all", "--format=%j").stdout.split()
 
+    def reason(self, job: str) -> str:
+        """Why a job waits, as squeue prints it."""
+        return self.run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout.strip()
+
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """What a command of Slurm prints."""
         done = _ran(*command, SLURM_CONF=str(self.conf))
@@ -222,8 +240,9 @@ class SlurmCluster:
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
+                now = f"nodes {self.node_states()}, jobs {self.run('squeue', '--noheader', check=False).stdout}"
                 logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in self.folder.glob("*.log"))
-                raise TimeoutError(f"it never came that {what}; {logs}")
+                raise TimeoutError(f"it never came that {what}; {now}; {logs}")
             time.sleep(0.1)
 
     def _daemon(self, program: str, *arguments: str) -> None:

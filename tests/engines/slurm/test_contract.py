@@ -19,13 +19,13 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def engine(slurm: SlurmCluster, exclusive: HeldEngine, tmp_path: Path) -> EngineSubject:
     """Two nodes, of which each job takes both."""
-    slurm.revive()
+    slurm.calm()
     return EngineSubject(exclusive, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def subject(slurm: SlurmCluster, crowded: HeldEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     """Two nodes with room for four jobs on both."""
-    slurm.revive()
+    slurm.calm()
     with held_to_contract(held_launcher(crowded), tmp_path_factory.mktemp("slurm")) as subject:
         yield subject

@@ -70,7 +70,7 @@ CLUSTER = to_dict(h100_cluster(num_nodes=2, accelerators_per_node=1, engine="slu
 @pytest.fixture
 def folder(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a service that knows the Slurm and the trainer."""
-    slurm.revive()
+    slurm.calm()
     said = table(slurm, max_parallel_trials=4)
     (tmp_path / "engines.toml").write_text(f"[slurm]\n{said}")
     (tmp_path / "trainers.toml").write_text(TRAINER)
