@@ -5,10 +5,13 @@ arXiv 2504.19232: found within two steps, one re-plan per change of ceil(c / t_F
 afterwards; a dead link costs less than two steps and no process.
 
     python -m bench.controller_live            # all of it, three minutes
+    python -m bench.controller_live dies       # the stories with this word in their name
+    python -m bench.controller_live cost       # what watching costs while nothing is wrong
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -22,6 +25,8 @@ from trials.pipelines.steering import Powers
 __all__ = ["ADAPTIVE", "Story", "check", "lost_steps"]
 
 ADAPTIVE = Powers(may_replan=True, may_delegate=True, num_delegates=6)
+
+_COMPARED_STEPS = 25
 
 _LATEST = 2
 """Steps within which a change is found."""
@@ -96,9 +101,21 @@ def _cost(event: LinkEvent) -> str:
     return f" ({1e3 * event.cost_s:.1f} ms)" if event.cost_s else ""
 
 
+def watching_cost() -> float:
+    """Share by which a healthy step is longer under a controller: medians of runs in turn, with and without one."""
+    watched, alone = Run(num_steps=_COMPARED_STEPS, powers=ADAPTIVE), Run(num_steps=_COMPARED_STEPS)
+    pairs = [(live(watched), live(alone)) for _ in range(2)]
+    with_s = [step_s for one, _ in pairs for step_s in one.steps_s[1:]]
+    without_s = [step_s for _, other in pairs for step_s in other.steps_s[1:]]
+    return median(with_s) / median(without_s) - 1
+
+
 def main() -> None:
     """Print every story, and what it should not have said."""
-    for story in STORIES:
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    if word in ("", "cost"):
+        _say(f"watching makes a healthy step {100 * watching_cost():+.2f} % longer")
+    for story in [one for one in STORIES if word in one.name]:
         _say(f"{story.name}: {story.trace.replace(chr(10), ' ')}")
         lived = live(story.run)
         faults = [fault.step for fault in FaultTrace.parse(story.trace, num_steps=story.num_steps).faults]
