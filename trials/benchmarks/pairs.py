@@ -24,6 +24,12 @@ _PASSES = 3
 """How often each pair is measured, at times apart; the best counts, since whatever disturbs a link for a while only
 adds to what it takes, and what ails it does so every time."""
 
+_OPENING = 10
+"""Budgets of small messages that long ones have: over a late link TCP opens its window from one to the next."""
+
+_MOST_OF_WORDS = 50
+"""A long message takes at least this part of what it takes with two words, which a late link's delay may dominate."""
+
 _NORMAL = 1.4826
 """Median absolute deviations in a standard deviation of normal noise."""
 
@@ -35,14 +41,16 @@ class PairSizes:
     Attributes:
         fewest: Small messages there and back, however long they take.
         most: Small messages there and back.
-        budget_s: When small messages end, and after which a long message is not repeated.
+        budget_s: When small messages end, and, ten times over, long ones.
         long_bytes: Of a long message.
+        most_long: Long messages each way.
     """
 
     fewest: int = 7
     most: int = 200
     budget_s: float = 0.3
     long_bytes: int = 2**22
+    most_long: int = 8
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
@@ -114,8 +122,8 @@ class _Pair:
             ends=ends,
             delay_s=delay_s,
             jitter_s=_NORMAL * median(abs(seconds - delay_s) for seconds in one_way_s),
-            forth_bytes_per_s=self._rate(forth_s, delay_s),
-            back_bytes_per_s=self._rate(back_s, delay_s),
+            forth_bytes_per_s=self._rate(forth_s, min(round_trips_s)),
+            back_bytes_per_s=self._rate(back_s, min(round_trips_s)),
         )
 
     def answer(self) -> None:
@@ -156,15 +164,15 @@ class _Pair:
             self._hears()
             middle_s = self._seconds_since(begun_s)
             num_done += 1
-            is_more = num_done < _PASSES and middle_s < self._sizes.budget_s
+            is_more = num_done < self._sizes.most_long and middle_s < _OPENING * self._sizes.budget_s
             self._says(more=is_more)
             self._receive(self._long)
             yield middle_s - start_s, self._seconds_since(begun_s) - middle_s
 
-    def _rate(self, seconds: Sequence[float], delay_s: float) -> float:
-        """Of the quickest, without what two words take; never more than ten times as fast as with them."""
+    def _rate(self, seconds: Sequence[float], round_trip_s: float) -> float:
+        """Of the quickest, without what two words at least take; where that is nearly all, noise is not a rate."""
         quickest_s = min(seconds)
-        return self._sizes.long_bytes / max(quickest_s - 2 * delay_s, quickest_s / 10)
+        return self._sizes.long_bytes / max(quickest_s - round_trip_s, quickest_s / _MOST_OF_WORDS)
 
     def _seconds_since(self, start_s: float) -> float:
         if self._device.type == "cuda":

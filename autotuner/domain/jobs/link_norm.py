@@ -65,8 +65,8 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Whether the link delays what it passes."""
-        return point.delay_s > self.most_delay_s
+        """Whether the link delays what it passes, by more than its messages differ among each other."""
+        return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:
         """Whether long messages take too long on the link."""

@@ -65,6 +65,12 @@ def test_a_difference_that_does_not_matter_is_no_ailment(delay: float) -> None:
     assert not ailing(pairs(4, l2_3=delay))
 
 
+@pytest.mark.parametrize(("jitter", "is_late"), [(0.9e-3, True), (1.1e-3, False)])
+def test_a_delay_within_the_jitter_of_its_own_messages_is_noise(jitter: float, is_late: bool) -> None:
+    points = [*pairs(4)[:-1], link_point(2, 3, delay=1e-3 + TYPICAL, jitter=jitter)]
+    assert bool(ailing(points)) == is_late
+
+
 def test_two_tiers_of_switches_are_healthy() -> None:
     points = [
         link_point(
