@@ -64,6 +64,7 @@ def test_a_check_measures_the_links_and_goes_on_where_its_service_is_killed(serv
             links = service.get("/clusters/pair/links")
             assert [bool(link["measured"]) for link in links["items"]] == [False, True]  # a node of one rank has none
             assert service.get("/clusters/pair")["inter_node_link"]["source"].startswith("2 nodes")
+            assert [pair["ends"] for pair in links["one_by_one"]] == [[0, 1]]
     assert not left_over(f"t-{check_id}")
 
 
