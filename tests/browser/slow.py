@@ -11,7 +11,7 @@ from autotuner.costmodel.under_faults import predicted_under
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.objective import Objective
@@ -26,7 +26,7 @@ __all__ = ["TRACE", "slow_sweep"]
 
 TRACE = FaultTrace.parse("6;2_3;0.06\n16;0_1;dead\n22;2_3;0\n26;0_1;0", num_steps=32)
 
-_SCHEDULES = (PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE)
+_SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ADAPTIVE)
 
 _HEALTHY = 8
 """Steps before the trace."""
@@ -49,7 +49,7 @@ def slow_sweep(driver: StoreDriver, *, has_trace: bool = True) -> Sweep:
     request = sweep_request(job=job, fault_trace=trace, objective=objective, name="links that fail")
     sweep = driver.sweep(request)
     for number, schedule in enumerate(_SCHEDULES):
-        _ran(driver, sweep, number, cpu_layout(pipeline_parallel_degree=4, pipeline_schedule=schedule))
+        _ran(driver, sweep, number, _layout(schedule, has_trace=has_trace))
     return driver.store.finish_sweep(
         sweep.id,
         owner=driver.owner,
@@ -58,6 +58,12 @@ def slow_sweep(driver: StoreDriver, *, has_trace: bool = True) -> Sweep:
         reason=StopReason.TRIAL_BUDGET,
         detail="3 of 3 trials ran",
     )
+
+
+def _layout(schedule: PipelineSchedule, *, has_trace: bool) -> Layout:
+    """A pipeline on all cores; under the trace, whose link dies, with delegates."""
+    transport = P2PTransport.DELEGATED if has_trace else P2PTransport.INLINE
+    return cpu_layout(pipeline_parallel_degree=4, pipeline_schedule=schedule, p2p_transport=transport)
 
 
 def _ran(driver: StoreDriver, sweep: Sweep, number: int, layout: Layout) -> None:

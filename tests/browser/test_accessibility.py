@@ -48,7 +48,8 @@ def found_on(
 
 
 def test_the_pages_of_every_day_keep_nobody_out(browser: Browser, service: tuple[str, dict[str, str]]) -> None:
-    assert not found_on(browser, service, ("home", "sweep", "trial", "explore", "new", "compare"), "light")
+    pages = ("home", "sweep", "trial", "trial-slow", "explore", "new", "compare")
+    assert not found_on(browser, service, pages, "light")
 
 
 @pytest.mark.oracle  # half a minute each

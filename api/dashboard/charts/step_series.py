@@ -60,9 +60,10 @@ class _Space:
         times = [report.step_time_s for report in steps] + ([median.low, median.high] if median else [])
         low, high = min(times), max(times)
         room = 0.08 * (high - low) or 0.02 * high
+        above = room + 0.18 * (high - low) * any(report.is_under_trace for report in steps)  # for what befalls links
         return cls(
             x=Scale(steps[0].step, steps[-1].step, _LEFT + 10, width - _RIGHT),
-            y=Scale(low - room, high + room, _HEIGHT - _BOTTOM, _TOP),
+            y=Scale(low - room, high + above, _HEIGHT - _BOTTOM, _TOP),
             unit=SecondsUnit.of(high),
             width=width,
         )

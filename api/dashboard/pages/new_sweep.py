@@ -42,6 +42,9 @@ _Part = Annotated[Literal["answer", "remedies"] | None, Query()]
 _STACK = Stack().name
 """Software that our own decoder runs."""
 
+_STRIP = 400
+"""Pixels of a fault trace beside the form."""
+
 _ONCE = "once"
 """Input with what a page's form has for itself, so that sending it twice starts one sweep."""
 
@@ -180,7 +183,7 @@ def _answer(request: Request, caller: Caller, found: Checked, *, is_whole: bool 
         "model_facts": model,
         "cluster_facts": cluster,
         "links": () if found.shown is None else LinkRow.of_all(found.shown.job.cluster.link_health),
-        "trace": None if found.shown is None else trace_view(found.shown.fault_trace),
+        "trace": None if found.shown is None else trace_view(found.shown.fault_trace, _STRIP),
         "axes": AXES,
         "suits": _suits(found),
         "may_run": caller.scope.covers(Scope.RUN),

@@ -9,6 +9,7 @@ from typing import Self
 from markupsafe import Markup
 
 from api.dashboard.charts.fault_strip import fault_strip
+from api.dashboard.charts.svg import for_both
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.runs.link_event import LinkEvent
@@ -65,14 +66,15 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceView:
-    """A fault trace: drawn for a desk's column, and in words."""
+    """A fault trace, drawn and in words."""
 
     picture: Markup
     words: str
 
 
-def trace_view(trace: FaultTrace | None, width: int = 400) -> TraceView | None:
-    """The trace drawn so wide; None where there is none."""
+def trace_view(trace: FaultTrace | None, wide: int) -> TraceView | None:
+    """The trace drawn so wide, and for a phone; None where there is none."""
     if trace is None:
         return None
-    return TraceView(picture=fault_strip(trace, width), words=trace_in_words(trace))
+    picture = for_both(lambda width: fault_strip(trace, width), wide=wide)
+    return TraceView(picture=picture, words=trace_in_words(trace))
