@@ -74,6 +74,11 @@ _OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
     "fp8_recipe": ("matrix_s",),
     "compiled": ("pointwise_s", "host_s"),
     "offload_activations": ("offload_s",),
+    "extra_slack": ("pipeline_communication_s", "bubble_s"),
+    "p2p_transport": ("pipeline_communication_s", "bubble_s"),
+    "num_delegates": ("pipeline_communication_s",),
+    "rank_order": ("pipeline_communication_s", "data_communication_s"),
+    "stage_rotation": ("pipeline_communication_s",),
     "optimizer_kernel": ("optimizer_s",),
 }
 """Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""

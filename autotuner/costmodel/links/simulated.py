@@ -119,6 +119,7 @@ def _run(waves: _Waves, passes: StagePasses, hops: Hops) -> Floats:
     seconds = np.concatenate([passes.forward_s, passes.input_s, passes.weight_s, backward_s], axis=1).T.copy()
     blocks_s, flies_s, receives_s = (_by_row(one) for one in (hops.blocks_s, hops.flies_s, hops.receives_s))
     blocks, copies, queues = bool(blocks_s.any()), bool(receives_s.any()), hops.num_delegates > 0
+    waits = bool(queues.any())
     size = len(passes.forward_s)
     arrived_s = np.zeros((waves.num_actions + 1, size))
     free_s = np.zeros((waves.num_ranks, size))
@@ -130,7 +131,7 @@ def _run(waves: _Waves, passes: StagePasses, hops: Hops) -> Floats:
         if blocks:
             now_s += blocks_s[wave.to_hops]
         free_s[wave.ranks] = now_s
-        if queues.any():
+        if waits:
             now_s = np.where(queues, np.maximum(now_s, arrived_s[wave.queued]), now_s)
         arrived_s[wave.actions] = now_s + flies_s[wave.to_hops]
     last_s: Floats = free_s.max(axis=0)

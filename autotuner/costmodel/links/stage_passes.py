@@ -50,6 +50,10 @@ class StagePasses:
             weight_s=np.maximum(taken.weight_s, 0.0).reshape(shape),
         )
 
+    def take(self, rows: Integers) -> StagePasses:
+        """Some of the layouts."""
+        return StagePasses(forward_s=self.forward_s[rows], input_s=self.input_s[rows], weight_s=self.weight_s[rows])
+
     def twice(self) -> StagePasses:
         """All layouts, and all once more behind them."""
         return StagePasses(

@@ -6,9 +6,20 @@ a layout (shards inside a node, stages of a rank, smaller ends) are found by ``s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from autotuner.domain.jobs.crossings import hop_crosses
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision
-from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    Fp8Recipe,
+    P2PTransport,
+    PipelineSchedule,
+    Precision,
+    RankOrder,
+)
+from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 
 __all__ = ["default_space", "default_trial_space"]
@@ -16,6 +27,12 @@ __all__ = ["default_space", "default_trial_space"]
 _FEWEST_CONTEXT_TOKENS = 4096
 """Tokens of a sequence that a context rank keeps at least: Megatron Bridge's recipes split 8,192 over 2 ranks at most
 (github.com/NVIDIA-NeMo/Megatron-Bridge, performance recipes of Llama 3, 2025-11)."""
+
+_DEEPEST_ROTATED = 8
+"""Pipeline ranks of those whose rotations are tried."""
+
+_MOST_PLACED = 32
+"""Ranks of a cluster whose default space places them otherwise, too: on more it would be several times as large."""
 
 _BEST_LAST = OPTIONS["attention_kernel"].plainest_first
 """Kernels by how fast they are, the fastest last."""
@@ -38,7 +55,64 @@ def default_space(job: Job) -> SearchSpace:
     context ranks                  1, 2, 4 ... while each keeps 4,096 tokens of a sequence
     smaller ends of a pipeline     none on cores, whose noise is larger than what a layer takes
     =============================  =================================================================================
+
+    Where links are known not to be alike, pipelines that bear slow ones are tried beside the usual:
+
+    =============================  =================================================================================
+    schedules of pipelines         the adaptive one, too, where the software runs it
+    sends between stages           inline, and by delegates where the software has them: 4 of them
+    rank order                     stages outermost, and replicas, on up to 32 ranks
+    rotations of stages            none, and on up to 32 ranks those that leave a link which ails to nobody, in
+                                   pipelines of up to 8 ranks
+    =============================  =================================================================================
+
+    Slack beyond what delays ask for is no faster by prediction, and not tried unless a caller names it.
     """
+    usual = _usual_space(job)
+    return usual.with_axes(**slow_link_axes(job)) if _ailing(job) else usual
+
+
+def slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
+    """What is tried where links are known not to be alike."""
+    has_delegates = job.stack.name == "torch"
+    plans = PipelineSchedule.ADAPTIVE in job.stack.pipeline_schedules
+    is_small = job.cluster.world_size <= _MOST_PLACED
+    rotations = sorted({0, *(rotation for health in _ailing(job) for rotation in _sparing(job, health))})
+    return {
+        "pipeline_schedule": (*_schedules(job), *((PipelineSchedule.ADAPTIVE,) if plans else ())),
+        "p2p_transport": tuple(P2PTransport) if has_delegates else (P2PTransport.INLINE,),
+        "num_delegates": (4,) if has_delegates else (1,),
+        "rank_order": tuple(RankOrder) if is_small else (RankOrder.STAGES_OUTERMOST,),
+        "stage_rotation": tuple(rotations) if is_small else (0,),
+    }
+
+
+def _ailing(job: Job) -> list[LinkHealth]:
+    """The links that are known not to be as the cluster says."""
+    return [health for health in job.cluster.link_health if not health.is_healthy]
+
+
+def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
+    """Rotations after which no stages of some pipeline talk over a link; none of a whole class."""
+    world = job.cluster.world_size
+    if health.ends is None:
+        return
+    for stages in range(2, 1 + _DEEPEST_ROTATED):
+        for replicas in (one for one in range(1, 1 + world // stages) if world % (stages * one) == 0):
+            order = RankOrder.REPLICAS_OUTERMOST if replicas > 1 else RankOrder.STAGES_OUTERMOST
+            layout = Layout(
+                tensor_parallel_degree=world // (stages * replicas),
+                data_parallel_replicate_degree=replicas,
+                pipeline_parallel_degree=stages,
+                rank_order=order,
+            )
+            over = [hop for hop in range(stages) if hop_crosses(layout, hop, health, job.cluster)]
+            if len(over) == 1:  # else another hop of it stays
+                yield (over[0] + 1) % stages
+
+
+def _usual_space(job: Job) -> SearchSpace:
+    """The space of a job whose links are alike."""
     return SearchSpace(
         attention_kernel=(_kernels(job)[-1],),
         precision=_precisions(job),

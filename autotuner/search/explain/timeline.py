@@ -21,7 +21,6 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.folding import found_folds, outside
 from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
-from autotuner.pipeline_schedules.adaptive import warm_up
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
@@ -215,7 +214,7 @@ def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int
 def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Schedule:
     """What its ranks run: by name, or as it is planned for its stages and links, as trials plan it."""
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
-        return planned(_seen(times), num_micro_batches, layout.extra_slack)
+        return _planned(_seen(times), num_micro_batches, layout.extra_slack)
     return _named(
         layout.pipeline_schedule, layout.pipeline_parallel_degree, layout.virtual_stages_per_rank, num_micro_batches
     )
@@ -238,11 +237,8 @@ def _seen(times: StageTimes) -> PassTimes:
 
 
 @lru_cache(maxsize=64)
-def planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Schedule:
-    """The plan that keeps no more micro-batches than its first rank's warm-up, as its memory is predicted."""
-    most = min(num_micro_batches, warm_up(times, extra_slack)[0])
-    within = [most] * len(times.forward_s)
-    return plan(times, num_micro_batches, extra_slack=extra_slack, most_in_flight=within).schedule
+def _planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Schedule:
+    return plan(times, num_micro_batches, extra_slack=extra_slack).schedule
 
 
 def _period_s(ranks: Sequence[Sequence[Block]], fold: Fold, num_ranks: int) -> float:
