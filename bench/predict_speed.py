@@ -14,6 +14,8 @@ import logging
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
@@ -35,6 +38,8 @@ NUM_RUNS = 5
 AT_LEAST_PER_S = 1_300_000
 SPACE_LIMITS_S = {"default": 1.0, "widest": 3.0}
 NUM_PEER_LAYOUTS = 500
+NUM_UNDER_LINKS = 10_000
+SLOW_LINK_LIMIT = 10
 
 WIDE = SearchSpace(
     context_parallel_degree=None,
@@ -59,6 +64,7 @@ def main() -> None:
         _report_memory(layouts.take(slice(0, num_layouts)), job)
     _report_space("default", job, default_space(job))
     _report_space("widest", job, WIDE)
+    _report_slow_link(layouts, job)
     theirs_per_s = _peer_per_s(job)
     if theirs_per_s is not None:
         _say(f"ratio {ours_per_s / theirs_per_s:.0f}")
@@ -70,6 +76,18 @@ def _report_rate(layouts: LayoutColumns, job: Job) -> float:
     _say(f"predict  {len(layouts)} layouts: {per_s:,.0f} per processor second, {len(layouts) / wall_s:,.0f} per second")
     _say(f"         {per_s / AT_LEAST_PER_S:.2f} of the {AT_LEAST_PER_S:,} that it should reach")
     return per_s
+
+
+def _report_slow_link(layouts: LayoutColumns, job: Job) -> None:
+    """How much longer a table takes where a link is late, which pipelines feel hop by hop."""
+    some = layouts.take(np.linspace(0, len(layouts) - 1, NUM_UNDER_LINKS).astype(int))
+    links = (LinkHealth(ends=(2, 3), delay_s=0.06),)
+    late = replace(job, cluster=replace(job.cluster, link_health=links))
+    (without_s, _), (with_s, _) = (_best_s(partial(predict, some, one)) for one in (job, late))
+    _say(
+        f"links    {len(some)} layouts: {1e3 * without_s:.0f} ms where all are alike, {1e3 * with_s:.0f} ms where one "
+        f"is late, {with_s / without_s:.1f} times as long, {with_s / without_s / SLOW_LINK_LIMIT:.2f} of the limit"
+    )
 
 
 def _report_memory(layouts: LayoutColumns, job: Job) -> None:

@@ -2,7 +2,9 @@
 
 ``python -m bench.schedule_gap`` draws pipelines of a transformer (layers that need not divide, a last stage heavier by
 up to four layers, links up to a fifth of a layer's forward) and prints the relative error of the step time, mean and
-largest per schedule, for sends that overlap with compute and for sends that block it.
+largest per schedule, for sends that overlap with compute and for sends that block it; then that of the closed form of
+planned pipelines (``costmodel.links.planned``), some of whose links are late by up to five forwards, beside the
+planner's makespan.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.links.hops import Hops
+from autotuner.costmodel.links.planned import Planned
+from autotuner.costmodel.links.stage_passes import StagePasses
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.domain.jobs.stages import V_SCHEDULES
@@ -20,6 +25,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.named import named_schedule
+from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
 
@@ -120,6 +126,32 @@ def main() -> None:
             errors = np.array([abs(predicted / simulated - 1) for predicted, simulated in pairs])
             columns.append(f"{100 * errors.mean():12.2f} {100 * errors.max():7.2f}")
         print(f"{schedule.label:18s} {' '.join(columns)}")  # noqa: T201  # a benchmark prints its result
+    errors = np.array([_planned_error(random.Random(seed)) for seed in range(NUM_CASES)])
+    largest = f"{100 * np.abs(errors).mean():12.2f} {100 * np.abs(errors).max():7.2f}"
+    print(f"{'planned, slow links':18s} {largest}")  # noqa: T201
+
+
+def _planned_error(source: random.Random) -> float:
+    """Of one planned pipeline with late links."""
+    p, forward = source.choice((2, 4, 8)), source.choice((1.0, 2.0, 4.0))
+    send_s = [source.choice((0.0, 0.01, 0.05)) * forward] * (p - 1)
+    for _ in range(source.choice((0, 1, 1, 2))):
+        send_s[source.randrange(p - 1)] = source.choice((1, 2, 3, 5)) * forward
+    output, slower, weight = source.choice((0.0, 1.0)) * source.random(), source.uniform(1, 2.2), source.uniform(0.5, 1)
+    ends = [0.0] * (p - 1) + [output]
+    times = PassTimes(
+        forward_s=tuple(forward + end for end in ends),
+        input_s=tuple(slower * forward + end for end in ends),
+        weight_s=tuple(weight * forward + end for end in ends),
+        send_s=tuple(send_s),
+    )
+    m = np.array([p * source.choice((1, 2, 4))])
+    flies_s = np.array([[*send_s, 0.0]])
+    nothing = np.zeros_like(flies_s)
+    hops = Hops(blocks_s=nothing, flies_s=flies_s, receives_s=nothing, num_delegates=np.zeros(1, np.int64))
+    passes = StagePasses(**{name: np.array([getattr(times, name)]) for name in ("forward_s", "input_s", "weight_s")})
+    form = Planned.of(passes, hops, np.zeros(1, np.int64), m)
+    return float(form.step_s(m, np.zeros((1, p - 1)))[0]) / plan(times, int(m[0])).makespan_s - 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The adaptive schedule in columns: warm-ups as they are planned, and the step that follows from them.
 
 A plan leaves only what cannot be hidden: a step is the longest of a few chains of passes, each of which some rank must
-go through. So this is never more than the planner's own makespan, and less by a few percent at most (the error over
-random pipelines with slow links is printed by ``bench.schedule_gap``), at a hundredth of the time.
+go through. So this is hardly ever more than the planner's own makespan, and less by a few percent at most (the error
+over random pipelines with slow links is printed by ``bench.schedule_gap``), at a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ class Planned:
         weight_s: W.
         flies_s: Of what goes from a rank to the next, beside computation, with copies of the rank that receives; one
             less than ranks.
-        warm_up: Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. No rank need keep more
-            micro-batches than the first one's: a plan within that takes 0.25 % longer than one without limit, at most
-            5 % (``python -m bench.schedule_gap``), where one without limit defers weight gradients to the end of the
-            step, and keeps all micro-batches on every rank.
+        warm_up: Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no
+            rank keep more micro-batches than the first one runs ahead.
     """
 
     forward_s: Floats

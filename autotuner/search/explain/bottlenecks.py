@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from autotuner.domain.jobs.crossings import pipeline_crosses
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.layouts.choice import ContextExchange, OptimizerKernel, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import (
+    ContextExchange,
+    OptimizerKernel,
+    P2PTransport,
+    PipelineSchedule,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.layouts.layout import Layout
+from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_rate
 
 __all__ = ["PART_WORDS", "limit_of"]
@@ -122,9 +132,26 @@ def _expert(layout: Layout, job: Job) -> str:
 
 
 def _pipeline(layout: Layout, job: Job) -> str:
-    stride = job.cluster.world_size // layout.pipeline_parallel_degree
-    link = job.cluster.link_for(layout.pipeline_parallel_degree, stride).name
-    return f"hidden states sent between {layout.num_stages} stages over {link}, where no other work hides it"
+    link = job.cluster.link_for(layout.pipeline_parallel_degree, layout.pipeline_stride).name
+    sent = f"hidden states sent between {layout.num_stages} stages over {link}, where no other work hides it"
+    return "; ".join((sent, *_borne(layout, job)))
+
+
+def _borne(layout: Layout, job: Job) -> Iterator[str]:
+    """Which links between stages are slow, and how the layout bears them."""
+    slow = [one for one in job.cluster.link_health if not one.is_healthy and _sends_over(layout, one, job)]
+    if not slow:
+        return
+    delegated = layout.p2p_transport == P2PTransport.DELEGATED
+    how = "delegates carry what passes, and no rank waits to have sent" if delegated else "who sends over it waits"
+    plans = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
+    schedule = str(layout.pipeline_schedule).replace("_", " ")
+    ahead = "the plan runs further ahead" if plans else f"{schedule} does not plan for it"
+    yield f"{', '.join(map(link_in_words, slow))}: {how}, and {ahead}"
+
+
+def _sends_over(layout: Layout, health: LinkHealth, job: Job) -> bool:
+    return layout.pipeline_parallel_degree > 1 and bool(pipeline_crosses(layout, health, job.cluster))
 
 
 def _data(layout: Layout, job: Job) -> str:

@@ -15,7 +15,8 @@ from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, Precision
+from autotuner.search.text.faults import link_in_words
 
 __all__ = ["approximations", "calibrated_on", "caveats"]
 
@@ -28,6 +29,8 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_less_known(familiarity, layouts),
         *_borrowed(job, layouts),
         *_measured(job.cluster),
+        *_ailing(job.cluster),
+        *_delegated(layouts),
         *calibrated_on(job),
         *approximations(job.model),
         *_counted_whole(job),
@@ -115,6 +118,22 @@ def _measured(cluster: Cluster) -> Iterator[str]:
         links.append(("between nodes", cluster.inter_node_link))
     if measured := [f"{where} ({link.source})" for where, link in links if link.source]:
         yield f"links {' and '.join(measured)} are as measured on {cluster.name}"
+
+
+def _ailing(cluster: Cluster) -> Iterator[str]:
+    """Which links are not as the cluster says, and who says so."""
+    for health in cluster.link_health:
+        if not health.is_healthy:
+            known = f"as measured ({health.source})" if health.source else "assumed, not measured"
+            yield f"{link_in_words(health)}: {known}"
+
+
+def _delegated(layouts: LayoutColumns) -> Iterator[str]:
+    if (layouts.p2p_transport == P2PTransport.DELEGATED).any():
+        yield (
+            "what delegates take for a transfer is told by published iteration times of one cluster of H800s, not "
+            "measured here"
+        )
 
 
 def calibrated_on(job: Job) -> Iterator[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autotuner.costmodel.links.hops import Hops
-from autotuner.costmodel.links.planned import Planned
+from autotuner.costmodel.links.planned import NOTICED, Planned
 from autotuner.costmodel.links.stage_passes import StagePasses
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes
@@ -58,14 +59,13 @@ def test_it_is_off_by_few_percent_and_hardly_ever_above_the_plan() -> None:
         assert best_s * 0.95 <= step_s(times, m) <= best_s * 1.03
 
 
-def test_a_plan_that_keeps_no_more_than_its_first_warm_up_takes_hardly_longer() -> None:
+def test_a_plan_keeps_no_more_micro_batches_than_are_counted() -> None:
     source = random.Random(1)
-    for _ in range(30):
+    for _ in range(20):
         times, m = draw(source)
+        seen = replace(times, send_s=tuple(s if s > NOTICED * times.forward_s[0] else 0.0 for s in times.send_s))
         most = int(planned(times, num_micro_batches=m).warm_up[0, 0])
-        limited = plan(times, m, most_in_flight=[most] * len(times.forward_s))
-        assert max(limited.schedule.peak_in_flight()) <= most
-        assert limited.makespan_s <= 1.05 * plan(times, m).makespan_s  # 0.25 % in the mean
+        assert max(plan(seen, m).schedule.peak_in_flight()) <= most
 
 
 def test_warm_ups_are_those_of_the_planner_for_delays_that_count_and_of_zero_bubbles_for_others() -> None:

@@ -10,8 +10,9 @@ import pytest
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision
 from tests.builders import big_job, h100, h100_cluster, tiny_job
 
 
@@ -99,3 +100,28 @@ def test_a_sweep_measures_the_fastest_kernel_beside_the_usual_one() -> None:
 def test_a_sweep_on_cores_tries_what_can_be_told_from_their_noise() -> None:
     space = default_trial_space(tiny_job())
     assert (space.values("first_stage_less_layers"), space.values("last_stage_less_layers")) == ((0,), (0,))
+
+
+def test_slow_links_bring_plans_delegates_and_places_and_healthy_ones_nothing() -> None:
+    job, cluster = big_job(), h100_cluster(num_nodes=4)
+    late = replace(job, cluster=replace(cluster, link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),)))
+    known = replace(job, cluster=replace(cluster, link_health=(LinkHealth(ends=(2, 3)),)))
+    assert default_space(known) == default_space(replace(job, cluster=cluster))
+    space = default_space(late)
+    assert PipelineSchedule.ADAPTIVE in (space.values("pipeline_schedule") or ())
+    assert space.values("p2p_transport") == tuple(P2PTransport)
+    assert space.values("stage_rotation") == (0, 3, 6)  # of 4 ranks the fourth leads, of 8 the seventh
+    assert space.values("extra_slack") == (0,)
+
+
+def test_software_without_delegates_or_plans_is_not_asked_for_them() -> None:
+    late = replace(h100_cluster(num_nodes=4), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
+    space = default_space(replace(big_job(), cluster=late, stack=load_stack("megatron")))
+    assert PipelineSchedule.ADAPTIVE not in (space.values("pipeline_schedule") or ())
+    assert space.values("p2p_transport") == (P2PTransport.INLINE,)
+
+
+def test_a_large_cluster_keeps_its_ranks_where_they_are() -> None:
+    late = replace(h100_cluster(num_nodes=16), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
+    space = default_space(replace(big_job(), cluster=late))
+    assert (space.values("rank_order"), space.values("stage_rotation")) == ((0,), (0,))

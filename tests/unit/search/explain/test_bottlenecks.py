@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import ContextExchange, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import ContextExchange, P2PTransport, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
@@ -63,3 +65,24 @@ def test_offloading_names_the_link_to_the_host_and_what_crosses_it() -> None:
 def test_context_ranks_exchange_gradients_with_the_replicas() -> None:
     layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=4, context_parallel_degree=4)
     assert "4 data and context ranks over" in limit_of("data_communication_s", layout, big_job())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "who sends over it waits, and 1f1b does not plan for it"),
+        (
+            {"p2p_transport": P2PTransport.DELEGATED, "pipeline_schedule": PipelineSchedule.ADAPTIVE},
+            "delegates carry what passes, and no rank waits to have sent, and the plan runs further ahead",
+        ),
+    ],
+)
+def test_the_pipeline_names_a_slow_link_between_its_stages_and_how_it_is_borne(
+    changes: dict[str, Any], said: str
+) -> None:
+    links = (LinkHealth(ends=(2, 3), delay_s=0.06), LinkHealth(ends=(0, 1)))
+    job = replace(big_job(), cluster=replace(big_job().cluster, link_health=links))
+    layout = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8, **changes)
+    assert limit_of("pipeline_communication_s", layout, job).endswith(f"; link 2_3 60 ms late: {said}")
+    away = replace(layout, stage_rotation=3)  # of a ring of eight nodes, no stages talk over the link from 2 to 3
+    assert "late" not in limit_of("pipeline_communication_s", away, job)

@@ -9,7 +9,9 @@ import pytest
 from autotuner.catalog.load import load_model
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import LinearAttention
+from autotuner.domain.layouts.choice import P2PTransport
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.text.caveats import approximations, caveats
 from tests.builders import big_job, llama_70b
@@ -62,3 +64,14 @@ def test_a_calibration_says_what_it_is_from(num_runs: int, num_trials: int, num_
     known = Calibration(factor=1.07, deviation=0.03, num_runs=num_runs, num_trials=num_trials, num_sweeps=num_sweeps)
     said = caveats(replace(big_job(), calibration=known), LayoutColumns.from_layouts([Layout()]))
     assert f"calibrated on {words}: factor 1.07 ± 4 %" in said
+
+
+def test_links_that_ail_are_said_to_be_assumed_or_measured_and_delegates_to_be_borrowed() -> None:
+    links = (LinkHealth(ends=(2, 3), delay_s=0.06), LinkHealth(ends=(0, 1), delay_s=0.01, source="today"))
+    job = replace(big_job(), cluster=replace(big_job().cluster, link_health=links))
+    delegated = Layout(pipeline_parallel_degree=2, p2p_transport=P2PTransport.DELEGATED)
+    said = caveats(job, LayoutColumns.from_layouts([delegated]))
+    assert "link 2_3 60 ms late: assumed, not measured" in said
+    assert "link 0_1 10 ms late: as measured (today)" in said
+    assert any("delegates" in sentence for sentence in said)
+    assert not any("delegates" in sentence for sentence in caveats(job, LayoutColumns.from_layouts([Layout()])))
