@@ -8,6 +8,7 @@ import json
 from autotuner.access.secret import read_token, token_text, without_tokens
 from autotuner.announcing.destination import Refused, check_url, destination, origin
 from autotuner.announcing.signature import check_secret
+from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.cli.layout_text import read_layout
 from autotuner.domain.access.name import check_name
 from autotuner.domain.jobs.fault_trace import FaultTrace
@@ -96,7 +97,24 @@ def _trace(data: bytes) -> None:
     assert from_dict(FaultTrace, to_dict(trace)) == trace
 
 
+def _links(data: bytes) -> None:
+    """What links are written as is read as those links."""
+    links = read_links(text_of(data))
+    assert read_links(written_links(links)) == links
+
+
 TARGETS = (
+    Target(
+        name="links",
+        check=_links,
+        seeds=(
+            b"2_3; 0.06; 200mbit\ninter-node; dead",
+            b"3_2;0|0_1;1e-6",
+            b'[{"ends": [2, 3], "delay_s": 0.03, "jitter_s": 1e-3}, {"link_class": "intra_node", "is_dead": true}]',
+            b"[" * 3000,
+        ),
+        words=(";", "_", "|", "mbit", "dead", "intra_node", "inter-node", "1e999", "nan", '"ends"', "[[", "0_0"),
+    ),
     Target(
         name="fault_trace",
         check=_trace,
