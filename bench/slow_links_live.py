@@ -89,6 +89,14 @@ def pass_times(delay_s: float, pass_s: float = _PASS_S) -> PassTimes:
     return replace(PassTimes.equal(_RANKS, pass_s, pass_s, pass_s), send_s=(0.0,) * (_RANKS - 2) + (delay_s,))
 
 
+def _rest(seconds: float) -> None:
+    """Sleep, and spin through the last moment: a machine wakes a sleeper a little late."""
+    until_s = time.monotonic() + seconds
+    time.sleep(seconds - 3e-4)
+    while time.monotonic() < until_s:
+        pass
+
+
 class _SlowBackward(torch.autograd.Function):
     """Takes its time on the way back."""
 
@@ -100,7 +108,7 @@ class _SlowBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         del ctx
-        time.sleep(_PASS_S)
+        _rest(_PASS_S)
         return gradients[0], None
 
 
@@ -113,14 +121,14 @@ class SleepingStage(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         """One forward pass."""
-        time.sleep(_PASS_S)
+        _rest(_PASS_S)
         passed: Tensor = _SlowBackward.apply(given, self.weight)  # type: ignore[no-untyped-call]  # torch's own
         return passed
 
 
 def weight_gradients() -> Callable[..., None]:
     """What is left of a backward pass when its inputs have their gradients."""
-    return lambda: time.sleep(_PASS_S)
+    return lambda: _rest(_PASS_S)
 
 
 class ComputingStage(nn.Module):
@@ -137,9 +145,10 @@ class ComputingStage(nn.Module):
 
 
 def run(way: Way, delay_s: float, num_steps: int, *, sleeps: bool = True) -> float:
-    """Median seconds of a step, without the first, from a barrier to the next."""
+    """Median seconds of a step, without the first, from the first rank's begin to the last one's end, on one clock."""
     found = _on_ranks(lambda rank, folder: _steps(way, delay_s, num_steps, rank, folder, sleeps=sleeps))
-    return float(median(max(of_ranks) for of_ranks in list(zip(*found, strict=True))[1:]))
+    steps = list(zip(*found, strict=True))[1:]
+    return float(median(max(end for _, end in ranks) - min(begin for begin, _ in ranks) for ranks in steps))
 
 
 def _on_ranks(task: Callable[[int, str], Any]) -> list[Any]:
@@ -176,7 +185,9 @@ def _on_ranks(task: Callable[[int, str], Any]) -> list[Any]:
     return [value for _, _, value in sorted(answers)]
 
 
-def _steps(way: Way, delay_s: float, num_steps: int, rank: int, folder: str, *, sleeps: bool) -> list[float]:
+def _steps(
+    way: Way, delay_s: float, num_steps: int, rank: int, folder: str, *, sleeps: bool
+) -> list[tuple[float, float]]:
     torch.set_num_threads(1)
     store = FileStore(str(Path(folder) / "store"), _RANKS)
     meeting = Meeting.beside(store, {})
@@ -191,11 +202,10 @@ def _steps(way: Way, delay_s: float, num_steps: int, rank: int, folder: str, *, 
     took_s = []
     for _ in range(num_steps):
         dist.barrier()
-        began_s = time.perf_counter()
+        began_s = time.monotonic()
         target = batch if rank == _RANKS - 1 else None
         pipeline.step(*((batch,) if rank == 0 else ()), target=target, return_outputs=False)
-        dist.barrier()
-        took_s.append(time.perf_counter() - began_s)
+        took_s.append((began_s, time.monotonic()))
     if delegates is not None:
         delegates.end()
     return took_s
@@ -297,7 +307,7 @@ def _trial_s(layout: Layout, delay_s: float) -> float:
     """Median step of a trial on a cluster whose last link is late."""
     health = (LinkHealth(ends=(_RANKS - 2, _RANKS - 1), delay_s=delay_s),) if delay_s else ()
     settings = TrialSettings(
-        warmup_steps=2, max_warmup_steps=2, measured_steps=5, max_measured_steps=5, profiled_steps=0, timeout_s=120.0
+        warmup_steps=2, max_warmup_steps=2, measured_steps=3, max_measured_steps=3, profiled_steps=0, timeout_s=120.0
     )
     spec = TrialSpec(
         trial_id="live",
