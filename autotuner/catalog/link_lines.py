@@ -48,7 +48,7 @@ def written_links(links: Iterable[LinkHealth]) -> str:
 def _of_line(line: str) -> LinkHealth:
     where, *states = (part.strip() for part in line.split(";"))
     if not states:
-        raise InvalidInput("link_health", line, "must be link; state", f"{where}; 0.06")
+        raise InvalidInput("link_health", line, "must be link; state", f"{where[:20]}; 0.06")
     named = where.lower().replace("-", "_") in _CLASSES
     found = [_state(_STAND_IN if named else where, state, line) for state in states]
     ends = {"ends": None, "link_class": where.lower().replace("-", "_")} if named else {"ends": found[0].ends}

@@ -125,7 +125,7 @@ def _health(ends: LinkEnds, what: str, line: str) -> LinkHealth:
         return LinkHealth(ends=ends, delay_s=float(what))
     except ValueError as error:
         rule = "the state of a link must be seconds of delay, a rate such as 200mbit, or dead"
-        raise InvalidInput("fault_trace", line, rule, f"{line.rsplit(';', 1)[0]};0.06") from error
+        raise InvalidInput("fault_trace", line, rule, f"{line.rsplit(';', 1)[0][:40]};0.06") from error
 
 
 def _state(health: LinkHealth) -> str:
