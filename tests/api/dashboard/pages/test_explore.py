@@ -133,3 +133,15 @@ def test_what_has_no_pipeline_or_cannot_run_has_no_timeline(browser: httpx.Clien
 
 def test_more_accelerators_than_there_are_on_earth_are_refused(browser: httpx.Client) -> None:
     assert "accelerators" in text_of(browser, "/explore?cluster=h100:2000000000")
+
+
+def test_slow_links_are_an_input_and_the_step_is_drawn_with_and_without_them(browser: httpx.Client) -> None:
+    job = "model=llama-3-8b&cluster=h100:8&global_batch_size=16&layout=pp4+dp2"
+    page = text_of(browser, f"/explore?{job}&link_health=2_4;0.01")
+    assert "With and without the slow link" in page
+    assert "link 2_4 10 ms late" in page
+    assert 'name="stage_rotation"' in page
+    link = page.split('data-permalink="')[1].split('"')[0].replace("&amp;", "&")
+    assert Permalink.read(link).link_health == "2_4; 0.01"
+    assert "must be link; state" in text_of(browser, f"/explore?{job}&link_health=2_4")
+    assert "the cluster&#39;s links join 8 ends" in text_of(browser, f"/explore?{job}&link_health=2_9;0.01")

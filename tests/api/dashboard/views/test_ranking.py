@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from api.dashboard.views.address import Address
 from api.dashboard.views.ranking import Ranking, RowsOf, ranking
+from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.table.row import TableRow
-from tests.builders import sweep_request
+from tests.builders import sweep_request, tiny_job
 from tests.unit.search.table.rows import rows, trial, untried
 
 TRIALS = (
@@ -106,3 +108,15 @@ def test_ties_are_marked_and_the_first_is_not_tied_with_itself() -> None:
     assert [row.is_tied for row in table.rows] == [True, True, False, False]
     assert table.has_ties
     assert not of_trials().has_ties
+
+
+def test_under_a_fault_trace_what_ranks_stands_before_the_healthy_figure_and_can_be_sorted_by() -> None:
+    request = sweep_request(
+        job=tiny_job(4), fault_trace=FaultTrace.parse("7;2_3;0.06"), objective=Objective(under_faults=True)
+    )
+    every = rows(*TRIALS)
+    table = ranking(
+        request, every, Address(chosen=()), rows_of="ranked", kind="measured", best=every[0], explored=_explored
+    )
+    assert heads(table)[table.identifying :][:2] == ["robust_mfu", "mfu"]
+    assert [choice.name for choice in table.sorts][:2] == ["-robust_mfu", "-predicted_robust_mfu"]

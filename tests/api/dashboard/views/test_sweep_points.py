@@ -7,6 +7,8 @@ import pytest
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.views.sweep_points import layout_in_short, trial_points
 from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Trial, TrialState
 from tests.builders import cpu_layout, estimate, failure, measurement, prediction, small_trial, sweep_request
 
@@ -26,6 +28,14 @@ def test_a_trial_is_a_point_with_what_it_reached_and_where_its_page_is() -> None
     assert (point.reached.low, point.reached.high) == pytest.approx((0.38, 0.42))
     assert point.href == "/at/trials/tr-0"
     assert point.failure == ""
+
+
+def test_under_a_fault_trace_a_point_is_what_was_reached_under_it() -> None:
+    robust = RobustMeasurement(step_time_s=2.5, mfu=0.3, tokens_per_s=1e3, num_steps=1, stretches=())
+    ran = trial(measurement=measurement(mfu=0.4, robust=robust), prediction=prediction(mfu=0.5, robust_mfu=0.35))
+    (healthy,), (under,) = trial_points([ran]), trial_points([ran], objective=Objective(under_faults=True))
+    assert (healthy.mfu, under.mfu) == (0.4, 0.3)
+    assert (healthy.predicted.value, under.predicted.value) == (0.5, 0.35)
 
 
 def test_what_goes_on_and_what_repeats_another_is_left_out() -> None:

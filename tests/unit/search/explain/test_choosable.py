@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from autotuner.catalog.load import load_model
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
@@ -100,3 +101,17 @@ def test_expert_ranks_are_offered_by_the_experts_of_the_model() -> None:
     job = replace(JOB, model=load_model("mixtral-8x7b"))
     assert list(by_value(arranged(layout_of("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
     assert list(by_value(arrange("fsdp64 mb1 flash bf16"), "expert_parallel_degree")) == [1]
+
+
+def test_rotations_are_fewer_than_stages_and_delegates_divide_the_micro_batches() -> None:
+    late = replace(JOB, cluster=replace(JOB.cluster, link_health=(LinkHealth(ends=(2, 4), delay_s=0.01),)))
+    layout = arrange("zero2 tp8 pp4 1f1b delegated mb1 sp flash bf16", late)
+    rotations, delegates = by_value(layout, "stage_rotation", late), by_value(layout, "num_delegates", late)
+    assert list(rotations) == [0, 1, 2, 3]
+    assert all(one.is_legal for one in (*rotations.values(), *delegates.values()))
+    assert list(delegates)[:3] == [1, 2, 4]
+
+
+def test_a_planned_schedule_has_one_stage_per_rank() -> None:
+    adaptive = by_value(arrange("zero2 tp8 pp4 interleaved_1f1b v2 mb1 sp flash bf16"), "pipeline_schedule")
+    assert adaptive[PipelineSchedule.ADAPTIVE].layout.virtual_stages_per_rank == 1
