@@ -124,6 +124,11 @@ class Comparison:
     memory: Markup | None
     permalink: str
 
+    @property
+    def is_robust(self) -> bool:
+        """Whether all figures are of steps under a fault trace."""
+        return all(one.is_robust for one in self.found.figures)
+
     @classmethod
     def of(cls, asked: Sequence[Asked], found: SideBySide) -> Self:
         """The page of what was asked and what was found."""

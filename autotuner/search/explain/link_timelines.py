@@ -36,7 +36,7 @@ __all__ = [
 _MOST_UNFOLDED = 1_500
 """Passes of a step that is told whole, so that two of them lie on one axis without gaps."""
 
-_LEAST_WAIT = 1e-6
+_LEAST_WAIT = 1e-3
 """Share of a step below which nobody waits."""
 
 _LEAST_LONGER = 0.001

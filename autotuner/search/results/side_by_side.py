@@ -10,6 +10,7 @@ from typing import Literal
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction
 from autotuner.domain.runs.trial import Breakdown, Trial
 from autotuner.search.explain.step_parts import PartKind, step_parts
@@ -69,6 +70,7 @@ class Figures:
             anything else. None where it is not known.
         error_beside: The same of a difference from other layouts: with what equal runs differ by.
         peak_bytes: Of the fullest rank; None where nobody told.
+        is_robust: They are what it reached under its sweep's fault trace, which is what that ranks by.
     """
 
     source: FiguresSource
@@ -78,6 +80,7 @@ class Figures:
     relative_error: float | None
     error_beside: float | None
     peak_bytes: float | None
+    is_robust: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,21 +234,27 @@ def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
 
 
 # ---------------------------------------------------------------------- figures
+_RANKED_BY = Objective(under_faults=True)
+"""Counts what was reached under a fault trace, where there was one, as the sweep does that the trial is of."""
+
+
 def _figures(one: Contender) -> Figures:
     reached = one.trial.reached if one.trial is not None and one.trial.is_valid else None
     if reached is None:
         return _predicted(one.prediction)
     peak: float | None
+    counted = _RANKED_BY.counted(reached)
     if isinstance(reached, TrialEstimate):
         error, peak = reached.full_size.relative_error, reached.full_size.peak_bytes
     else:
-        error = reached.step_time_error_s / reached.step_time_s
+        error = counted.step_time_error_s / counted.step_time_s
         peak = max(reached.peak_bytes, default=None)
     return Figures(
         source=source_of(reached),
-        step_time_s=reached.step_time_s,
-        tokens_per_s=reached.tokens_per_s,
-        mfu=reached.mfu,
+        is_robust=counted is not reached,
+        step_time_s=counted.step_time_s,
+        tokens_per_s=counted.tokens_per_s,
+        mfu=counted.mfu,
         relative_error=error,
         error_beside=one.standing.relative_error if one.standing else error,
         peak_bytes=peak,
