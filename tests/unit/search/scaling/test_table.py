@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tests.builders import big_job, cpu_cluster, h100, h100_cluster, tiny_job, t
 TRIED = (*RULES, *TRIAL_RULES)
 
 
+@cache
 def of_big_job(cluster: Cluster) -> SmallTrials:
     job = big_job()
     return small_trials(job, legal_layouts(job, None, TRIED), cluster, TRIED)
