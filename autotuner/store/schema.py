@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 from alembic import command
@@ -56,10 +58,29 @@ def migrate(url: str) -> None:
 def memory_engine() -> Engine:
     """An engine on a new database in memory, made at the newest revision instead of led there."""
     engine = make_memory_engine()
+    with engine.connect() as new, _COPYING, _empty_database().connect() as empty:
+        _of_sqlite(empty).backup(_of_sqlite(new))
+    return engine
+
+
+_COPYING = Lock()
+"""Held by whoever reads the one connection of the database that all in memory are copies of."""
+
+
+@cache
+def _empty_database() -> Engine:
+    """A database in memory without anything in it: to copy its pages takes a tenth of what making them takes."""
+    engine = make_memory_engine()
     with writing(engine) as connection:
         metadata.create_all(connection, checkfirst=False)
         _versions(connection).stamp(_directory(), head_revision())
     return engine
+
+
+def _of_sqlite(connection: Connection) -> sqlite3.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
 
 
 def current_revision(connection: Connection) -> str | None:
