@@ -55,7 +55,7 @@ def test_it_is_off_by_few_percent_and_hardly_ever_above_the_plan() -> None:
     for _ in range(60):
         times, m = draw(source)
         best_s = plan(times, m).makespan_s
-        # 250 of the bench are off by 0.4 % in the mean and 5.4 % at most; above where delays do not count as ones to plan for
+        # 250 of the bench are off by 0.4 % in the mean and 5.4 % at most; above where delays are too short to plan for
         assert best_s * 0.94 <= step_s(times, m) <= best_s * 1.03
 
 
