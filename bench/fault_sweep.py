@@ -1,8 +1,8 @@
 """Two sweeps of one job on this machine's cores: ranked on healthy links, and under a fault trace on the link 2_3.
 
-``python -m bench.fault_sweep`` measures both with real trials of our own decoder, four pipeline ranks whose stages take
-20 ms and more per forward, and prints both rankings, robust MFU beside healthy MFU. ``--simulated`` asks the simulated
-launcher instead, which takes a second. ``--delay`` is the delay of the link in seconds.
+``python -m bench.fault_sweep`` measures both with real trials of our own decoder, four replicas or four pipeline ranks
+whose stages take 20 ms and more per forward, and prints both rankings, robust MFU beside healthy MFU. ``--simulated``
+asks the simulated launcher instead, which takes seconds. ``--delay`` is the delay of the link in seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    P2PTransport,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
@@ -35,12 +42,12 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.ports import Launcher
-from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.faults import trace_in_words
 from autotuner.store.sql import memory_store
 
-__all__ = ["main", "ranking", "sweep_request"]
+__all__ = ["main", "sweep_request", "tried"]
 
 _NUM_RANKS = 4
 _NUM_MICRO_BATCHES = 12
@@ -71,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         request = sweep_request(one, is_simulated=given.simulated)
         with tempfile.TemporaryDirectory() as folder, closing(_launcher(Path(folder), given.simulated)) as launcher:
             _say("", "on healthy links" if one is None else f"under {trace_in_words(one)}")
-            _say(*ranking(request, launcher))
+            _say(*_ranking(*tried(request, launcher)))
 
 
 def sweep_request(trace: FaultTrace | None, *, is_simulated: bool = False) -> SweepRequest:
-    """Pipelines of four ranks: who sends, and in which order passes run."""
+    """Four replicas without a pipeline, and pipelines of four ranks: who sends, and in which order passes run."""
     cluster = load_cluster(f"cpu:1x{_NUM_RANKS}")
     job = Job(
         model=_model(),
@@ -85,8 +92,9 @@ def sweep_request(trace: FaultTrace | None, *, is_simulated: bool = False) -> Sw
     return SweepRequest(
         job=job,
         space=SearchSpace(
-            pipeline_parallel_degree=(_NUM_RANKS,),
+            pipeline_parallel_degree=(1, _NUM_RANKS),
             tensor_parallel_degree=(1,),
+            shard_level=(ShardLevel.NONE,),
             micro_batch_size=(1,),
             first_stage_less_layers=(0,),
             last_stage_less_layers=(0,),
@@ -109,15 +117,20 @@ def sweep_request(trace: FaultTrace | None, *, is_simulated: bool = False) -> Sw
     )
 
 
-def ranking(request: SweepRequest, launcher: Launcher) -> list[str]:
-    """The trials of a sweep, the best first, a line each; those without a rank behind them."""
+def tried(request: SweepRequest, launcher: Launcher) -> tuple[list[Trial], list[Trial]]:
+    """The trials of a sweep that have a rank, the best first, and the others."""
     store, clock = memory_store(), SystemClock()
     sweep, _ = store.create_sweep(request, now=clock.now())
     Worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
     trials = all_trials(store, sweep.id)
-    ranked = request.objective.ranked(trials)
-    left = [trial for trial in trials if not trial.is_ranked]
-    return [*(f"{rank}. {_line(trial)}" for rank, trial in enumerate(ranked, 1)), *(f"-. {_line(one)}" for one in left)]
+    return request.objective.ranked(trials), [trial for trial in trials if not trial.is_ranked]
+
+
+def _ranking(ranked: Sequence[Trial], others: Sequence[Trial]) -> list[str]:
+    return [
+        *(f"{rank}. {_line(trial)}" for rank, trial in enumerate(ranked, 1)),
+        *(f"-. {_line(trial)}" for trial in others),
+    ]
 
 
 def _line(trial: Trial) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.link_norm import FEWEST_LINKS, LinkNorm
 from autotuner.domain.jobs.link_points import LinkPoint, num_ends
 from autotuner.units import format_bytes, format_rate, format_seconds
 
-__all__ = ["health_said", "link_name", "links_compared", "links_judged"]
+__all__ = ["health_said", "link_name", "links_compared", "links_in_brief", "links_judged"]
 
 
 def link_name(health: LinkHealth, *, between_nodes: bool) -> str:
@@ -23,6 +24,28 @@ def health_said(health: LinkHealth, *, between_nodes: bool) -> str:
     """One link: ``nodes 2 and 3: 30 ms late (± 1.2 ms), measured 2026-11-22``."""
     found = ", ".join(_ailments(health)) or "healthy"
     return f"{link_name(health, between_nodes=between_nodes)}: {found}, {health.source or 'assumed'}"
+
+
+def links_in_brief(health: Sequence[LinkHealth], *, between_nodes: bool) -> str:
+    """What ails links, as roughly as one day is like the next: ``nodes 2 and 3: 60 ms late``; empty of healthy ones."""
+    rough = [
+        replace(one, delay_s=_rounded(one.delay_s), jitter_s=0.0, bandwidth_bytes_per_s=_rate(one)) for one in health
+    ]
+    said = (
+        f"{link_name(one, between_nodes=between_nodes)}: {', '.join(_ailments(one))}"
+        for one in rough
+        if not one.is_healthy
+    )
+    return "; ".join(said)
+
+
+def _rounded(value: float) -> float:
+    """To one digit: what differs by less differs from measurement to measurement."""
+    return float(f"{value:.1g}")
+
+
+def _rate(health: LinkHealth) -> float | None:
+    return None if health.bandwidth_bytes_per_s is None else _rounded(health.bandwidth_bytes_per_s)
 
 
 def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:

@@ -6,13 +6,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link_words import links_in_brief
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.pace import half_interval_s
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 
-__all__ = ["FOREIGN_CPU_SHARE", "Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
+__all__ = ["FOREIGN_CPU_SHARE", "LINKS", "Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
 
+
+LINKS = "links"
+"""Fact of a measurement's environment: what ails the links of its cluster; left out where nothing does."""
 
 FOREIGN_CPU_SHARE = "foreign_cpu_share"
 """Fact of a measurement's environment: neighbours are part of what a trial ran on."""
@@ -108,11 +113,16 @@ def measurement_of(
         phases=seen.phases,
         losses=tuple(report.loss for report in steps),
         foreign_cpu_share=seen.foreign_cpu_share,
-        environment={**environment, FOREIGN_CPU_SHARE: f"{seen.foreign_cpu_share:.2f}"},
+        environment={**environment, **_links(spec.cluster), FOREIGN_CPU_SHARE: f"{seen.foreign_cpu_share:.2f}"},
         compile_s=seen.compile_s,
         power_w=seen.power_w,
         robust=_robust(spec, peak, [report.step_time_s for report in steps if report.is_under_trace]),
     )
+
+
+def _links(cluster: Cluster | None) -> dict[str, str]:
+    said = links_in_brief(cluster.link_health, between_nodes=cluster.num_nodes > 1) if cluster else ""
+    return {LINKS: said} if said else {}
 
 
 def _robust(spec: TrialSpec, peak: Peak, step_times_s: Sequence[float]) -> RobustMeasurement | None:

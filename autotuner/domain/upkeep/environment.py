@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.runs.measuring import FOREIGN_CPU_SHARE
+from autotuner.domain.runs.measuring import FOREIGN_CPU_SHARE, LINKS
 
 __all__ = ["EnvironmentChange", "environment_changes", "software_of"]
 
@@ -17,21 +17,21 @@ _SOFTWARE = (
 """Names of facts that are versions, the likelier to change a step's time first."""
 
 _ORDER = (
-    *("device", "cpu", "cpus", "cpu_quota", "backend"),
+    *("device", "cpu", "cpus", "cpu_quota", "backend", LINKS),
     *("clocks_held_by", "sm_clock_mhz", "max_sm_clock_mhz", "power_limit_mw", "memory_clock_mhz", "pcie_width", "ecc"),
     *("cpu_max_mhz", "cpu_governor", "cpu_boost", "cpu_no_turbo", "niceness", FOREIGN_CPU_SHARE),
     "",  # variables of the libraries
     *_SOFTWARE,
     *("smt", "huge_pages", "nodes", "host"),
 )
-"""Facts by how directly they make a step slower: other hardware, less of it, slower clocks, neighbours, a variable that
-somebody set, versions, and at last other nodes of the same kind."""
+"""Facts by how directly they make a step slower: other hardware, less of it, slower links and clocks, neighbours, a
+variable that somebody set, versions, and at last other nodes of the same kind."""
 
 _VARIES = frozenset({"CUDA_VISIBLE_DEVICES", "reports", "launcher"})
 """Facts that differ from trial to trial without anybody's doing: which of equal devices a trial was given."""
 
 _COMES_AND_GOES = frozenset(
-    {"clocks_held_by", "container_image", "cpu_quota", "nodes", "triton", "transformer-engine", "flash-attn"}
+    {"clocks_held_by", "container_image", "cpu_quota", LINKS, "nodes", "triton", "transformer-engine", "flash-attn"}
 )
 """Facts other than variables that may be there one night and not the next; another that only one of two records has is
 one that an older release did not ask for."""
@@ -58,6 +58,8 @@ class EnvironmentChange:
     now: str | None
 
     def __str__(self) -> str:
+        if self.name == LINKS:
+            return f"of links, {self.then or 'all healthy'} became {self.now or 'all healthy'}"
         match self.then, self.now:
             case None, now:
                 return f"{self.name} is {now} and was not set"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.challenge import Challenge
@@ -18,15 +19,27 @@ __all__ = ["best_known", "challenged_sweep"]
 _MINUTE_S = 60
 
 
-def challenged_sweep(retune: Retune, incumbent: Layout | None, *, due_at: float) -> SweepRequest:
+def challenged_sweep(
+    retune: Retune, incumbent: Layout | None, *, due_at: float, links: tuple[LinkHealth, ...] | None = None
+) -> SweepRequest:
     """What the run of that due time measures.
 
-    Each run has a seed of its own, or all would look at the same corners of the space.
+    Each run has a seed of its own, or all would look at the same corners of the space. It predicts, and proposes, by
+    the links as they are now, and keeps them with what it finds.
+
+    Args:
+        retune: Whose run it is.
+        incumbent: The layout in use.
+        due_at: When it is due.
+        links: What ails the cluster's links today; None: what the template says.
     """
     request = retune.request
     challenge = Challenge(incumbent=incumbent, baseline=retune.baseline, test=request.test, searches=request.searches)
     seed = request.template.seed + int(due_at) // _MINUTE_S
-    return replace(request.template, challenge=challenge, seed=seed, name=f"retune {retune.name}")
+    job = request.template.job
+    if links is not None:
+        job = replace(job, cluster=replace(job.cluster, link_health=links))
+    return replace(request.template, job=job, challenge=challenge, seed=seed, name=f"retune {retune.name}")
 
 
 def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.domain.runs.measuring import LINKS
 from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import Trial
 from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
@@ -50,7 +51,8 @@ def outcome_of(
         assert findings.measured is not None  # what the challenger is better than
         why = why_better(findings.measured, findings.challenger, sweep.request.job, trials)
         detail = _better(seen, findings.measured, findings.challenger, findings.gain)
-        return replace(outcome, verdict=Verdict.BETTER_FOUND, detail=detail, explanation=(*why, *outcome.explanation))
+        also = (*why, *_links_since(seen), *outcome.explanation)
+        return replace(outcome, verdict=Verdict.BETTER_FOUND, detail=detail, explanation=also)
     if against is not None and is_open(against) and against.change < 0:
         return replace(outcome, detail=_open(seen, against))
     return replace(outcome, verdict=Verdict.UNCHANGED, detail=_unchanged(seen))
@@ -133,6 +135,15 @@ def _better(seen: _Seen, incumbent: Layout, challenger: Layout, gain: Comparison
         f"{challenger} is {gained(gain)} faster than the incumbent {incumbent}, {gain.num_candidate} measurements "
         f"beside {gain.num_reference} by turns; {then}"
     )
+
+
+def _links_since(seen: _Seen) -> tuple[str, ...]:
+    """What became of links since the last run, where that may be why another layout is better now."""
+    changed_links = [change for change in seen.changes if change.name == LINKS]
+    if not changed_links:
+        return ()
+    since = datetime.fromtimestamp(seen.challenge.baseline[-1].at, ZoneInfo(seen.request.time_zone))
+    return (f"since {since:%Y-%m-%d %H:%M %Z} links have changed: {changed_links[0]}",)
 
 
 def _open(seen: _Seen, against: Comparison) -> str:

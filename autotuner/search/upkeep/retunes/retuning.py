@@ -5,13 +5,14 @@ from __future__ import annotations
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
-from autotuner.domain.jobs.cluster import LOCAL
+from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
-from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep
@@ -150,7 +151,7 @@ class Retuning:
             next_due_at=retune.next_due_at,
             trigger=trigger,
             now=now,
-            sweep=challenged_sweep(retune, self.incumbent(retune), due_at=now),
+            sweep=self._sweep(retune, now),
             caller=self._maker(retune, quota),
         )
 
@@ -159,11 +160,24 @@ class Retuning:
 
         Where the quota of the retune's maker has nothing left, the run has no sweep, and is concluded at once.
         """
-        sweep = None if due.skipped else challenged_sweep(retune, self.incumbent(retune), due_at=due.due_at)
+        sweep = None if due.skipped else self._sweep(retune, due.due_at)
         try:
             return self._start_due(retune, due, sweep)
         except QuotaExceeded:
             return self._start_due(retune, due, None)
+
+    def _sweep(self, retune: Retune, due_at: float) -> SweepRequest:
+        links = self._links_today(retune.request.template.job.cluster)
+        return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, links=links)
+
+    def _links_today(self, cluster: Cluster) -> tuple[LinkHealth, ...] | None:
+        """What the last check of the stored cluster found of its links; None where no such cluster is stored."""
+        try:
+            stored = self._store.get_cluster(cluster.name)
+        except NotFound:
+            return None
+        is_same = (stored.num_nodes, stored.accelerators_per_node) == (cluster.num_nodes, cluster.accelerators_per_node)
+        return stored.link_health if is_same else None
 
     def _start_due(self, retune: Retune, due: DueRun, sweep: SweepRequest | None) -> RetuneRun | None:
         return self._store.retunes.start_run(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.domain.runs.measuring import LINKS
 from autotuner.domain.upkeep.environment import environment_changes, software_of
 
 NIGHT = {"torch": "2.12", "driver": "580.82", "kernel": "6.1", "host": "a", "sm_clock_mhz": "1980", "os": "Debian 12"}
@@ -71,3 +72,12 @@ def test_of_other_nodes_it_is_said_how_many() -> None:
 
 def test_the_software_is_told_from_the_machine() -> None:
     assert software_of(NIGHT) == {"torch": "2.12", "driver": "580.82", "kernel": "6.1", "os": "Debian 12"}
+
+
+def test_links_that_became_slow_or_healthy_are_a_change_and_come_before_versions() -> None:
+    late = {"torch": "2.12.0", LINKS: "nodes 2 and 3: 60 ms late"}
+    slower, other = environment_changes({"torch": "2.13.0"}, late)
+    assert str(slower) == "of links, all healthy became nodes 2 and 3: 60 ms late"
+    assert other.name == "torch"
+    (healed,) = environment_changes(late, {"torch": "2.12.0"})
+    assert str(healed) == "of links, nodes 2 and 3: 60 ms late became all healthy"

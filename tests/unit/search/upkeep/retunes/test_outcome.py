@@ -8,6 +8,7 @@ import pytest
 
 from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import Decision, SequentialTest
+from autotuner.domain.runs.measuring import LINKS
 from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.domain.upkeep.environment import EnvironmentChange
@@ -138,3 +139,12 @@ def test_what_was_simulated_says_so() -> None:
     assert {one.explanation[-1] for one in told} == {
         "nothing ran: these are times of the cost model, with seeded noise"
     }
+
+
+def test_a_layout_that_is_better_on_slow_links_says_since_when_they_are_slow() -> None:
+    late = {**runs(1000.0).environment, LINKS: "nodes 2 and 3: 60 ms late"}
+    better = outcome(replace(BETTER, runs=replace(runs(1000.0), environment=late)))
+    assert better.verdict is Verdict.BETTER_FOUND
+    assert better.explanation[-1] == (
+        "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
+    )

@@ -12,6 +12,7 @@ from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
+from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import Measurement, TrialSpec
 from autotuner.domain.upkeep.announcement import AnnouncementKind
@@ -305,3 +306,14 @@ def test_a_run_that_comes_due_when_its_maker_has_nothing_left_could_not_run_and_
     night.scheduler().step()
     newest = night.store.retunes.runs("ada's")[0][0]
     assert night.store.get_sweep(newest.sweep_id or "").created_by == "ada"
+
+
+def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keeps_them() -> None:
+    night = Night()
+    retune = night.add()
+    cluster = retune.request.template.job.cluster
+    late = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
+    night.store.save_cluster(replace(cluster, link_health=(late,)))
+    run = night.retuning.run_now(retune.name)
+    assert run.sweep_id is not None
+    assert night.store.get_sweep(run.sweep_id).request.job.cluster.link_health == (late,)
