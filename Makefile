@@ -48,7 +48,7 @@ oracle: setup  ## Train every option and every pair of options beside one proces
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
-	$(BIN)/pytest -n 2 --dist loadgroup -m engine --timeout 600 --durations 10 tests/engines
+	$(BIN)/pytest -n 2 -m engine --timeout 600 --durations 10 tests/engines
 
 chaos: setup  ## Have 50 faults strike on SQLite and 50 on PostgreSQL (FAULTS=8), and account for every trial; a quarter of an hour.
 	$(BIN)/python -m tests.chaos --faults $(FAULTS)

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.delegates import delegated_transfer
 from autotuner.costmodel.communication.process_groups import Group, pipeline_group
@@ -16,7 +16,7 @@ from autotuner.costmodel.communication.slow_links import DEAD_S, SlowLinks, clas
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.domain.jobs.crossings import hop_crosses
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import P2PTransport
+from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Hops", "sent_bytes"]
@@ -51,7 +51,7 @@ class Hops:
         blocks_s = np.maximum(healthy.blocks_s + extra_s, 0.0)
         if not x.p2p_transport.any():
             return replace(healthy, blocks_s=blocks_s)
-        is_delegated = (x.p2p_transport == P2PTransport.DELEGATED)[:, None]
+        is_delegated = _are_delegated(x, delayed_s, slower)[:, None]
         transfer = delegated_transfer(sent, job)
         carried_s = transfer.carried_s[:, None] + np.where(delayed_s < DEAD_S, delayed_s, 0.0)
         carried_s = np.maximum(carried_s, np.where(slower > 1, inline_s, 0.0))
@@ -94,6 +94,15 @@ class Hops:
             receives_s=np.concatenate([self.receives_s, other.receives_s]),
             num_delegates=np.concatenate([self.num_delegates, other.num_delegates]),
         )
+
+
+def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Booleans:
+    """Whether delegates send: in a planned pipeline only while a link between its stages ails, else always."""
+    used = np.arange(delayed_s.shape[1]) < x.pipeline_parallel_degree[:, None] - 1
+    ails = (used & ((delayed_s > 0) | (slower > 1))).any(axis=1)
+    is_fixed = x.pipeline_schedule != PipelineSchedule.ADAPTIVE
+    found: Booleans = (x.p2p_transport == P2PTransport.DELEGATED) & (is_fixed | ails)
+    return found
 
 
 def sent_bytes(x: LayoutColumns, job: Job) -> Floats:
