@@ -16,6 +16,7 @@ from autotuner.domain.jobs.cluster import LOCAL, Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.layouts.words import layout_of
@@ -90,7 +91,8 @@ class Given:
             values["trial_cluster"] = (_short_cluster(request.trial_cluster, app),)
         if request.fault_trace is not None:
             values |= _trace_of(request.fault_trace)
-        suiting = trial_space(job, request.trainer, {}, is_gated=request.loss_gate.enabled)
+        worst = at_worst(job, request.fault_trace)
+        suiting = trial_space(worst, request.trainer, {}, is_gated=request.loss_gate.enabled)
         return cls(
             values=values | _model_of(job.model, app) | _cluster_of(cluster, app) | _space(request.space, suiting)
         )

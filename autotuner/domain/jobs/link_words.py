@@ -72,8 +72,12 @@ def links_compared(points: Sequence[LinkPoint], *, between_nodes: bool) -> str:
 
 def links_judged(health: Sequence[LinkHealth], points: Sequence[LinkPoint], *, between_nodes: bool) -> list[str]:
     """A line for each link that is not healthy, or one that says that all are; none where none could be compared."""
-    if LinkNorm.of(points) is None:
+    norm = LinkNorm.of(points)
+    if norm is None:
         return []
+    if not health and any(norm.is_late(point) or norm.is_narrow(point) for point in points):
+        measured = f"measured between {num_ends(points)} {_ends(between_nodes)}"
+        return [f"{measured}; there are others now, of which it says nothing"]
     return [health_said(each, between_nodes=between_nodes) for each in health] or ["no link is unhealthy"]
 
 

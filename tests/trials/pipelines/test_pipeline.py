@@ -34,12 +34,14 @@ def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
         assert found == pytest.approx(norms, rel=1e-5)
 
 
+@pytest.mark.alone
 def test_transfers_tell_the_slow_link_from_the_others(zygote: Zygote, tmp_path: Path) -> None:
     healthy, slow = zip(*done(zygote, tmp_path, "delays", 3), strict=True)
-    assert max(healthy[0]["1"], healthy[1]["0"]) < 0.05 <= min(slow[0]["1"], slow[1]["0"])
-    assert slow[2]["1"] < 0.05
+    quick = [one or 0.0 for one in (healthy[0]["1"], healthy[1]["0"], slow[2]["1"])]  # None: it was there before
+    assert max(quick) < 0.05 <= min(slow[0]["1"], slow[1]["0"])
 
 
+@pytest.mark.alone
 def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(zygote: Zygote, tmp_path: Path) -> None:
     done(zygote, tmp_path, "delegates", 3)
     more = [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)]

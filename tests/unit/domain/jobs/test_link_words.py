@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from autotuner.domain.jobs.link_health import LinkHealth
@@ -35,6 +37,13 @@ def test_links_are_compared_with_what_they_typically_reach() -> None:
         "3 links between 3 accelerators: typically 50 µs one way and 1 GB/s; unhealthy beyond 150 µs or below 556 MB/s"
     )
     assert links_judged([], points, between_nodes=False) == ["no link is unhealthy"]
+
+
+def test_links_of_a_machine_that_has_other_ends_by_now_are_not_called_healthy() -> None:
+    points = [link_point(*ends, delay=0.03 if ends == (0, 1) else 50e-6) for ends in combinations(range(4), 2)]
+    assert links_judged([], points, between_nodes=False) == [
+        "measured between 4 accelerators; there are others now, of which it says nothing"
+    ]
 
 
 def test_one_link_is_said_and_not_judged() -> None:
