@@ -24,7 +24,7 @@ __all__ = ["ChoiceAxis", "NumberAxis", "ParallelAxis", "parallel", "parallel_axe
 WIDTH, HEIGHT = 1296, 300
 """Pixels; a narrow screen scrolls the picture."""
 
-_TOP, _BOTTOM, _LEFT, _RIGHT = 50, 278, 66, 56
+_TOP, _BOTTOM, _LEFT, _RIGHT = 50, 278, 84, 56
 _INSET = 14
 """Pixels between the end of an axis and its first or last choice."""
 
