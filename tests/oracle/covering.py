@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 
 from allpairspy import AllPairs
 
@@ -29,6 +29,10 @@ MAX_COMPILING_RANKS = 4
 
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)
 """Enough sequences for 4 replicas to fill pipelines of 2 ranks with micro-batches of 1."""
+
+_MOST_ASKED = (("pipeline", "replicas", "precision"), ("pipeline", "replicas", "shards"))
+"""Axes whose plain value most others cannot do with: replicas outermost need stages and replicas, their gradients
+summed in fp32 bf16 as well, and expert ranks shards."""
 
 _RULES = (*TRIAL_RULES, *RULES)  # what the axes break most comes first
 
@@ -128,10 +132,14 @@ def _is_possible(row: tuple[Value, ...]) -> bool:
 
 
 def _legal(fixed: Mapping[str, Value]) -> Iterator[Case]:
-    """Legal layouts with the fixed values; what a rule asks of a value is one or two others, so two more vary."""
+    """Legal layouts with the fixed values; what a rule asks of a value is one or two others, so two more vary.
+
+    Two values may ask for three between them, which are of the axes that most is asked of.
+    """
     open_axes = [name for name in AXES if name not in fixed]
+    asked = [axes for axes in _MOST_ASKED if not set(axes) & set(fixed)]
     plain = {name: values[0] for name, values in AXES.items()}
-    for varied in combinations(open_axes, min(2, len(open_axes))):
+    for varied in chain(combinations(open_axes, min(2, len(open_axes))), asked):
         for chosen in product(*(AXES[name] for name in varied)):
             row = plain | dict(fixed) | dict(zip(varied, chosen, strict=True))
             case = Case.of(list(row.values()))

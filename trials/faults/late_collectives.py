@@ -14,7 +14,8 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,9 @@ _ROUNDS = {
     "reduce_": 1,
 }
 """Times around the ring, by operator."""
+
+_KEPT = 8
+"""Calls of an operator whose tensors are kept: more than gloo works on at once."""
 
 _BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
 """Operators by which each rank sends to every other, not to its neighbour alone."""
@@ -135,9 +139,13 @@ def _wrapped(device: torch.device, hold: Callable[[str, str, int], None]) -> tor
 
 def _held(operator: str, key: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
     kernel = torch.library.get_kernel(f"c10d::{operator}", key)
+    latest: deque[Any] = deque(maxlen=_KEPT)
 
     def late(keyset: Any, *arguments: Any) -> Any:
         hold(operator, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
+        # The kernel runs under Python's lock and takes that of gloo's queue. A thread of gloo that gives away the last
+        # reference of a tensor but Python's holds the queue and wants Python's lock: so C++ keeps another meanwhile.
+        latest.append(torch._C.ScriptList(list(_tensors(arguments[:2]))))
         return kernel.call_boxed(keyset, *arguments)
 
     return late
@@ -151,6 +159,13 @@ def _group_name(arguments: Iterable[Any]) -> str:
 
 def _num_bytes(argument: Any) -> int:
     """Of a tensor, or of all tensors in lists of them."""
-    if isinstance(argument, Tensor):
-        return argument.nbytes
-    return sum(map(_num_bytes, argument)) if isinstance(argument, (list, tuple)) else 0
+    return sum(tensor.nbytes for tensor in _tensors([argument]))
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    """Those among the arguments, and in lists of them."""
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _tensors(argument)
