@@ -151,8 +151,7 @@ class JobRequest:
             NotFound: A name is neither stored nor in the catalog.
         """
         model, cluster = named_model(self.model, app), named_cluster(self.cluster, app)
-        if self.link_health:
-            cluster = replace(cluster, link_health=(*cluster.link_health, *self.link_health))
+        cluster = cluster.with_link_health(self.link_health)
         return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
 
 

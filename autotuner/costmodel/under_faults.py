@@ -91,17 +91,11 @@ def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats)
     known: dict[tuple[LinkHealth, ...], tuple[Floats, Floats]] = {(): (healthy_s, healthy_s)}
     for stretch in trace.stretches():
         if stretch.links not in known:
-            slow = _job_with(job, stretch.links)
+            slow = replace(job, cluster=job.cluster.with_link_health(stretch.links))
             planned_s = predict(x, slow).step_time.total_s
             known[stretch.links] = (_unplanned_s(x, slow, planned_s), planned_s)
         late_s, planned_s = known[stretch.links]
         yield _StretchColumns(stretch=stretch, late_s=late_s, planned_s=planned_s)
-
-
-def _job_with(job: Job, links: tuple[LinkHealth, ...]) -> Job:
-    """The job while its cluster's links are in a state; of one link the trace's word counts."""
-    cluster = job.cluster
-    return replace(job, cluster=replace(cluster, link_health=(*cluster.link_health, *links)))
 
 
 def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:

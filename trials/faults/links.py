@@ -34,7 +34,7 @@ class Links:
 
     def befallen_by(self, faults: Sequence[LinkHealth]) -> Links:
         """The links while faults are added; of one link the fault's word counts."""
-        return Links(cluster=replace(self.cluster, link_health=(*self.cluster.link_health, *faults)))
+        return Links(cluster=self.cluster.with_link_health(faults))
 
     @property
     def are_healthy(self) -> bool:

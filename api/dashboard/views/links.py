@@ -11,7 +11,7 @@ from markupsafe import Markup
 from api.dashboard.charts.fault_strip import fault_strip
 from api.dashboard.charts.svg import for_both
 from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_health import LinkHealth, latest
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.search.text.faults import trace_in_words
 from autotuner.search.text.links import event_in_words
@@ -34,8 +34,7 @@ class LinkRow:
     @classmethod
     def of_all(cls, links: Iterable[LinkHealth]) -> tuple[Self, ...]:
         """Of several of one link the last counts."""
-        latest = {link.ends or link.link_class: link for link in links}
-        return tuple(map(cls._of, latest.values()))
+        return tuple(map(cls._of, latest(links)))
 
     @classmethod
     def _of(cls, link: LinkHealth) -> Self:

@@ -137,8 +137,7 @@ class Permalink:
             optimizer_state_precision=self.optimizer_state_precision,  # type: ignore[arg-type]  # it is checked there
         )
         model, cluster = self._model(app), self._cluster(app)
-        if links := read_links(self.link_health):
-            cluster = replace(cluster, link_health=(*cluster.link_health, *links))
+        cluster = cluster.with_link_health(read_links(self.link_health))
         job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(self.stack))
         return app.calibrated(job)
 

@@ -11,7 +11,7 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.crossings import Spread
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_health import LinkHealth, latest
 
 __all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]
 
@@ -67,12 +67,10 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
     """What is known of links, each of them once: first whole classes, which single links then differ from."""
-    latest = {health.ends or health.link_class: health for health in cluster.link_health}
-    return sorted(latest.values(), key=lambda health: health.ends is not None)
+    return sorted(latest(cluster.link_health), key=lambda health: health.ends is not None)
 
 
 def slowdown(health: LinkHealth, cluster: Cluster) -> float:
     """Time of a byte over that of a link as the cluster says."""
-    link = cluster.inter_node_link if cluster.num_nodes > 1 else cluster.intra_node_link
     known = health.bandwidth_bytes_per_s
-    return 1.0 if known is None else link.bandwidth_bytes_per_s / known
+    return 1.0 if known is None else cluster.link_between_ends.bandwidth_bytes_per_s / known

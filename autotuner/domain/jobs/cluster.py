@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from autotuner.domain import check
 from autotuner.domain.jobs.core_times import CoreTimes
-from autotuner.domain.jobs.link_health import LinkClass, LinkHealth
+from autotuner.domain.jobs.link_health import LinkClass, LinkHealth, latest
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
@@ -291,18 +292,36 @@ class Cluster:
         """What links join: nodes, or the accelerators of a single one."""
         return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
 
+    @property
+    def ranks_per_link_end(self) -> int:
+        """Ranks at one end of a link: those of a node, or one."""
+        return self.accelerators_per_node if self.num_nodes > 1 else 1
+
+    @property
+    def link_class(self) -> LinkClass:
+        """Which class the links between ends are of."""
+        return "inter_node" if self.num_nodes > 1 else "intra_node"
+
+    @property
+    def link_between_ends(self) -> Link:
+        """What joins two ends, as long as nothing ails it."""
+        return self.inter_node_link if self.num_nodes > 1 else self.intra_node_link
+
     def link_end(self, rank: int) -> int:
         """The node, or the accelerator of a single one, that a rank of the job lies on."""
-        return rank // self.accelerators_per_node if self.num_nodes > 1 else rank
+        return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
         """What ails the link between two ends; None where nothing does, or they are the same."""
         if one == other:
             return None
         ends = (min(one, other), max(one, other))
-        link_class: LinkClass = "inter_node" if self.num_nodes > 1 else "intra_node"
-        known = {health.ends or health.link_class: health for health in self.link_health}
-        return known.get(ends) or known.get(link_class)
+        known = {health.ends or health.link_class: health for health in latest(self.link_health)}
+        return known.get(ends) or known.get(self.link_class)
+
+    def with_link_health(self, links: Iterable[LinkHealth]) -> Self:
+        """The cluster while more is known of its links, which counts before what was known."""
+        return replace(self, link_health=(*self.link_health, *links))
 
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
         """The cluster with another size, and with the health of those links that it still has.

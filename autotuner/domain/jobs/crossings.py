@@ -92,7 +92,7 @@ def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
     """Whether neighbours in any group's ring, first and last among them, lie at both ends of the link."""
     num_ranks, stride = spread
     if health.ends is None:
-        return _is_of_class(health, cluster) & _leaves_end(spread, cluster)
+        return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
     onward = _crosses(health, cluster, (stride, num_ranks * stride), 0, (num_ranks - 1) * stride)
     around = (-(num_ranks - 1) * stride, num_ranks * stride)
     return onward | _crosses(health, cluster, around, (num_ranks - 1) * stride, stride)
@@ -101,8 +101,8 @@ def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
 def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
     """Whether any two ranks of any group lie at both ends of the link, as all-to-alls send between all of them."""
     if health.ends is None:
-        return _is_of_class(health, cluster) & _leaves_end(spread, cluster)
-    block, size = spread.num_ranks * spread.stride, _end_size(cluster)
+        return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
+    block, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
     low, high = (end * size for end in health.ends)
     shared = high // block  # the one block of ranks that may reach from one end to the other
     first, stop = _larger(low, shared * block), _smaller(high + size, (shared + 1) * block)
@@ -116,7 +116,7 @@ def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bo
     place = (hop + x.stage_rotation) % num_ranks
     distance = stride - num_ranks * stride * (place == num_ranks - 1)
     if health.ends is None:
-        return _is_of_class(health, cluster) & _hop_leaves_end(place, num_ranks, stride, cluster)
+        return (health.link_class == cluster.link_class) & _hop_leaves_end(place, num_ranks, stride, cluster)
     return _crosses(health, cluster, (distance, num_ranks * stride), place * stride, stride)
 
 
@@ -124,7 +124,7 @@ def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
     """Whether any stage talks to the next over the link; the last rank and the first only do in rounds of stages."""
     num_ranks, stride = pipeline_spread(x)
     if health.ends is None:
-        return _is_of_class(health, cluster) & _leaves_end(Spread(num_ranks, stride), cluster)
+        return (health.link_class == cluster.link_class) & _leaves_end(Spread(num_ranks, stride), cluster)
     last = (num_ranks - 1 + x.stage_rotation) % num_ranks  # the place of the ring over which none sends
     folds = (x.pipeline_schedule == V_SCHEDULES[0]) | (x.pipeline_schedule == V_SCHEDULES[1])
     goes_round = (x.virtual_stages_per_rank > 1) & (folds == 0)
@@ -137,25 +137,16 @@ def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
 
 
 # ---------------------------------------------------------------- remainders and intervals
-def _end_size(cluster: Cluster) -> int:
-    """Ranks at one end of a link."""
-    return cluster.accelerators_per_node if cluster.num_nodes > 1 else 1
-
-
-def _is_of_class(health: LinkHealth, cluster: Cluster) -> bool:
-    return health.link_class == ("inter_node" if cluster.num_nodes > 1 else "intra_node")
-
-
 def _leaves_end(spread: Spread, cluster: Cluster) -> bool:
     """Whether any group lies at more than one end."""
-    span, size = spread.num_ranks * spread.stride, _end_size(cluster)
+    span, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
     return (spread.num_ranks > 1) & ((span > size) | ((size % span != 0) & (cluster.world_size > size)))
 
 
 def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -> bool:
     """Whether a border between two ends lies between the ranks of one place of a group and those of the next."""
     block = num_ranks * stride
-    step = _common(block, _end_size(cluster))
+    step = _common(block, cluster.ranks_per_link_end)
     onward = ((place + 2) * stride - 1) // step > (place * stride) // step
     return (num_ranks > 1) & (((place < num_ranks - 1) & onward) | ((place == num_ranks - 1) & (step < block)))
 
@@ -176,7 +167,7 @@ def _crosses(health: LinkHealth, cluster: Cluster, onward: tuple[int, int], firs
 
 
 def _one_way(cluster: Cluster, ends: tuple[int, int], onward: tuple[int, int], first: int, length: int) -> bool:
-    size, (distance, block) = _end_size(cluster), onward
+    size, (distance, block) = cluster.ranks_per_link_end, onward
     start = _larger(ends[0] * size, ends[1] * size - distance)
     stop = _smaller((ends[0] + 1) * size, (ends[1] + 1) * size - distance)
     into = (start - first) % block

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.domain import check
-from autotuner.domain.jobs.link_health import LinkEnds, LinkHealth
+from autotuner.domain.jobs.link_health import LinkEnds, LinkHealth, latest
 from autotuner.errors import InvalidInput
 
 __all__ = ["Fault", "FaultTrace", "Stretch"]
@@ -91,8 +91,8 @@ class FaultTrace:
 
     def links_at(self, step: int) -> tuple[LinkHealth, ...]:
         """The links that are not healthy in a step."""
-        latest = {fault.health.ends: fault.health for fault in self.faults if fault.step <= step}
-        return tuple(health for health in latest.values() if not health.is_healthy)
+        known = latest(fault.health for fault in self.faults if fault.step <= step)
+        return tuple(health for health in known if not health.is_healthy)
 
     def stretches(self) -> tuple[Stretch, ...]:
         """The run, cut where a link changes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from autotuner.domain import check
 from autotuner.errors import InvalidInput
 
-__all__ = ["LinkClass", "LinkEnds", "LinkHealth"]
+__all__ = ["LinkClass", "LinkEnds", "LinkHealth", "latest"]
 
 LinkEnds = tuple[int, int]
 """Both ends of a link, the lower first: nodes of a cluster, or accelerators where it has one node."""
@@ -59,9 +60,19 @@ class LinkHealth:
         """Whether it says nothing that the cluster does not."""
         return not (self.delay_s or self.jitter_s or self.is_dead or self.bandwidth_bytes_per_s is not None)
 
+    @property
+    def severity(self) -> tuple[bool, float, float]:
+        """Orders the health of links, the worst last: dead ones, then by delay."""
+        return self.is_dead, self.delay_s, -(self.bandwidth_bytes_per_s or 0.0)
+
     def __str__(self) -> str:
         """The link: ``2_3``, or its class."""
         return str(self.link_class) if self.ends is None else f"{self.ends[0]}_{self.ends[1]}"
+
+
+def latest(links: Iterable[LinkHealth]) -> tuple[LinkHealth, ...]:
+    """What is known of each link or class of links, where of several of one the last counts."""
+    return tuple({health.ends or health.link_class: health for health in links}.values())
 
 
 def _require_ends(ends: LinkEnds) -> None:

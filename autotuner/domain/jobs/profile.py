@@ -308,9 +308,9 @@ def measured_link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[Link
     """What ails the links of a cluster by a profile of it; none where the profile does not know all of them."""
     if profile.links_measured_at is None or not knows_links(profile, cluster):
         return ()
-    link = cluster.inter_node_link if cluster.num_nodes > 1 else cluster.intra_node_link
+    stated = cluster.link_between_ends.bandwidth_bytes_per_s
     source = f"measured {_day(profile.links_measured_at)}"
-    return link_health_of(profile.measurements.links, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s, source=source)
+    return link_health_of(profile.measurements.links, bandwidth_bytes_per_s=stated, source=source)
 
 
 def _link_health(cluster: Cluster, profile: DeviceProfile) -> tuple[LinkHealth, ...]:

@@ -27,11 +27,11 @@ def at_worst(job: Job, trace: FaultTrace | None) -> Job:
     worst: dict[LinkEnds | None, LinkHealth] = {}
     for fault in trace.faults:
         ends, health = fault.health.ends, fault.health
-        if not health.is_healthy and (ends not in worst or _badness(health) > _badness(worst[ends])):
+        if not health.is_healthy and (ends not in worst or health.severity > worst[ends].severity):
             worst[ends] = health
     if not worst:
         return job
-    return replace(job, cluster=replace(job.cluster, link_health=(*job.cluster.link_health, *worst.values())))
+    return replace(job, cluster=job.cluster.with_link_health(worst.values()))
 
 
 def require_links(trace: FaultTrace, cluster: Cluster) -> None:
@@ -48,7 +48,3 @@ def require_links(trace: FaultTrace, cluster: Cluster) -> None:
             rule = f"{cluster.name} has no link {low}_{high}: its links join {num_ends} {what}, numbered from 0"
             nearest = f"{max(0, num_ends - 2)}_{num_ends - 1}" if num_ends > 1 else None
             raise InvalidInput("fault_trace", str(fault), rule, nearest)
-
-
-def _badness(health: LinkHealth) -> tuple[bool, float, float]:
-    return health.is_dead, health.delay_s, -(health.bandwidth_bytes_per_s or 0.0)

@@ -10,7 +10,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace, Stretch
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.link_health import LinkHealth, latest
 from autotuner.domain.jobs.placement import stage_links
 from autotuner.domain.layouts.choice import P2PTransport
 from autotuner.domain.layouts.layout import Layout
@@ -173,8 +173,7 @@ def _worst(layout: Layout, job: Job, trace: FaultTrace) -> Stretch | None:
 
 def _slow(links: Sequence[LinkHealth]) -> tuple[LinkHealth, ...]:
     """Those that are not healthy; of several of one link the last counts."""
-    latest = {link.ends or link.link_class: link for link in links}
-    return tuple(link for link in latest.values() if not link.is_healthy)
+    return tuple(link for link in latest(links) if not link.is_healthy)
 
 
 def _blocks_sends(layout: Layout, job: Job) -> bool:
@@ -193,7 +192,8 @@ def _hops(layout: Layout, cluster: Cluster) -> tuple[SlowHop, ...]:
 
 def _hop(layout: Layout, cluster: Cluster, rank: int) -> SlowHop | None:
     crossed = {cluster.health_between(*ends) for ends in stage_links(layout, cluster, rank)}
-    slow = sorted((health for health in crossed if health is not None and not health.is_healthy), key=_badness)
+    ailing = (health for health in crossed if health is not None and not health.is_healthy)
+    slow = sorted(ailing, key=lambda health: health.severity, reverse=True)
     if not slow:
         return None
     return SlowHop(
@@ -202,11 +202,6 @@ def _hop(layout: Layout, cluster: Cluster, rank: int) -> SlowHop | None:
         delay_s=max(health.delay_s for health in slow),
         says="; ".join(map(link_in_words, slow)),
     )
-
-
-def _badness(health: LinkHealth) -> tuple[bool, float, float]:
-    """Sorts dead links first, then the slowest."""
-    return (not health.is_dead, -health.delay_s, health.bandwidth_bytes_per_s or 0.0)
 
 
 # ---------------------------------------------------------------- what passes them
