@@ -81,6 +81,18 @@ class LayoutColumns:
     num_delegates: Integers
     rank_order: Choices
     stage_rotation: Integers
+    gradient_sync: Choices
+    sync_sparsity: Integers
+    sync_chunk: Integers
+    sync_top_k: Integers
+    sync_period: Integers
+    sync_sign: Booleans
+    sync_decay_permille: Integers
+    payload_precision: Choices
+    gradient_clip: Choices
+    batch_balance: Choices
+    num_dealing_ranks: Integers
+    sequence_packing: Booleans
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:

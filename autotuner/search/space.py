@@ -21,8 +21,7 @@ from autotuner.costmodel.predict import CHUNK
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.choice_rules import IDLE_RULES
-from autotuner.domain.rules.legality import RULES, Reason, Rule
+from autotuner.domain.rules.legality import IDLE_RULES, RULES, Reason, Rule
 from autotuner.domain.rules.rule import fields_read
 from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 

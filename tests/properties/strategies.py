@@ -12,12 +12,16 @@ from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
+    BatchBalance,
     CollectiveAlgorithm,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     OptimizerKernel,
     P2PTransport,
+    PayloadPrecision,
     PipelineSchedule,
     Precision,
     RankOrder,
@@ -67,6 +71,18 @@ layouts = st.builds(
     num_delegates=st.sampled_from([1, 1, 2, 3]),
     rank_order=st.sampled_from(RankOrder),
     stage_rotation=st.sampled_from([0, 0, 1, 7]),
+    gradient_sync=st.sampled_from(GradientSync),
+    sync_sparsity=st.sampled_from([16, 16, 1, 4]),
+    sync_chunk=st.sampled_from([64, 64, 2, 512]),
+    sync_top_k=st.sampled_from([4, 4, 1, 64]),
+    sync_period=st.sampled_from([16, 16, 1, 3]),
+    sync_sign=st.booleans(),
+    sync_decay_permille=st.sampled_from([999, 999, 0, 1001]),
+    payload_precision=st.sampled_from(PayloadPrecision),
+    gradient_clip=st.sampled_from(GradientClip),
+    batch_balance=st.sampled_from(BatchBalance),
+    num_dealing_ranks=st.sampled_from([0, 0, 2, 8]),
+    sequence_packing=st.booleans(),
 )
 
 experts = st.builds(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotuner.domain import check
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.layouts.layout import Layout
+from autotuner.errors import InvalidInput
 
 __all__ = ["Workload"]
 
@@ -16,18 +18,26 @@ class Workload:
     """What one optimizer step has to process.
 
     Attributes:
-        seq_len: Tokens per sequence.
+        seq_len: Tokens per sequence; where sequences differ, those that the longest may have.
         global_batch_size: Sequences per optimizer step, whole job.
         optimizer_state_precision: Format of AdamW's two moments; master weights stay fp32.
+        lengths: How long sequences are; None: all have ``seq_len`` tokens.
+
+    Raises:
+        InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``.
     """
 
     seq_len: int
     global_batch_size: int
     optimizer_state_precision: Literal["fp32", "bf16"] = "fp32"
+    lengths: LengthDistribution | None = None
 
     def __post_init__(self) -> None:
         check.positive(self, "seq_len", "global_batch_size")
         check.one_of("optimizer_state_precision", self.optimizer_state_precision, ("fp32", "bf16"))
+        if self.lengths is not None and self.lengths.longest > self.seq_len:
+            rule = f"must hold the longest sequence, of {self.lengths.longest} tokens"
+            raise InvalidInput("seq_len", self.seq_len, rule, self.lengths.longest)
 
     @property
     def tokens_per_step(self) -> int:

@@ -12,13 +12,17 @@ __all__ = [
     "FP8_PRECISIONS",
     "NARROW_PRECISIONS",
     "AttentionKernel",
+    "BatchBalance",
     "Choice",
     "CollectiveAlgorithm",
     "CollectiveProtocol",
     "ContextExchange",
     "Fp8Recipe",
+    "GradientClip",
+    "GradientSync",
     "OptimizerKernel",
     "P2PTransport",
+    "PayloadPrecision",
     "PipelineSchedule",
     "Precision",
     "RankOrder",
@@ -179,3 +183,38 @@ class RankOrder(Choice):
 
     STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
     REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
+
+
+class GradientSync(Choice):
+    """What replicas exchange of what they learnt, and when; all but the first train another function."""
+
+    FULL = 0, "full"  # every gradient, every step
+    DEMO = 1, "demo"  # the largest cosine components of a momentum that each keeps, arXiv 2411.19870
+    RANDOM = 2, "random"  # momentum elements that a shared seed draws, arXiv 2502.06728
+    STRIDING = 3, "striding"  # momentum elements at equal distances, others every step, arXiv 2502.06728
+    DILOCO = 4, "diloco"  # parameters, every so many steps of its own, arXiv 2311.08105
+
+
+class PayloadPrecision(Choice):
+    """The number format of what lossy exchanges send."""
+
+    FP32 = 0, "fp32"
+    BF16 = 1, "bf16"
+
+
+class GradientClip(Choice):
+    """Which gradient is scaled down to the norm that a trial sets, and so when its reduction may start."""
+
+    POST = 0, "post"  # the averaged one: behind its reduction
+    PRE = 1, "pre"  # each replica's own, whole: the reduction waits for the last backward pass
+    BUCKET = 2, "bucket"  # each replica's own, bucket by bucket as they fill, arXiv 2402.02447
+
+
+class BatchBalance(Choice):
+    """How the sequences of a batch, which differ in length, are dealt to data-parallel ranks."""
+
+    NONE = 0, "none"  # as they come
+    STRATIFIED = 1, "stratified"  # to each rank as many of each range of lengths, arXiv 2402.02447
+    SNAKE = 2, "snake"  # among the ranks of a group by length, to and fro, arXiv 2402.02447
+    STRATIFIED_SNAKE = 3, "stratified_snake"  # both
+    GLOBAL_SORT = 4, "global_sort"  # among all ranks by length, to and fro

@@ -9,12 +9,16 @@ from autotuner.domain import check
 from autotuner.domain.layouts.choice import (
     NARROW_PRECISIONS,
     AttentionKernel,
+    BatchBalance,
     CollectiveAlgorithm,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     OptimizerKernel,
     P2PTransport,
+    PayloadPrecision,
     PipelineSchedule,
     Precision,
     RankOrder,
@@ -61,6 +65,17 @@ class Layout:
         num_delegates: Processes per neighbour and direction that send for a rank, where sends are delegated.
         stage_rotation: Pipeline rank i lies where rank i + so many of the pipeline would, around its end: of a ring of
             nodes it chooses the link that no stages talk over.
+        gradient_sync: What replicas exchange (``data_parallel_replicate_degree``); shards in them reduce everything.
+        sync_sparsity: Of so many momentum elements one is sent: the inverse of the papers' rate.
+        sync_chunk: Momentum elements that are transformed together, into as many cosine components.
+        sync_top_k: Components of a chunk that are sent.
+        sync_period: Steps from one exchange of the parameters to the next.
+        sync_sign: Parameters follow the sign of what was exchanged; else AdamW takes that for the gradient.
+        sync_decay_permille: Of the momentum, per step.
+        gradient_clip: Where a trial clips; nothing where it does not.
+        num_dealing_ranks: Data-parallel ranks that deal their sequences among each other; 0: those of a node.
+        sequence_packing: Sequences of a micro-batch follow each other in one row, and attend each to itself; else each
+            is padded to the longest of its micro-batch.
     """
 
     data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
@@ -373,6 +388,128 @@ class Layout:
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
         lowest=0,
+    )
+    gradient_sync: GradientSync = option(
+        GradientSync.FULL,
+        Kind.CHOICE,
+        "gradient exchange",
+        "sync-{}",
+        "{} exchange",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        changes_mathematics=tuple(GradientSync)[1:],
+    )
+    sync_sparsity: int = option(
+        16,
+        Kind.COUNT,
+        "elements per sent element",
+        "sparsity{}",
+        "one of {} sent",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+    )
+    sync_chunk: int = option(
+        64,
+        Kind.COUNT,
+        "components of a chunk",
+        "chunk{}",
+        "chunks of {}",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+    )
+    sync_top_k: int = option(
+        4,
+        Kind.COUNT,
+        "components sent of a chunk",
+        "largest{}",
+        "largest {} sent",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+    )
+    sync_period: int = option(
+        16,
+        Kind.COUNT,
+        "steps between exchanges",
+        "period{}",
+        "every {} steps",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+    )
+    sync_sign: bool = option(
+        True,
+        Kind.SWITCH,
+        "sign descent",
+        "unsigned",
+        "without signs",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+    )
+    sync_decay_permille: int = option(
+        999,
+        Kind.COUNT,
+        "momentum decay",
+        "decay{}",
+        "momentum decays to {} ‰",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        lowest=0,
+        qualifies="gradient_sync",
+        unit="‰",
+    )
+    payload_precision: PayloadPrecision = option(
+        PayloadPrecision.FP32,
+        Kind.CHOICE,
+        "payload format",
+        "payload-{}",
+        "payload in {}",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        qualifies="gradient_sync",
+        is_number_format=True,
+    )
+    gradient_clip: GradientClip = option(
+        GradientClip.POST,
+        Kind.CHOICE,
+        "clipping",
+        "clip-{}",
+        "clipped {}",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        changes_mathematics=(GradientClip.PRE, GradientClip.BUCKET),
+    )
+    batch_balance: BatchBalance = option(
+        BatchBalance.NONE,
+        Kind.CHOICE,
+        "batch balance",
+        "balance-{}",
+        "batches balanced {}",
+        topic=Topic.BATCH,
+        enters=CostPart.MATRIX_PRODUCTS,
+    )
+    num_dealing_ranks: int = option(
+        0,
+        Kind.COUNT,
+        "ranks that deal sequences",
+        "deal{}",
+        "dealt among {} ranks",
+        topic=Topic.BATCH,
+        enters=CostPart.MATRIX_PRODUCTS,
+        lowest=0,
+        qualifies="batch_balance",
+    )
+    sequence_packing: bool = option(
+        False,
+        Kind.SWITCH,
+        "sequence packing",
+        "packed",
+        "packed sequences",
+        topic=Topic.BATCH,
+        enters=CostPart.MATRIX_PRODUCTS,
     )
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.domain.rules.rule import Rule, any_of
 
-__all__ = ["CHOICE_RULES", "HARDWARE_RULES", "IDLE_RULES"]
+__all__ = ["CHOICE_RULES"]
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
 """Kernels that a GPU has in half precision only."""
@@ -423,9 +423,3 @@ CHOICE_RULES: tuple[Rule, ...] = (
         is_idle=True,
     ),
 )
-
-IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_idle)
-"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
-
-HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in CHOICE_RULES if rule.is_of_hardware)
-"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""

@@ -8,16 +8,35 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.choice_rules import CHOICE_RULES
 from autotuner.domain.rules.degree_rules import DEGREE_RULES
+from autotuner.domain.rules.exchange_rules import EXCHANGE_RULES
 from autotuner.domain.rules.link_rules import LINK_RULES
 from autotuner.domain.rules.rule import Reason, Rule
 from autotuner.domain.rules.trial_rules import TRIAL_RULES
 from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["RULES", "TRIAL_RULES", "Reason", "Rule", "illegal", "reasons", "require_legal"]
+__all__ = [
+    "HARDWARE_RULES",
+    "IDLE_RULES",
+    "RULES",
+    "TRIAL_RULES",
+    "Reason",
+    "Rule",
+    "illegal",
+    "reasons",
+    "require_legal",
+]
 
-RULES: tuple[Rule, ...] = (*DEGREE_RULES, *CHOICE_RULES, *LINK_RULES)
+_OF_CHOICES = (*CHOICE_RULES, *EXCHANGE_RULES)
+
+RULES: tuple[Rule, ...] = (*DEGREE_RULES, *_OF_CHOICES, *LINK_RULES)
 """Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
+
+IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_idle)
+"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
+
+HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_of_hardware)
+"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:

@@ -11,6 +11,8 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     PipelineSchedule,
     Precision,
     Recompute,
@@ -71,6 +73,26 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
 
 
 TRIAL_RULES: tuple[Rule, ...] = (
+    Rule(
+        "trial-reduces-all-gradients",
+        "gradient_sync",
+        lambda x, j: x.gradient_sync != GradientSync.FULL,
+        lambda x, j: f"the trial job has no {x.gradient_sync} exchange yet",
+        lambda x, j: GradientSync.FULL.label,
+    ),
+    Rule(
+        "trial-clips-behind-reductions",
+        "gradient_clip",
+        lambda x, j: x.gradient_clip != GradientClip.POST,
+        lambda x, j: "the trial job clips behind the reduction yet",
+        lambda x, j: GradientClip.POST.label,
+    ),
+    job_rule(
+        "trial-sequences-are-alike",
+        "workload.lengths",
+        lambda j: j.workload.lengths is not None,
+        lambda j: "sequences of the trial job have one length yet",
+    ),
     Rule(
         "trial-recomputes-selectively-once",
         "recompute",

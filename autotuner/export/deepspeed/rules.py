@@ -9,6 +9,7 @@ from autotuner.domain.layouts.choice import ContextExchange, PipelineSchedule, P
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES
 from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.keys import STAGE_0_ELEMENTS, gradient_element_bytes
+from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.slow_links import numbers_ranks, sends_and_places
 
 __all__ = ["ELSEWHERE", "RULES", "ZERO_RULES"]
@@ -56,6 +57,7 @@ ZERO_RULES: tuple[Rule, ...] = (
 
 RULES: tuple[Rule, ...] = (
     *ZERO_RULES,
+    *exchanges_and_batches("DeepSpeed", "deepspeed"),
     *sends_and_places("DeepSpeed", "deepspeed"),
     numbers_ranks("DeepSpeed", "deepspeed"),
     Rule(

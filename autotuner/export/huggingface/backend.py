@@ -13,6 +13,7 @@ from autotuner.domain.layouts.choice import NARROW_PRECISIONS, ContextExchange, 
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.rules import ZERO_RULES
+from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.keys import Key, count, words
 
 __all__ = ["EXCHANGES", "RULES", "SIZES", "Backend", "backend_of", "exchanges_heads", "says_sizes"]
@@ -96,6 +97,7 @@ def _held(name: str, field: str, message: str) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
+    *exchanges_and_batches("accelerate", "accelerate"),
     _held("has-no-pipeline", "pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
     _held("has-no-virtual-stages", "virtual_stages_per_rank", "there is no pipeline with stages"),
     _held("has-no-schedule", "pipeline_schedule", "there is no pipeline that would follow a schedule"),

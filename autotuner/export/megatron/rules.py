@@ -18,6 +18,7 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule, any_of
+from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 from autotuner.export.megatron.sharding import gradient_element_bytes
 from autotuner.export.slow_links import sends_and_places
@@ -42,6 +43,7 @@ def _has_experts(job: Job) -> bool:
 
 
 MEGATRON_RULES: tuple[Rule, ...] = (
+    *exchanges_and_batches("Megatron", "megatron"),
     *sends_and_places("Megatron", "megatron"),
     Rule(
         "megatron-moves-all-replicas-outermost",

@@ -20,6 +20,7 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.domain.rules.legality import TRIAL_RULES
 from autotuner.domain.rules.rule import Rule, any_of, job_rule
+from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.slow_links import numbers_ranks, sends_and_places
 from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
 from autotuner.export.torchtitan.release import RELEASE_0_2
@@ -65,6 +66,7 @@ def _of_torch() -> tuple[Rule, ...]:
 
 _COMMON = (
     *_of_torch(),
+    *exchanges_and_batches("torchtitan", "torchtitan"),
     *sends_and_places("torchtitan", "torchtitan"),
     numbers_ranks("torchtitan", "torchtitan"),
     Rule(

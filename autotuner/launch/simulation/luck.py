@@ -6,8 +6,9 @@ import hashlib
 import random
 from statistics import NormalDist
 
+from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.trial import TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.domain.wire import dumps, to_dict
 
 __all__ = ["Luck", "run_of"]
 
@@ -23,7 +24,7 @@ class Luck:
     """What chance decides of a trial's layout: equal for equal seeds, models, workloads and layouts."""
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
-        layout = f"{dumps(spec.model)} {dumps(spec.workload)} {dumps(spec.layout)}"
+        layout = f"{dumps(spec.model)} {spec.layout} {_said(spec.workload)}"  # words, which no new option changes
         self._key = f"{seed} {spec.seed} {layout}"
         self._of_layout = f"{seed} 0 {layout}"
 
@@ -45,6 +46,11 @@ class Luck:
 
     def _number(self, question: str) -> int:
         return _number(f"{question} {self._key}")
+
+
+def _said(workload: Workload) -> str:
+    """What a workload says, without what it leaves out."""
+    return " ".join(f"{name} {value}" for name, value in to_dict(workload).items() if value is not None)
 
 
 def _number(text: str) -> int:

@@ -11,8 +11,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.choice_rules import IDLE_RULES
-from autotuner.domain.rules.legality import Reason, reasons
+from autotuner.domain.rules.legality import IDLE_RULES, Reason, reasons
 from autotuner.search.explain.neighbours import neighbours
 
 __all__ = ["arranged", "nearest_legal", "with_choice"]

@@ -13,7 +13,7 @@ from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.domain.layouts.option import Option
-from autotuner.domain.rules.choice_rules import HARDWARE_RULES, IDLE_RULES
+from autotuner.domain.rules.legality import HARDWARE_RULES, IDLE_RULES
 
 __all__ = ["neighbours"]
 

@@ -18,9 +18,8 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stages import layers_per_stage, next_alike
 from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.choice_rules import IDLE_RULES
 from autotuner.domain.rules.degree_rules import DEGREE_RULES
-from autotuner.domain.rules.legality import Reason, illegal
+from autotuner.domain.rules.legality import IDLE_RULES, Reason, illegal
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.search.scaling.measured_parts import measured_parts
 

@@ -17,8 +17,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import layers_per_stage
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.choice_rules import IDLE_RULES
-from autotuner.domain.rules.legality import Rule
+from autotuner.domain.rules.legality import IDLE_RULES, Rule
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 from autotuner.units import format_bytes

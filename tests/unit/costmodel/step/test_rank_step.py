@@ -21,7 +21,19 @@ from tests.builders import big_job
 SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level", "reshard_after_forward")
 """How data-parallel ranks share the model."""
 
-UPDATED = ("gradient_bucket_bytes", "optimizer_kernel")
+UPDATED = (
+    "gradient_bucket_bytes",
+    "optimizer_kernel",
+    "gradient_sync",
+    "sync_sparsity",
+    "sync_chunk",
+    "sync_top_k",
+    "sync_period",
+    "sync_sign",
+    "sync_decay_permille",
+    "payload_precision",
+    "gradient_clip",
+)
 """How gradients are reduced and what steps with them."""
 
 LAYOUT = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=4, data_parallel_replicate_degree=4)

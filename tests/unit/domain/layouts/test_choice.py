@@ -6,10 +6,14 @@ import pytest
 
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
+    BatchBalance,
     ContextExchange,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     OptimizerKernel,
     P2PTransport,
+    PayloadPrecision,
     PipelineSchedule,
     Precision,
     RankOrder,
@@ -59,6 +63,10 @@ def test_integers_in_stored_layouts_keep_their_meaning() -> None:
     assert PipelineSchedule.labels() == schedules
     assert P2PTransport.labels() == ("inline", "delegated")
     assert RankOrder.labels() == ("stages_outermost", "replicas_outermost")
+    assert GradientSync.labels() == ("full", "demo", "random", "striding", "diloco")
+    assert PayloadPrecision.labels() == ("fp32", "bf16")
+    assert GradientClip.labels() == ("post", "pre", "bucket")
+    assert BatchBalance.labels() == ("none", "stratified", "snake", "stratified_snake", "global_sort")
     assert Fp8Recipe.labels() == ("tensorwise", "rowwise", "delayed", "blockwise", "mxfp8")
     assert ContextExchange.labels() == ("ring", "all_gather", "all_to_all")
     assert OptimizerKernel.labels() == ("fused", "foreach")

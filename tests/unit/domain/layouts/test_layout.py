@@ -9,6 +9,8 @@ import pytest
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     PipelineSchedule,
     Precision,
     Recompute,
@@ -81,11 +83,20 @@ def test_equal_layouts_are_one_key() -> None:
     assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2
 
 
-def test_formats_of_8_bits_and_fewer_change_the_mathematics_and_no_other_option_does() -> None:
+def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_and_no_other_option_does() -> None:
     changing = {
         (name, value) for name, one in OPTIONS.items() for value in one.values if _with(name, value).changes_mathematics
     }
-    assert changing == {("precision", one) for one in (Precision.FP8, Precision.FP8_EMULATED, Precision.NVFP4)}
+    assert changing == {
+        *(("precision", one) for one in (Precision.FP8, Precision.FP8_EMULATED, Precision.NVFP4)),
+        *(("gradient_sync", one) for one in GradientSync if one != GradientSync.FULL),
+        *(("gradient_clip", one) for one in (GradientClip.PRE, GradientClip.BUCKET)),
+    }
+
+
+def test_the_reference_of_a_lossy_exchange_sums_all_gradients() -> None:
+    layout = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=2)
+    assert layout.mathematics_reference((Precision.BF16,)) == Layout(data_parallel_replicate_degree=2)
 
 
 def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:

@@ -9,17 +9,22 @@ import pytest
 
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
+    BatchBalance,
     CollectiveAlgorithm,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
+    GradientClip,
+    GradientSync,
     P2PTransport,
+    PayloadPrecision,
     PipelineSchedule,
     Precision,
     RankOrder,
@@ -84,7 +89,16 @@ def with_dead_link(count: int = 2, ends: tuple[int, int] = (0, 1), **changes: An
     return replace(job, cluster=replace(job.cluster, link_health=(LinkHealth(ends=ends, is_dead=True),)))
 
 
+def with_lengths(num_gpus: int) -> Job:
+    """Sequences of 16 to 64 tokens."""
+    job = on_gpus(num_gpus)
+    lengths = LengthDistribution(lengths=(16, 64), weights=(1.0, 1.0))
+    return replace(job, workload=replace(job.workload, lengths=lengths))
+
+
 TWO: dict[str, Any] = {"data_parallel_replicate_degree": 2}
+DEMO: dict[str, Any] = {"gradient_sync": GradientSync.DEMO, **TWO}
+RANDOM: dict[str, Any] = {"gradient_sync": GradientSync.RANDOM, **TWO}
 STAGES: dict[str, Any] = {"pipeline_parallel_degree": 2}
 ASKING = {
     "collective_algorithm": Layout(collective_algorithm=CollectiveAlgorithm.RING),
@@ -227,6 +241,44 @@ CASES = (
     Case("rank-order-needs-both-axes", on_gpus(2), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES)),
     Case("rotation-below-stages", with_slow_link(), Layout(stage_rotation=2, **STAGES)),
     Case("rotation-needs-unequal-links", on_gpus(2), Layout(stage_rotation=1, **STAGES)),
+    Case("lossy-exchange-needs-replicas", on_gpus(1), Layout(gradient_sync=GradientSync.DEMO)),
+    Case("gradient-sync-in-software", with_stack("megatron"), Layout(gradient_sync=GradientSync.DEMO, **TWO)),
+    Case("sync-sparsity-needs-its-exchange", on_gpus(2), Layout(sync_sparsity=4, **DEMO)),
+    Case("sync-chunk-needs-its-exchange", on_gpus(2), Layout(sync_chunk=32, **RANDOM)),
+    Case("sync-top-k-needs-its-exchange", on_gpus(2), Layout(sync_top_k=2, **RANDOM)),
+    Case("sync-period-needs-its-exchange", on_gpus(2), Layout(sync_period=2, **RANDOM)),
+    Case("sync-sign-needs-its-exchange", on_gpus(2), Layout(sync_sign=False, **TWO)),
+    Case("sync-decay-permille-needs-its-exchange", on_gpus(2), Layout(sync_decay_permille=990, **TWO)),
+    Case("payload-precision-needs-its-exchange", on_gpus(2), Layout(payload_precision=PayloadPrecision.BF16, **TWO)),
+    Case("top-k-within-chunk", on_gpus(2), Layout(sync_chunk=32, sync_top_k=33, **DEMO)),
+    Case("momentum-decays", on_gpus(2), Layout(sync_decay_permille=1001, **DEMO)),
+    Case("clip-needs-replicas", on_gpus(1), Layout(gradient_clip=GradientClip.PRE)),
+    Case(
+        "clip-before-reduction-needs-whole-gradients",
+        on_gpus(2),
+        Layout(gradient_clip=GradientClip.PRE, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS),
+    ),
+    Case("clip-before-reduction-needs-full-exchange", on_gpus(2), Layout(gradient_clip=GradientClip.BUCKET, **DEMO)),
+    Case("gradient-clip-in-software", with_stack("megatron"), Layout(gradient_clip=GradientClip.PRE, **TWO)),
+    Case("balance-needs-lengths", on_gpus(2), Layout(batch_balance=BatchBalance.SNAKE, **TWO)),
+    Case("balance-needs-replicas", with_lengths(1), Layout(batch_balance=BatchBalance.SNAKE)),
+    Case("dealing-needs-snake", with_lengths(2), Layout(num_dealing_ranks=2, **TWO)),
+    Case(
+        "dealing-groups-divide-ranks",
+        with_lengths(2),
+        Layout(batch_balance=BatchBalance.SNAKE, num_dealing_ranks=4, **TWO),
+    ),
+    Case("packing-needs-lengths", on_gpus(2), Layout(sequence_packing=True, **TWO)),
+    Case(
+        "unequal-batches-need-one-stage",
+        with_lengths(4),
+        Layout(batch_balance=BatchBalance.GLOBAL_SORT, **TWO, **STAGES),
+    ),
+    Case(
+        "packing-needs-whole-sequences",
+        with_lengths(4),
+        Layout(sequence_packing=True, context_parallel_degree=2, **TWO),
+    ),
     Case("tensor-ranks-avoid-dead-links", with_dead_link(), Layout(tensor_parallel_degree=2)),
     Case("context-ranks-avoid-dead-links", with_dead_link(), Layout(context_parallel_degree=2)),
     Case(
@@ -248,6 +300,9 @@ CASES = (
     Case("stages-avoid-dead-links", with_dead_link(), Layout(**STAGES)),
 )
 TRIAL_CASES = (
+    Case("trial-reduces-all-gradients", on_gpus(2), Layout(**DEMO)),
+    Case("trial-clips-behind-reductions", on_gpus(2), Layout(gradient_clip=GradientClip.PRE, **TWO)),
+    Case("trial-sequences-are-alike", with_lengths(1), Layout()),
     Case(
         "trial-recomputes-selectively-once",
         on_gpus(2),
@@ -446,6 +501,7 @@ def test_tensor_ranks_that_split_every_expert_lend_no_expert_ranks() -> None:
 def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
+        "trial-sequences-are-alike": "workload.lengths",
         "trial-runs-torch": "stack.name",
         "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
         "trial-experts-are-plain": "model.experts",

@@ -6,8 +6,7 @@ import pytest
 
 from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.choice_rules import IDLE_RULES
-from autotuner.domain.rules.legality import reasons
+from autotuner.domain.rules.legality import IDLE_RULES, reasons
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.text.sentences import change_in_words
 from tests.builders import big_job, cpu_layout, tiny_job
