@@ -68,5 +68,10 @@ class LengthDistribution:
 
     def at(self, share: float) -> int:
         """The length that so large a share of all sequences does not exceed: a draw, for a share drawn from 0 to 1."""
+        return self.at_each([share])[0]
+
+    def at_each(self, shares: Iterable[float]) -> tuple[int, ...]:
+        """The lengths at several shares, with the weights summed once."""
         bounds = list(accumulate(self.weights))
-        return self.lengths[min(bisect_right(bounds, share * bounds[-1]), len(self.lengths) - 1)]
+        last = len(self.lengths) - 1
+        return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)

@@ -1,0 +1,107 @@
+"""Which data-parallel rank trains on which sequences of a batch, by their lengths.
+
+Every way hands out each sequence once and equally many to all ranks, so that a step learns from the same batch. After
+the sampler and the exchange within nodes of arXiv 2402.02447 (MLPerf training v1.1 and v2.0, BERT).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+
+from autotuner.domain.layouts.choice import BatchBalance
+from autotuner.errors import InvalidInput
+
+__all__ = ["NUM_STRATA", "dealt", "strata"]
+
+NUM_STRATA = 4
+"""Ranges of lengths from none to the longest, as wide as each other: what the submissions used."""
+
+_STRATIFIED = (BatchBalance.STRATIFIED, BatchBalance.STRATIFIED_SNAKE)
+
+Hands = tuple[tuple[int, ...], ...]
+"""Sequences of every rank, in the order in which it trains on them."""
+
+
+def dealt(
+    lengths: Sequence[int],
+    *,
+    num_ranks: int,
+    balance: BatchBalance,
+    num_dealing_ranks: int = 1,
+    bounds: Sequence[int] | None = None,
+) -> Hands:
+    """The sequences of each rank, as positions in ``lengths``.
+
+    Args:
+        lengths: Tokens of each sequence of a global batch, as they were drawn.
+        num_ranks: Data-parallel ranks.
+        balance: How sequences are dealt.
+        num_dealing_ranks: Neighbouring ranks that deal among each other what they hold; it divides ``num_ranks``.
+        bounds: Longest sequence of each stratum, rising; by default quarters of the longest of all.
+
+    Raises:
+        InvalidInput: Ranks do not divide the batch, or groups do not divide the ranks.
+    """
+    _require_shares(len(lengths), num_ranks, num_dealing_ranks)
+    if balance in _STRATIFIED:
+        hands = _stratified(lengths, num_ranks, strata(max(lengths)) if bounds is None else bounds)
+    else:
+        hands = _as_they_come(len(lengths), num_ranks)
+    match balance:
+        case BatchBalance.NONE | BatchBalance.STRATIFIED:
+            return hands
+        case BatchBalance.SNAKE | BatchBalance.STRATIFIED_SNAKE:
+            return _to_and_fro(hands, lengths, num_dealing_ranks)
+        case BatchBalance.GLOBAL_SORT:
+            return _to_and_fro(hands, lengths, num_ranks)
+
+
+def strata(longest: int) -> tuple[int, ...]:
+    """The longest sequence of each stratum."""
+    return tuple(longest * (i + 1) // NUM_STRATA for i in range(NUM_STRATA))
+
+
+def _require_shares(num_sequences: int, num_ranks: int, num_dealing_ranks: int) -> None:
+    if num_ranks < 1 or num_sequences % num_ranks or num_sequences < num_ranks:
+        raise InvalidInput("num_ranks", num_ranks, f"must divide the {num_sequences} sequences of a batch", 1)
+    if num_dealing_ranks < 1 or num_ranks % num_dealing_ranks:
+        raise InvalidInput("num_dealing_ranks", num_dealing_ranks, f"must divide the {num_ranks} ranks", 1)
+
+
+def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:
+    share = num_sequences // num_ranks
+    return tuple(tuple(range(rank * share, (rank + 1) * share)) for rank in range(num_ranks))
+
+
+def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -> Hands:
+    """As many sequences of each stratum to every rank, those of the longest first; of one, as they come.
+
+    A stratum ends at the nearest multiple of the ranks, so that a few at its bounds count to the next one.
+    """
+    rising = sorted(range(len(lengths)), key=lengths.__getitem__)
+    counts = [bisect_left(rising, bound + 1, key=lengths.__getitem__) for bound in bounds]
+    cuts = [0, *((count + num_ranks // 2) // num_ranks * num_ranks for count in counts[:-1]), len(lengths)]
+    order = [position for low, high in reversed(list(pairwise(cuts))) for position in sorted(rising[low:high])]
+    return tuple(tuple(order[rank::num_ranks]) for rank in range(num_ranks))
+
+
+def _to_and_fro(hands: Hands, lengths: Sequence[int], group_size: int) -> Hands:
+    """Every group's sequences, longest first, to its first rank and on, and from its last one back.
+
+    What one rank gets more in a round it gets less in the next.
+    """
+    return tuple(
+        hand
+        for start in range(0, len(hands), group_size)
+        for hand in _snake([one for held in hands[start : start + group_size] for one in held], lengths, group_size)
+    )
+
+
+def _snake(positions: list[int], lengths: Sequence[int], num_ranks: int) -> Hands:
+    falling = sorted(positions, key=lambda position: (-lengths[position], position))
+    rounds = [falling[start : start + num_ranks] for start in range(0, len(falling), num_ranks)]
+    for one in rounds[1::2]:
+        one.reverse()
+    return tuple(zip(*rounds, strict=True))
