@@ -1,0 +1,69 @@
+"""What replicas are asked to do; each leaves what it found."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.trials.replication.replicators import REPLICATORS, gradients, tensors
+from trials.process.task import TaskContext
+from trials.replication.averaging import ParameterAverager
+
+__all__ = ["NUM_STEPS", "averages", "exchanges", "goes_on"]
+
+NUM_STEPS = 5
+
+
+def exchanges(context: TaskContext) -> int:
+    """Five steps by every replicator: what came of each, the payload, and what is left."""
+    group = _joined(context)
+    found = {}
+    for name, built in REPLICATORS.items():
+        replicator = built(tensors(), group)
+        steps = []
+        for step in range(NUM_STEPS):
+            replicator.start(gradients(group.rank(), step))
+            steps.append([one.clone() for one in replicator.finish()])
+        found[name] = {"steps": steps, "payload": replicator.payload_bytes, "state": replicator.state_dict()}
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def goes_on(context: TaskContext) -> int:
+    """Steps by every replicator, of which the last is done by one that was given the other's state."""
+    group = _joined(context)
+    found = {}
+    for name, built in REPLICATORS.items():
+        first, second = built(tensors(), group), built(tensors(), group)
+        for step in range(NUM_STEPS - 1):
+            first.start(gradients(group.rank(), step))
+            first.finish()
+        second.load_state_dict(first.state_dict())
+        second.start(gradients(group.rank(), NUM_STEPS - 1))
+        found[name] = second.finish()
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def averages(context: TaskContext) -> int:
+    """Parameters behind each of four steps that replicas take apart, averaged behind every second of them."""
+    group = _joined(context)
+    held = [one + 1.0 for one in tensors()]
+    averager = ParameterAverager(held, group, period=2)
+    found = []
+    for step in range(4):
+        for own, change in zip(held, gradients(group.rank(), step), strict=True):
+            own.add_(change)
+        was_due = averager.after_step()
+        found.append({"parameters": [own.clone() for own in held], "due": was_due, "payload": averager.payload_bytes})
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def _joined(context: TaskContext) -> dist.ProcessGroup:
+    torch.set_num_threads(1)
+    info = context.rank_info
+    dist.init_process_group("gloo", store=context.store(), rank=info.rank, world_size=info.world_size)
+    group = dist.group.WORLD
+    assert group is not None
+    return group

@@ -1,0 +1,121 @@
+"""Decoupled momentum: replicas exchange the largest cosine components of each chunk of what they remember.
+
+Shapes: R rows (chunks), C elements or components of a chunk, K components sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autotuner.domain.jobs.payload import BYTE_INDEXED_CHUNK
+from autotuner.errors import InvalidInput
+from trials.replication.cosines import cosine_basis
+from trials.replication.momentum import Momentum
+from trials.replication.replicator import ReplicatorState
+
+__all__ = ["DemoReplicator"]
+
+_LARGEST_CHUNK = 2**15
+"""Components whose numbers fit into two bytes with a sign."""
+
+
+class DemoReplicator:
+    """One all-gather per step of the components' numbers and values; a ``Replicator``.
+
+    A component becomes the mean of those replicas that sent it.
+
+    Source: arXiv 2411.19870, algorithm 1, over flat chunks of the shard that a rank holds, as in arXiv 2502.06728.
+    """
+
+    payload_bytes = 0
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        group: dist.ProcessGroup,
+        *,
+        chunk: int = 64,
+        top_k: int = 4,
+        decay: float = 0.999,
+        payload_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Of tensors like these, in a group of the ranks that hold the same ones.
+
+        Raises:
+            InvalidInput: ``top_k`` is not in 1..chunk, or ``chunk`` beyond two bytes.
+        """
+        if chunk > _LARGEST_CHUNK:
+            rule = f"must be at most {_LARGEST_CHUNK}: the number of a component is sent in two bytes"
+            raise InvalidInput("chunk", chunk, rule, nearest=_LARGEST_CHUNK)
+        self._momentum = Momentum(tensors, width=chunk, decay=decay)
+        if not 1 <= top_k <= chunk:
+            nearest = min(max(top_k, 1), chunk)
+            raise InvalidInput("top_k", top_k, f"must be in 1..{chunk}, the components of a chunk", nearest=nearest)
+        self._group = group
+        self._top_k = top_k
+        self._payload_dtype = payload_dtype
+        self._index_dtype = torch.uint8 if chunk <= BYTE_INDEXED_CHUNK else torch.int16
+        self._basis_CC = cosine_basis(chunk, self._momentum.rows.device)
+        self._gathered: list[Tensor] = []
+        self._pending: dist.Work | None = None
+
+    @torch.no_grad()
+    def start(self, gradients: Sequence[Tensor]) -> None:
+        """Choose the largest components of the momentum, forget them, and start to gather everybody's."""
+        self._momentum.add(gradients)
+        components_RC = self._momentum.matrix @ self._basis_CC.T
+        chosen_RK = components_RC.abs().topk(self._top_k, dim=1, sorted=False).indices
+        values_RK = components_RC.gather(1, chosen_RK).to(self._payload_dtype)
+        sent_RC = torch.zeros_like(components_RC).scatter_(1, chosen_RK, values_RK.float())
+        self._momentum.subtract(sent_RC @ self._basis_CC)
+        self._gather(_packed(values_RK, chosen_RK.to(self._index_dtype)))
+
+    def _gather(self, payload: Tensor) -> None:
+        num_replicas = self._group.size()
+        self.payload_bytes = payload.nbytes if num_replicas > 1 else 0
+        if self.payload_bytes == 0:
+            self._gathered = [payload]
+            return
+        self._gathered = [torch.empty_like(payload) for _ in range(num_replicas)]
+        self._pending = dist.all_gather(self._gathered, payload, group=self._group, async_op=True)
+
+    @torch.no_grad()
+    def finish(self) -> list[Tensor]:
+        """The mean of what was sent, transformed back.
+
+        Replicas add in the order of their ranks, and no replica names a component twice: every rank computes the same
+        bits, also where a GPU adds in any order.
+        """
+        if self._pending is not None:
+            self._pending.wait()
+        total_RC, num_senders_RC = self._momentum.rows.zeros(), self._momentum.rows.zeros()
+        for payload in self._gathered:
+            values_RK, chosen_RK = self._unpacked(payload)
+            total_RC.scatter_add_(1, chosen_RK, values_RK)
+            num_senders_RC.scatter_add_(1, chosen_RK, torch.ones_like(values_RK))
+        self._gathered, self._pending = [], None
+        return self._momentum.rows.elements(total_RC.div_(num_senders_RC.clamp_(min=1.0)) @ self._basis_CC)
+
+    def state_dict(self) -> ReplicatorState:
+        """The residuals."""
+        return self._momentum.state_dict()
+
+    def load_state_dict(self, state: ReplicatorState) -> None:
+        """Go on from these residuals, whatever the chunk that left them."""
+        self._momentum.load_state_dict(state)
+
+    def _unpacked(self, payload: Tensor) -> tuple[Tensor, Tensor]:
+        """Values in fp32 and the numbers of their components."""
+        num_values = self._momentum.rows.num_rows * self._top_k
+        values, chosen = payload.tensor_split([num_values * self._payload_dtype.itemsize])
+        shape = (self._momentum.rows.num_rows, self._top_k)
+        return values.view(self._payload_dtype).view(shape).float(), chosen.view(self._index_dtype).view(shape).long()
+
+
+def _packed(values_RK: Tensor, chosen_RK: Tensor) -> Tensor:
+    """Both in one row of bytes; values first, for a view of these must begin at a multiple of their size."""
+    return torch.cat([part.reshape(-1).view(torch.uint8) for part in (values_RK, chosen_RK)])

@@ -1,0 +1,44 @@
+"""What replicas exchange of their gradients in a step, whichever way they do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+from torch import Tensor
+
+__all__ = ["Replicator", "ReplicatorState"]
+
+
+class ReplicatorState(TypedDict):
+    """What a rank must keep to go on where it stopped; each replica has its own.
+
+    Attributes:
+        residuals: What of the momentum was not sent, in the shapes of the gradients; none where all of it always is.
+        num_steps: Exchanges done.
+    """
+
+    residuals: list[Tensor]
+    num_steps: int
+
+
+class Replicator(Protocol):
+    """Exchanges the gradients that this rank holds with the ranks that hold the same ones of other replicas.
+
+    Attributes:
+        payload_bytes: What this rank contributed to the latest exchange, before the collective's own factor.
+    """
+
+    payload_bytes: int
+
+    def start(self, gradients: Sequence[Tensor]) -> None:
+        """Take this replica's gradients and begin to send; they may be freed or changed afterwards."""
+
+    def finish(self) -> list[Tensor]:
+        """What the optimizer takes for gradients: fp32, in their shapes and order, the same bits on every replica."""
+
+    def state_dict(self) -> ReplicatorState:
+        """The state between two steps, in memory of its own."""
+
+    def load_state_dict(self, state: ReplicatorState) -> None:
+        """Go on from a state of a replicator of the same tensors."""
