@@ -16,6 +16,7 @@ from autotuner.errors import InvalidInput
 from trials.replication.cosines import cosine_basis
 from trials.replication.momentum import Momentum
 from trials.replication.replicator import ReplicatorState
+from trials.replication.sending import Sending, gather
 
 __all__ = ["DemoReplicator"]
 
@@ -61,10 +62,10 @@ class DemoReplicator:
         self._index_dtype = torch.uint8 if chunk <= BYTE_INDEXED_CHUNK else torch.int16
         self._basis_CC = cosine_basis(chunk, self._momentum.rows.device)
         self._gathered: list[Tensor] = []
-        self._pending: dist.Work | None = None
+        self._sending: Sending = None
 
     @torch.no_grad()
-    def start(self, gradients: Sequence[Tensor]) -> None:
+    def start(self, gradients: Sequence[Tensor]) -> Sending:
         """Choose the largest components of the momentum, forget them, and start to gather everybody's."""
         self._momentum.add(gradients)
         components_RC = self._momentum.matrix @ self._basis_CC.T
@@ -72,16 +73,10 @@ class DemoReplicator:
         values_RK = components_RC.gather(1, chosen_RK).to(self._payload_dtype)
         sent_RC = torch.zeros_like(components_RC).scatter_(1, chosen_RK, values_RK.float())
         self._momentum.subtract(sent_RC @ self._basis_CC)
-        self._gather(_packed(values_RK, chosen_RK.to(self._index_dtype)))
-
-    def _gather(self, payload: Tensor) -> None:
-        num_replicas = self._group.size()
-        self.payload_bytes = payload.nbytes if num_replicas > 1 else 0
-        if self.payload_bytes == 0:
-            self._gathered = [payload]
-            return
-        self._gathered = [torch.empty_like(payload) for _ in range(num_replicas)]
-        self._pending = dist.all_gather(self._gathered, payload, group=self._group, async_op=True)
+        payload = _packed(values_RK, chosen_RK.to(self._index_dtype))
+        self._gathered, self._sending = gather(payload, self._group)
+        self.payload_bytes = 0 if self._sending is None else payload.nbytes
+        return self._sending
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
@@ -90,14 +85,14 @@ class DemoReplicator:
         Replicas add in the order of their ranks, and no replica names a component twice: every rank computes the same
         bits, also where a GPU adds in any order.
         """
-        if self._pending is not None:
-            self._pending.wait()
+        if self._sending is not None:
+            self._sending.wait()
         total_RC, num_senders_RC = self._momentum.rows.zeros(), self._momentum.rows.zeros()
         for payload in self._gathered:
             values_RK, chosen_RK = self._unpacked(payload)
             total_RC.scatter_add_(1, chosen_RK, values_RK)
             num_senders_RC.scatter_add_(1, chosen_RK, torch.ones_like(values_RK))
-        self._gathered, self._pending = [], None
+        self._gathered, self._sending = [], None
         return self._momentum.rows.elements(total_RC.div_(num_senders_RC.clamp_(min=1.0)) @ self._basis_CC)
 
     def state_dict(self) -> ReplicatorState:

@@ -14,6 +14,7 @@ from torch import Tensor
 from trials.replication.momentum import Momentum
 from trials.replication.offsets import ChosenOffsets, random_offsets
 from trials.replication.replicator import ReplicatorState
+from trials.replication.sending import Sending, sum_up
 
 __all__ = ["ElementReplicator"]
 
@@ -45,28 +46,28 @@ class ElementReplicator:
         self._chosen = offsets
         self._payload_dtype = payload_dtype
         self._sent: tuple[Tensor, Tensor] | None = None
-        self._pending: dist.Work | None = None
+        self._sending: Sending = None
 
     @torch.no_grad()
-    def start(self, gradients: Sequence[Tensor]) -> None:
+    def start(self, gradients: Sequence[Tensor]) -> Sending:
         """Choose elements of the momentum, forget them, and start to sum everybody's."""
         offsets_R1 = self._chosen(self._momentum.rows, self._momentum.num_steps)
         self._momentum.add(gradients)
         values_R1 = self._momentum.matrix.gather(1, offsets_R1).to(self._payload_dtype)
         self._momentum.subtract(self._momentum.rows.zeros().scatter_(1, offsets_R1, values_R1.float()))
         self._sent = offsets_R1, values_R1
-        if self._group.size() > 1:
-            self.payload_bytes = values_R1.nbytes
-            self._pending = dist.all_reduce(values_R1, group=self._group, async_op=True)
+        self._sending = sum_up(values_R1, self._group)
+        self.payload_bytes = 0 if self._sending is None else values_R1.nbytes
+        return self._sending
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
         """The mean of what was sent, among zeros."""
         assert self._sent is not None, "an exchange is started before it is finished"
-        if self._pending is not None:
-            self._pending.wait()
+        if self._sending is not None:
+            self._sending.wait()
         offsets_R1, sum_R1 = self._sent
-        self._sent = self._pending = None
+        self._sent = self._sending = None
         mean_R1 = sum_R1.float() / self._group.size()
         return self._momentum.rows.elements(self._momentum.rows.zeros().scatter_(1, offsets_R1, mean_R1))
 

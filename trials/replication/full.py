@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trials.replication.replicator import ReplicatorState
 from trials.replication.rows import Rows
+from trials.replication.sending import Sending, sum_up
 
 __all__ = ["FullReplicator"]
 
@@ -28,25 +29,25 @@ class FullReplicator:
         self._payload_dtype = payload_dtype
         self._num_steps = 0
         self._sum: Tensor | None = None
-        self._pending: dist.Work | None = None
+        self._sending: Sending = None
 
     @torch.no_grad()
-    def start(self, gradients: Sequence[Tensor]) -> None:
+    def start(self, gradients: Sequence[Tensor]) -> Sending:
         """Start to sum everybody's gradients."""
         payload = torch.cat([gradient.reshape(-1).to(self._payload_dtype) for gradient in gradients])
         self._num_steps += 1
         self._sum = payload
-        if self._group.size() > 1:
-            self.payload_bytes = payload.nbytes
-            self._pending = dist.all_reduce(payload, group=self._group, async_op=True)
+        self._sending = sum_up(payload, self._group)
+        self.payload_bytes = 0 if self._sending is None else payload.nbytes
+        return self._sending
 
     def finish(self) -> list[Tensor]:
         """The mean gradients."""
         assert self._sum is not None, "an exchange is started before it is finished"
-        if self._pending is not None:
-            self._pending.wait()
+        if self._sending is not None:
+            self._sending.wait()
         mean = self._sum.float() / self._group.size()
-        self._sum = self._pending = None
+        self._sum = self._sending = None
         return self._rows.elements(mean)
 
     def state_dict(self) -> ReplicatorState:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypedDict
 
 from torch import Tensor
 
-__all__ = ["Replicator", "ReplicatorState"]
+from trials.replication.sending import Sending
+
+__all__ = ["BuildReplicator", "Replicator", "ReplicatorState"]
 
 
 class ReplicatorState(TypedDict):
@@ -31,7 +33,7 @@ class Replicator(Protocol):
 
     payload_bytes: int
 
-    def start(self, gradients: Sequence[Tensor]) -> None:
+    def start(self, gradients: Sequence[Tensor]) -> Sending:
         """Take this replica's gradients and begin to send; they may be freed or changed afterwards."""
 
     def finish(self) -> list[Tensor]:
@@ -42,3 +44,7 @@ class Replicator(Protocol):
 
     def load_state_dict(self, state: ReplicatorState) -> None:
         """Go on from a state of a replicator of the same tensors."""
+
+
+BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
+"""From tensors of the shapes and on the device of the gradients: ``partial(DemoReplicator, group=group, top_k=8)``."""

@@ -1,0 +1,25 @@
+"""For any trainer: replicas that exchange less, without a service. ``docs/lossy-exchange.md`` shows how."""
+
+from trials.replication.averaging import ParameterAverager
+from trials.replication.ddp_hook import BucketExchange, exchange_hook
+from trials.replication.demo import DemoReplicator
+from trials.replication.elements import ElementReplicator
+from trials.replication.full import FullReplicator
+from trials.replication.offsets import random_offsets, striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer
+from trials.replication.parts import local_parts
+from trials.replication.replicator import Replicator
+
+__all__ = [
+    "BucketExchange",
+    "DemoReplicator",
+    "ElementReplicator",
+    "FullReplicator",
+    "ParameterAverager",
+    "ReplicatedOptimizer",
+    "Replicator",
+    "exchange_hook",
+    "local_parts",
+    "random_offsets",
+    "striding_offsets",
+]
