@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
 from tests.builders import cpu_layout, tiny_model
-from tests.trials.agreement import Trainer, for_each
+from tests.trials.agreement import TOLERANCES, Trainer, assert_alike, for_each
 from tests.trials.specs import (
     GPT_2,
     HEAD_NORMS,
@@ -17,6 +20,7 @@ from tests.trials.specs import (
     ddp,
     fsdp,
     hsdp,
+    trial_spec,
 )
 
 FULL = {"recompute": Recompute.FULL}
@@ -91,3 +95,14 @@ def test_the_single_process_learns(trainer: Trainer) -> None:
     losses = trainer.alone(cpu_layout(), TINY).losses
     assert len(losses) == 5
     assert losses[-1] < 0.99 * losses[0]  # otherwise equal losses would say nothing about the updates
+
+
+@pytest.mark.parametrize("name", [OptimizerName.LAMB, OptimizerName.MADGRAD])
+def test_replicas_train_as_one_process_does_with_any_optimizer(name: OptimizerName, trainer: Trainer) -> None:
+    optimizer = OptimizerSettings(name=name, learning_rate=3e-2, warmup_steps=2)
+    alone, together = (
+        trainer.train(trial_spec(layout, optimizer=optimizer))
+        for layout in (cpu_layout(micro_batch_size=8), ddp(2, micro_batch_size=2))
+    )
+    assert_alike(together, alone, TOLERANCES[Precision.FP32])
+    assert alone.losses[-1] < alone.losses[0]  # otherwise equal losses would say nothing about the updates

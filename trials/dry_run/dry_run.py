@@ -40,7 +40,7 @@ from trials.runtime.parent_death import die_with_parent
 from trials.runtime.stdio import serve_one
 from trials.training.build import build_step
 from trials.training.data import Batch, batch
-from trials.training.optimizer import ShardedAdamW
+from trials.training.optimizer import ShardedOptimizer
 from trials.training.step import Step
 
 __all__ = ["dry_run", "run_rank"]
@@ -146,19 +146,19 @@ def _fused_norms(spec: TrialSpec) -> Iterator[None]:
 @contextmanager
 def _reduced_gradients(tracker: Tracker) -> Iterator[None]:
     """Where what gradients are copied into, to be reduced and handed to the optimizer, counts as gradients."""
-    start_reduction, take_gradients = BucketShard.start_reduction, ShardedAdamW.take_gradients
+    start_reduction, take_gradients = BucketShard.start_reduction, ShardedOptimizer.take_gradients
 
     def started(shard: BucketShard) -> None:
         with tracker.allocations.within("gradients"):
             start_reduction(shard)
 
-    def taken(optimizer: ShardedAdamW) -> None:
+    def taken(optimizer: ShardedOptimizer) -> None:
         with tracker.allocations.within("gradients"):
             take_gradients(optimizer)
 
     with (
         mock.patch.object(BucketShard, "start_reduction", started),
-        mock.patch.object(ShardedAdamW, "take_gradients", taken),
+        mock.patch.object(ShardedOptimizer, "take_gradients", taken),
     ):
         yield
 

@@ -7,7 +7,9 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
+from autotuner.domain.runs.optimizer import OptimizerName
 from autotuner.domain.runs.trial import TrialSpec
+from autotuner.errors import InvalidInput
 from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]
@@ -23,6 +25,8 @@ def admit(spec: TrialSpec, rank_info: RankInfo) -> None:
         InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
     """
     require_legal(spec.layout, _job(spec, rank_info), (*RULES, *TRIAL_RULES))
+    if spec.optimizer is not None and (refusal := spec.optimizer.refuses(spec.layout)):
+        raise InvalidInput("optimizer", spec.optimizer.name.value, refusal, OptimizerName.ADAMW.value)
 
 
 def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:

@@ -20,7 +20,7 @@ from trials.distributed.senders import Senders
 from trials.distributed.tied import TiedTables
 from trials.measurement.action_log import ActionLog
 from trials.measurement.stopwatch import Stopwatch
-from trials.training.optimizer import ShardedAdamW
+from trials.training.optimizer import ShardedOptimizer
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
 from trials.training.step import Step
 
@@ -50,11 +50,11 @@ def build_step(
     )
 
 
-def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedAdamW:
+def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedOptimizer:
     tied = [index for index, shard in enumerate(shards) if shard.is_tied]
-    return ShardedAdamW(
+    return ShardedOptimizer(
         shards,
-        learning_rate=spec.settings.learning_rate,
+        settings=spec.trained_by,
         kernel=spec.layout.optimizer_kernel,
         max_gradient_norm=spec.settings.max_gradient_norm,
         tied=TiedTables(tied, grid.pipeline) if tied else None,

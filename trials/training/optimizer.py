@@ -1,4 +1,4 @@
-"""AdamW on what each rank holds."""
+"""The optimizer on what each rank holds."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.layouts.choice import OptimizerKernel
+from autotuner.domain.runs.optimizer import OptimizerSettings
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.tied import TiedTables
 from trials.training.clip import clip, total_norm
+from trials.training.local_optimizer import local_optimizer
 
-__all__ = ["ShardedAdamW"]
+__all__ = ["ShardedOptimizer"]
 
 
-class ShardedAdamW:
-    """AdamW (arXiv 1711.05101) over fp32 master weights, element by element on each rank's own shards.
+class ShardedOptimizer:
+    """An optimizer over fp32 master weights, on each rank's own shards.
 
     AdamW treats every element alone, so it needs no DTensor: its kernel runs on the local tensors, whichever axes
-    they are split over. An fp32 parameter is its own master; a bf16 one has a copy (mixed precision of
-    arXiv 1710.03740, section 3.1), written back after each step. The moments exist from the start, so the first
-    step needs as much memory as all others.
+    they are split over. Only LAMB needs whole tensors, and is refused where ranks hold parts. An fp32 parameter is its
+    own master; a bf16 one has a copy (mixed precision of arXiv 1710.03740, section 3.1), written back after each step.
     """
 
     def __init__(
         self,
         shards: Sequence[OptimizerShard],
         *,
-        learning_rate: float,
+        settings: OptimizerSettings,
         kernel: OptimizerKernel = OptimizerKernel.FUSED,
         max_gradient_norm: float | None = None,
         tied: TiedTables | None = None,
@@ -37,15 +38,9 @@ class ShardedAdamW:
         self._tied = tied
         self._max_gradient_norm = max_gradient_norm
         self._masters = [shard.values() for shard in shards]
-        fused = kernel == OptimizerKernel.FUSED
-        self._adamw = torch.optim.AdamW(self._masters, lr=learning_rate, fused=fused, foreach=not fused)
-        for master in self._masters:
-            self._adamw.state[master] = {
-                # as AdamW itself does: a kernel per operation computes with the step's number on the host
-                "step": torch.zeros((), device=master.device if fused else "cpu"),
-                "exp_avg": torch.zeros_like(master),
-                "exp_avg_sq": torch.zeros_like(master),
-            }
+        self._settings = settings
+        self._optimizer = local_optimizer(self._masters, settings, kernel)
+        self._num_steps = 0
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -70,7 +65,10 @@ class ShardedAdamW:
         """Update the parameters by the gradients taken, and forget these."""
         if self._max_gradient_norm is not None:
             clip(self.gradients, self.gradient_norm(), self._max_gradient_norm)
-        self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._settings.learning_rate_at(self._num_steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._num_steps += 1
         for shard, master in zip(self.shards, self._masters, strict=True):
             shard.write(master)

@@ -15,7 +15,7 @@ from trials.model.attention import kernel_context
 from trials.pipelines.pipeline import PlannedPipeline
 from trials.runtime.failure import NonFiniteLoss
 from trials.training.data import Batch
-from trials.training.optimizer import ShardedAdamW
+from trials.training.optimizer import ShardedOptimizer
 from trials.training.passes import Passes, PipelinePasses
 
 __all__ = ["Step"]
@@ -27,7 +27,7 @@ class Step:
 
     layout: Layout
     passes: Passes
-    optimizer: ShardedAdamW
+    optimizer: ShardedOptimizer
     stopwatch: Stopwatch
 
     def __call__(self, batch: Batch, *, number: int) -> float:

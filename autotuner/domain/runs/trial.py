@@ -18,6 +18,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.optimizer import OptimizerSettings
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -170,6 +171,7 @@ class TrialSpec:
         jobs: Those that engines were given for the trial before, to be found again.
         stack: Software that it was predicted for, where a trial is simulated; None: our own.
         fault_trace: What befalls its links in further steps behind the measured ones; None: there are none.
+        optimizer: What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings.
     """
 
     trial_id: str
@@ -189,6 +191,7 @@ class TrialSpec:
     jobs: tuple[EngineJob, ...] = ()
     stack: Stack | None = None
     fault_trace: FaultTrace | None = None
+    optimizer: OptimizerSettings | None = None
 
     def __post_init__(self) -> None:
         check.one_of("device", self.device, ("cpu", "cuda"))
@@ -197,6 +200,11 @@ class TrialSpec:
             raise InvalidInput("cluster", None, "must be given with a trainer")
         if self.fault_trace is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
+
+    @property
+    def trained_by(self) -> OptimizerSettings:
+        """The optimizer that updates the parameters."""
+        return self.optimizer or OptimizerSettings(learning_rate=self.settings.learning_rate)
 
     @property
     def has_slow_links(self) -> bool:
