@@ -80,6 +80,8 @@ _OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
     "rank_order": ("pipeline_communication_s", "data_communication_s"),
     "stage_rotation": ("pipeline_communication_s",),
     "optimizer_kernel": ("optimizer_s",),
+    "gradient_sync": ("data_communication_s", "optimizer_s"),
+    "gradient_clip": ("data_communication_s",),
 }
 """Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""
 

@@ -25,6 +25,7 @@ from autotuner.domain.layouts.layout import Layout
 __all__ = [
     "Group",
     "context_group",
+    "exchange_group",
     "expert_group",
     "expert_shard_group",
     "group_of",
@@ -254,6 +255,12 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
             crosses_nodes=np.where(swapped, apart.crosses_nodes, whole.crosses_nodes),
         )
     return replace(whole, slow=slow_of(x, cluster, ring_crosses, replicas, joined))
+
+
+def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Replicas that hold the same shard, one context rank of each: what a lossy exchange is among."""
+    replicas, _ = crossings.replicate_spreads(_one(x))
+    return _ring(x, cluster, replicas)
 
 
 def expert_group(x: LayoutColumns, job: Job) -> Group:

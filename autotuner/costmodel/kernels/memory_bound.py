@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import cast
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_s
 from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import MixtureOfExperts
+from autotuner.domain.jobs.payload import follows_signs
 from autotuner.domain.jobs.recompute_policy import LayerPart
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision
+from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "pointwise_shares", "stream_rate"]
 
@@ -128,16 +131,24 @@ def loss_s(x: LayoutColumns, job: Job) -> Floats:
     return seconds
 
 
+_SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
+"""Per element: its sign, the weight decayed, and the step along the sign."""
+
+
 def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """AdamW on the elements a rank owns: read and write weight and two moments, read the gradient.
 
     In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits. One
     kernel per operation (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the
-    second 5, the gradient 2, the weight 4, and 6 times over a copy of its own, the roots of the second moment.
+    second 5, the gradient 2, the weight 4, and 6 times over a copy of its own, the roots of the second moment. Sign
+    descent, behind a lossy exchange, knows no moments.
     """
     moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
     widened_bytes = np.where(x.precision == Precision.FP32, 0.0, 2.0 + 4.0 + 2.0)
     fused_bytes, foreach_bytes = 2 * 4 + 2 * 2 * moment_bytes + 4, (3 + 5) * moment_bytes + (2 + 4 + 6) * 4
-    moved_bytes = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, foreach_bytes, fused_bytes) + widened_bytes
+    stepped_bytes = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, foreach_bytes, fused_bytes)
+    if x.gradient_sync.any():
+        stepped_bytes = np.where(follows_signs(cast("Layout", x)), _SIGN_BYTES, stepped_bytes)
+    moved_bytes = stepped_bytes + widened_bytes
     seconds: Floats = job.stack.step_overhead_s + num_elements * moved_bytes / stream_rate(job)
     return seconds

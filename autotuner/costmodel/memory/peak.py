@@ -14,17 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
+from typing import cast
 
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
+from autotuner.costmodel.memory.replicas import exchanging_bytes, state_bytes
 from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.payload import follows_signs
 from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
+from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes", "rank_memories"]
 
@@ -136,7 +140,6 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     held, beyond_counted = rank.held, _beyond_counted(job)
     elements, owned = held.dense + held.expert, held.dense / sharding.dense_ranks + held.expert / sharding.expert_ranks
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
-    moment_bytes = 4.0 if job.workload.optimizer_state_precision == "fp32" else 2.0
     gradients = sharding.summed_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
     fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
     stepping = _stepping_bytes(x, sharding, owned) + np.where(
@@ -147,7 +150,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
             sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
         ),
         gradients_bytes=fullest.gradients,
-        optimizer_bytes=(master_bytes + 2 * moment_bytes) * owned,
+        optimizer_bytes=(master_bytes + state_bytes(x, job)) * owned,
         activations_bytes=fullest.activations,
         logits_bytes=fullest.logits,
         buffers_bytes=fullest.moving + rank.received_bytes + np.maximum(0.0, stepping - total_bytes),
@@ -231,7 +234,11 @@ def _stepping_bytes(x: LayoutColumns, sharding: Sharding, owned: Floats) -> Floa
     """What AdamW steps with, of all elements at once: fp32 gradients, unless they are fp32 already; and the roots.
 
     The roots of the second moments are there with the kernels that visit lists of tensors operation by operation
-    (``_multi_tensor_adam`` of torch/optim/adam.py).
+    (``_multi_tensor_adam`` of torch/optim/adam.py). Sign descent has signs. What a lossy exchange works with is counted
+    as if it were there meanwhile; most of it is gone when the optimizer steps.
     """
     widened = np.where(sharding.gradient_bytes == 4.0, 0.0, 4.0)
-    return (widened + np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)) * owned
+    roots = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, 4.0, 0.0)
+    if not x.gradient_sync.any():
+        return (widened + roots) * owned
+    return (widened + np.where(follows_signs(cast("Layout", x)), 4.0, roots)) * owned + exchanging_bytes(x, owned)

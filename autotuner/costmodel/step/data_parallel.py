@@ -10,21 +10,23 @@ from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
 from autotuner.costmodel.communication.process_groups import (
     Group,
+    context_group,
     expert_shard_group,
     replicate_group,
     shard_group,
 )
 from autotuner.costmodel.kernels.core_times import shard_host_s
-from autotuner.costmodel.memory.sharding import gradient_bytes
+from autotuner.costmodel.memory.sharding import gradient_bytes, owned_elements
 from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.narrow import gathered_share
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.rank_step import RankWindow
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.choice import GradientClip, GradientSync, ShardLevel
 
-__all__ = ["data_communication_s"]
+__all__ = ["data_communication_s", "early_share"]
 
 _MATRICES_PER_LAYER = 7
 """Four of attention and three of a gated feed-forward block; of a layer's experts each is one tensor for all."""
@@ -42,17 +44,21 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
       step, or once for every micro-batch if resharded.
 
     Replicas of shards all-reduce what was scattered, as often as it is scattered. The gradients of experts on expert
-    ranks travel among the fewer ranks that hold the same.
+    ranks travel among the fewer ranks that hold the same. Replicas with a lossy exchange reduce nothing under the
+    backward pass: they exchange once a step, behind it. What is clipped before it is reduced waits for the last
+    gradient, whose norm it takes, unless each bucket is clipped by itself.
     """
     collectives, parts = _num_collectives_and_parts(x, job, window)
     gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
     share = overlap_share(job.cluster.accelerator) * job.stack.overlaps_data_parallel
     forward_s, backward_s = share * window.forward_s, share * window.backward_s
+    if x.gradient_clip.any():
+        backward_s = np.where(x.gradient_clip == GradientClip.PRE, 0.0, backward_s)
     under_forward_s = exposed_s(gather_s, forward_s, parts)
     under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
     m = num_micro_batches(x, job)
     in_pipeline_s = np.where(x.reshard_after_forward, m, 1) * under_forward_s + exposed_s(reduce_s, backward_s, parts)
-    return np.select(
+    full_s = np.select(
         [
             x.shard_level == ShardLevel.OPTIMIZER,
             x.shard_level == ShardLevel.GRADIENTS,
@@ -65,6 +71,20 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
         ],
         default=under_backward_s,
     )
+    if not x.gradient_sync.any():
+        return full_s
+    return full_s + lossy_exchange_s(x, job, owned_elements(x, job, window.held))
+
+
+def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
+    """Share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
+
+    All parts but the last one; none where a norm or a lossy exchange waits for all of them, or nobody reduces.
+    """
+    _, parts = _num_collectives_and_parts(x, job, window)
+    replicas = x.data_parallel_degree * x.context_parallel_degree
+    waits = (x.gradient_clip == GradientClip.PRE) | (x.gradient_sync != GradientSync.FULL) | (replicas == 1)
+    return np.where(waits, 0.0, 1 - 1 / parts)
 
 
 def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -> tuple[Floats, Floats]:
@@ -102,12 +122,12 @@ def _gather_and_reduce_s(x: LayoutColumns, job: Job, held: Weights, collectives:
 
 def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collectives: Floats) -> tuple[Floats, Floats]:
     """Communication of units of so many elements, which the ranks of one kind of group shard."""
-    unit_bytes, replicate = x.element_bytes * unit, replicate_group(x, job.cluster)
+    unit_bytes = x.element_bytes * unit
     sharded = x.shard_level != ShardLevel.NONE
     gather_s = np.where(sharded, all_gather_s(unit_bytes * gathered_share(x, job), shard), 0.0)
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
     scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
-    replicas_s = all_reduce_s(summed_bytes / np.where(sharded, shard.num_ranks, 1), replicate)
+    replicas_s = _replicas_s(x, job, summed_bytes / np.where(sharded, shard.num_ranks, 1))
     if job.cluster.accelerator.core is not None:
         by_layer, silent = x.shard_level >= ShardLevel.GRADIENTS, without_starts(shard)
         own_gather_s, own_reduce_s = shard_host_s(shard.num_ranks, job.cluster.accelerator.core)
@@ -115,3 +135,16 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
         scatter_s = np.where(by_layer, own_reduce_s + reduce_scatter_s(summed_bytes, silent), scatter_s)
     reduce_s: Floats = collectives * (scatter_s + replicas_s)
     return gather_s * collectives, reduce_s
+
+
+def _replicas_s(x: LayoutColumns, job: Job, summed_bytes: Floats) -> Floats:
+    """Wire time to sum what shards hold over replicas; where their exchange is lossy, over what one replica is of.
+
+    That is its shards, which did it before, or its context ranks where nothing is sharded.
+    """
+    everybody_s = all_reduce_s(summed_bytes, replicate_group(x, job.cluster))
+    if not x.gradient_sync.any():
+        return everybody_s
+    apart = (x.shard_level == ShardLevel.NONE) & (x.context_parallel_degree > 1)
+    within_s = np.where(apart, all_reduce_s(summed_bytes, context_group(x, job.cluster)), 0.0)
+    return np.where(x.gradient_sync == GradientSync.FULL, everybody_s, within_s)

@@ -9,10 +9,29 @@ from __future__ import annotations
 from autotuner.domain.layouts.choice import GradientSync, PayloadPrecision
 from autotuner.domain.layouts.layout import Layout
 
-__all__ = ["BYTE_INDEXED_CHUNK", "index_bytes", "payload_bytes", "payload_elements", "sent_bytes"]
+__all__ = [
+    "BYTE_INDEXED_CHUNK",
+    "follows_signs",
+    "index_bytes",
+    "payload_bytes",
+    "payload_elements",
+    "sent_bytes",
+    "steps_per_exchange",
+]
 
 BYTE_INDEXED_CHUNK = 256
 """Components of a chunk whose number fits into a byte; of larger ones two are sent."""
+
+
+def follows_signs(x: Layout) -> bool:
+    """Whether parameters follow the sign of what replicas exchanged, so that AdamW has nothing to remember."""
+    keeps_momentum = (x.gradient_sync != GradientSync.FULL) & (x.gradient_sync != GradientSync.DILOCO)
+    return keeps_momentum & (x.sync_sign != 0)
+
+
+def steps_per_exchange(x: Layout) -> int:
+    """Steps from one exchange between replicas to the next."""
+    return 1 + (x.sync_period - 1) * (x.gradient_sync == GradientSync.DILOCO)
 
 
 def index_bytes(x: Layout) -> int:

@@ -1,4 +1,4 @@
-"""Gradients of replicas: buckets and the format that they are summed in."""
+"""Gradients of replicas: buckets, clipping, and the format that they are summed in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.step.data_parallel import early_share
+from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.choice import GradientClip, GradientSync, PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.costmodel.works import with_stack
@@ -96,6 +100,31 @@ def test_replicas_of_more_stages_per_rank_hide_more_of_their_reductions() -> Non
         gradient_bucket_bytes=2**40,
     )
     assert exposed_s(replace(layout, virtual_stages_per_rank=4)) < exposed_s(layout)
+
+
+@pytest.mark.parametrize("layout", [REPLICAS, ZERO_1], ids=str)
+def test_clipping_whole_gradients_before_their_reduction_leaves_nothing_to_hide_it_under(layout: Layout) -> None:
+    """Bucket by bucket it hides as much as behind the reduction."""
+    hides, waits = small_job(overlaps_data_parallel=1.0), small_job(overlaps_data_parallel=0.0)
+    post, pre, bucket = (exposed_s(replace(layout, gradient_clip=clip), hides) for clip in GradientClip)
+    assert bucket == post < pre
+    assert pre == exposed_s(layout, waits)
+
+
+def test_all_parts_of_a_reduction_but_the_last_may_start_before_the_backward_pass_ends() -> None:
+    """None of them where a norm, or a lossy exchange, waits for all gradients, or there is one replica."""
+
+    def share(layout: Layout) -> float:
+        job = replace(small_job(), cluster=h100_cluster(1))
+        x = LayoutColumns.from_layouts([layout])
+        window = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).window
+        return float(early_share(x, job, window)[0])
+
+    whole = replace(REPLICAS, gradient_bucket_bytes=2**40)
+    assert share(REPLICAS) == share(replace(REPLICAS, gradient_clip=GradientClip.BUCKET)) > 0.5
+    assert share(replace(REPLICAS, gradient_clip=GradientClip.PRE)) == share(whole) == 0.0
+    assert share(replace(REPLICAS, gradient_sync=GradientSync.DEMO)) == 0.0
+    assert share(Layout(tensor_parallel_degree=8)) == 0.0
 
 
 @pytest.mark.parametrize("shard_level", list(ShardLevel))

@@ -1,0 +1,135 @@
+"""What a lossy exchange between replicas costs a step: bytes on the wire, and kernels that choose and restore them.
+
+All of it stands behind the backward pass: a momentum takes the whole gradient, clipped by its norm, before anything is
+chosen of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from autotuner.catalog.kernels import kernels_for
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
+from autotuner.costmodel.communication.process_groups import exchange_group
+from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.kernels.memory_bound import stream_rate
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.payload import payload_bytes, payload_elements, steps_per_exchange
+from autotuner.domain.layouts.choice import GradientSync, Precision
+from autotuner.domain.layouts.layout import Layout
+
+__all__ = ["exchange_wire_s", "lossy_exchange_s"]
+
+_NUM_TRANSFORMS = 3
+"""Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""
+
+_TOP_K_BYTES = 96.0
+"""Bytes that a core streams while it compares one element: 11 ns in chunks of 32 to 128 (torch.topk 2.13, one thread,
+``bench.exchange_kernels``). Nothing was measured on GPUs, whose top-k of short rows is far from streaming as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    """Bytes that the kernels of an exchange read and write in fp32, operation by operation (``trials.replication``).
+
+    Attributes:
+        element: Per element of the momentum, or of the parameters.
+        sent: Per element or component that a rank sends.
+        received: Per element or component that it gets, its own among them.
+    """
+
+    element: float
+    sent: float
+    received: float
+
+
+_MOMENTUM = (4 + 4) + (4 + 4 + 4)
+"""Bytes per element to let a momentum decay and to add a gradient."""
+
+_HASH = 9 * (8 + 8) + 4 * (8 + 8 + 8) + 8 + 8
+"""Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and what
+they begin with (``trials.replication.offsets``)."""
+
+
+def _of_elements(drawn: float) -> _Traffic:
+    return _Traffic(
+        element=_MOMENTUM + 4 + (4 + 4 + 4) + 4,  # what is sent among zeros, subtracted; what came back among zeros
+        sent=drawn + (8 + 4 + 4) + (8 + 4 + 4),  # gathered, laid among zeros
+        received=(4 + 4) + (8 + 4 + 4),  # divided, laid among zeros
+    )
+
+
+_TRAFFIC: Mapping[GradientSync, _Traffic] = {
+    GradientSync.FULL: _Traffic(element=0.0, sent=0.0, received=0.0),
+    GradientSync.DEMO: _Traffic(
+        element=_MOMENTUM
+        + ((4 + 4) + _TOP_K_BYTES)  # magnitudes, and the largest of them
+        + (4 + (4 + 4 + 4))  # what is sent among zeros, and subtracted
+        + (4 + 4 + (4 + 4) + (4 + 4 + 4)),  # sums and senders from zeros, at least one, divided
+        sent=(8 + 4) + (8 + 4 + 4) + (8 + 4 + 4) + 2 * (4 + 1),  # found, gathered, laid among zeros, packed
+        received=(1 + 8) + 4 + 2 * (8 + 4 + 4 + 4),  # unpacked; values and ones added to what is there
+    ),
+    GradientSync.RANDOM: _of_elements(_HASH),
+    GradientSync.STRIDING: _of_elements(8),
+    GradientSync.DILOCO: _Traffic(
+        element=(4 + 4 + 4)
+        + (4 + 4)  # what was learnt, packed
+        + ((4 + 4) + (4 + 4 + 4))  # divided, added to the anchor
+        + (4 + 4),  # which is copied
+        sent=0.0,
+        received=0.0,
+    ),
+}
+
+
+def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """Seconds of an average step, none of them hidden; 0 where all gradients are summed.
+
+    Args:
+        x: The layouts.
+        job: The job.
+        num_elements: Gradient elements that a rank holds, those of its shard.
+    """
+    once_s = exchange_wire_s(x, job, num_elements) + _kernels_s(x, job, num_elements)
+    return np.where(x.gradient_sync == GradientSync.FULL, 0.0, once_s / steps_per_exchange(_one(x)))
+
+
+def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """Seconds on the wire of one lossy exchange: an all-gather of what DeMo chose, an all-reduce of anything else."""
+    group, one = exchange_group(x, job.cluster), _one(x)
+    sent_bytes = _column(payload_bytes(one, cast("float", num_elements), 4.0) * steps_per_exchange(one))
+    gathered_s = all_gather_s(sent_bytes * group.num_ranks, group)
+    return np.where(x.gradient_sync == GradientSync.DEMO, gathered_s, all_reduce_s(sent_bytes, group))
+
+
+def _kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """What comes before the wire and behind it: memory traffic, and products with the cosine basis."""
+    element, sent, received = (
+        np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]
+        for name in ("element", "sent", "received")
+    )
+    replicas = np.where(x.gradient_sync == GradientSync.DEMO, x.data_parallel_replicate_degree, 1)
+    num_sent = _column(payload_elements(_one(x), cast("float", num_elements)) * steps_per_exchange(_one(x)))
+    moved_bytes: Floats = element * num_elements + (sent + replicas * received) * num_sent
+    return moved_bytes / stream_rate(job) + _transforms_s(x, job, num_elements)
+
+
+def _transforms_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """Chunks of the momentum as rows of a product with the basis, in fp32."""
+    law = kernels_for(job.cluster.accelerator).gemm[Precision.FP32]
+    once_s = gemm_s(num_elements / x.sync_chunk, x.sync_chunk, x.sync_chunk, law) / law.sustained_share
+    return np.where(x.gradient_sync == GradientSync.DEMO, _NUM_TRANSFORMS * once_s, 0.0)
+
+
+def _one(x: LayoutColumns) -> Layout:
+    """Columns, to formulas that are written for one layout with operators that columns have."""
+    return cast("Layout", x)
+
+
+def _column(number: float) -> Floats:
+    return cast("Floats", number)
