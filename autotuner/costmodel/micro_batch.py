@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.sequences import tokens_per_sequence
 from autotuner.domain.jobs.job import Job
 
 __all__ = ["gathers_logits", "hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
 
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
-    """Tokens of one micro-batch on one rank: the context group splits them, the tensor group sees them all."""
-    return x.micro_batch_size * (float(job.workload.seq_len) / x.context_parallel_degree)
+    """Tokens of one micro-batch on one rank: the context group splits them, the tensor group sees them all.
+
+    Where sequences differ, an average one of the rank that a step waits for.
+    """
+    return x.micro_batch_size * (tokens_per_sequence(x, job) / x.context_parallel_degree)
 
 
 def hidden_bytes(x: LayoutColumns, job: Job) -> Floats:

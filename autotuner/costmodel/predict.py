@@ -16,6 +16,7 @@ from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.sharding import owned_elements
 from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
+from autotuner.costmodel.sequences import SequenceColumns, with_dealing
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
@@ -39,6 +40,8 @@ class PredictionColumns:
         compared: What of each layout was compared with measured runs.
         robust_step_s: Mean step time under a fault trace; None without one.
         robust_mfu: MFU at that step time.
+        imbalance: As in ``Prediction``; None where all sequences are as long.
+        padding_waste: As in ``Prediction``.
     """
 
     step_time: StepTimeColumns
@@ -53,6 +56,8 @@ class PredictionColumns:
     compared: ComparedColumns
     robust_step_s: Floats | None = None
     robust_mfu: Floats | None = None
+    imbalance: Floats | None = None
+    padding_waste: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.mfu)
@@ -73,9 +78,15 @@ class PredictionColumns:
             relative_error=float(self.relative_error[index]),
             validated=bool(self.compared.validated[index]),
             never_compared=self.compared.never_in(index),
-            robust_step_s=None if self.robust_step_s is None else float(self.robust_step_s[index]),
-            robust_mfu=None if self.robust_mfu is None else float(self.robust_mfu[index]),
+            robust_step_s=_at(self.robust_step_s, index),
+            robust_mfu=_at(self.robust_mfu, index),
+            imbalance=_at(self.imbalance, index),
+            padding_waste=_at(self.padding_waste, index),
         )
+
+
+def _at(column: Floats | None, index: int) -> float | None:
+    return None if column is None else float(column[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +135,7 @@ def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], 
 
 
 def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumns:
-    few, which = x.distinct(*STEP_FIELDS)
+    few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     window = _taken(step.window, which)
     step_s = total_s(
@@ -158,7 +169,7 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
 
 
 def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
-    few, which = x.distinct(*STEP_FIELDS)
+    few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     step_time = _step_time(x, job, _taken(step, which))
     sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
@@ -168,6 +179,7 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
     peaks = np.array([accelerator.peak_flop_per_s(p) or np.inf for p in Precision])
     model_flop = model_flop_per_step(job)
     mfu = model_flop / reference_flop
+    batches = None if job.workload.lengths is None else SequenceColumns.of(x, job)
     return PredictionColumns(
         step_time=step_time,
         memory=sizes,
@@ -179,6 +191,8 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
         fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),
         relative_error=relative_error(x, step_time, job),
         compared=Familiarity.of(job).compared(x),
+        imbalance=None if batches is None else batches.imbalance,
+        padding_waste=None if batches is None else batches.padding_waste,
     )
 
 

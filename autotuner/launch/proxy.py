@@ -70,7 +70,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
     if max(peak_bytes) > _limit_bytes(spec):
         return _out_of_memory(spec, line, peak_bytes)
     step_time_s = line.at(shallow.step_time_s, deep.step_time_s)
-    model_flop = spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step
+    model_flop = spec.model.model_flop_per_step(spec.workload)
     hardware_flop = line.at(_hardware_flop(shallow), _hardware_flop(deep))
     return replace(
         deep,

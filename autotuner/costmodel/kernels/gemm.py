@@ -18,7 +18,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.domain.jobs.kernel_law import GemmLaw
 
-__all__ = ["gemm_s"]
+__all__ = ["gemm_s", "whole_vectors"]
 
 _PARTIAL_SUM_BYTES = 4  # of fp32, which products accumulate in
 _VECTOR_BYTES = 16  # what one load instruction of a thread can fetch, if its address is a multiple
@@ -41,6 +41,12 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
     computed_s = reduce(np.minimum, ways) / _aligned_share(n, k, law)
     moved_bytes = law.operand_bytes * (m * k + k * n) + law.product_bytes * m * n
     return law.latency_s + np.maximum(computed_s, count * moved_bytes / law.memory_bandwidth_bytes_per_s)
+
+
+def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
+    """The nearest size whose rows are aligned, of one that is a mean of many; at least one vector."""
+    vector = _VECTOR_BYTES / law.operand_bytes
+    return np.maximum(np.rint(size / vector), 1.0) * vector if min(law.unaligned_shares) < 1 else size
 
 
 def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile: tuple[int, int], split: int) -> Floats:

@@ -15,9 +15,10 @@ import numpy as np
 from autotuner.catalog.kernels import kernels_for
 from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import casts_s
-from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.kernels.gemm import gemm_s, whole_vectors
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from autotuner.costmodel.micro_batch import tokens_per_pass
+from autotuner.costmodel.sequences import with_dealing
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
@@ -60,7 +61,7 @@ class ProductTimes:
 
 def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
     """Seconds of a layer's products, timed once for each combination of what their shapes depend on."""
-    few, which = x.distinct(*SHAPE_FIELDS)
+    few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
     if sparse and job.model.experts:
         layer = layer + _products_s(few, job, [router_product(few, job, job.model.experts)], in_fp8=False)
@@ -69,7 +70,7 @@ def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTime
 
 def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
     """Seconds of the output projection, which stays in 16 bits where layers multiply in fp8; timed as layers are."""
-    few, which = x.distinct(*SHAPE_FIELDS)
+    few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
     outputs = job.model.vocab_size / few.tensor_parallel_degree
     projection = Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
     return _products_s(few, job, [projection], in_fp8=False).take(which)
@@ -101,7 +102,7 @@ def _products_s(x: LayoutColumns, job: Job, products: list[Product], *, in_fp8: 
         m, n, k = (
             np.stack([tokens, tokens, inputs]),
             np.stack([outputs, inputs, outputs]),
-            np.stack([inputs, outputs, tokens]),
+            np.stack([inputs, outputs, tokens if job.workload.lengths is None else whole_vectors(tokens, law)]),
         )
         # a stack's slowdown is that of GPUs in training; a core's products were timed as they run
         slowdown = (1.0 if job.cluster.accelerator.core else job.stack.matrix_slowdown) / law.sustained_share

@@ -31,6 +31,7 @@ from autotuner.costmodel.layer.host_offload import copies_s
 from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import has_scores
+from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, with_dealing
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange
 
@@ -152,15 +153,15 @@ def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
     Where some layers have a window, or linear attention, these are the mean over all layers.
     """
-    few, which = x.distinct(*ATTENTION_FIELDS)
-    model, seq_len = job.model, float(job.workload.seq_len)
+    few, which = x.distinct(*with_dealing(ATTENTION_FIELDS, job))
+    model, keys = job.model, keys_per_token(few, job)
     widths = model.query_size / model.num_heads, model.attention_output_size / model.num_heads
     heads = _Heads(model.num_heads, model.num_kv_heads, *widths)
-    cores_s = _cores_s(few, job, heads, np.full(len(few), seq_len))
+    cores_s = _cores_s(few, job, heads, keys)
     window, share = 2.0 * model.attention_window, model.num_windowed_layers / max(1, model.num_attending_layers)
-    if share and window < seq_len:  # a causal mask shows half of the keys, a window all of its own
+    if share and window < job.workload.seq_len:  # a causal mask shows half of the keys, a window all of its own
         # kernels with their scores in memory compute those outside a window, too
-        key_len = np.where(has_scores(few), seq_len, window)
+        key_len = np.where(has_scores(few), keys, np.minimum(keys, window))
         cores_s = _mixed(cores_s, _cores_s(few, job, heads, key_len), share)
     if linear := model.linear_attention:
         heads = _Heads(linear.num_value_heads, linear.num_key_heads, linear.key_head_dim, linear.value_head_dim)
@@ -176,7 +177,7 @@ def _mixed(most: tuple[Floats, Floats], some: tuple[Floats, Floats], share: floa
 
 def _cores_s(x: LayoutColumns, job: Job, heads: _Heads, key_len: Floats) -> tuple[Floats, Floats]:
     """Seconds of an attention core, row by row; context ranks split its heads, or its queries."""
-    seq_len = float(job.workload.seq_len)
+    tokens = np.broadcast_to(tokens_per_sequence(x, job), len(x))
     head_ranks = np.where(x.context_exchange == ContextExchange.ALL_TO_ALL, x.context_parallel_degree, 1)
     ranks = x.tensor_parallel_degree * head_ranks
     forward_s, backward_s = np.zeros(len(x)), np.zeros(len(x))
@@ -187,7 +188,7 @@ def _cores_s(x: LayoutColumns, job: Job, heads: _Heads, key_len: Floats) -> tupl
             num_kv_heads=heads.keys / ranks[rows],
             head_dim=heads.key_width,
             value_dim=heads.value_width,
-            query_len=seq_len / (x.context_parallel_degree / head_ranks)[rows],
+            query_len=(tokens / (x.context_parallel_degree / head_ranks))[rows],
             key_len=key_len[rows],
         )
         forward, backward = attention_s(shape, x.attention_kernel[rows], law)

@@ -19,7 +19,7 @@ __all__ = ["model_flop_per_step", "recomputed_flop_per_step"]
 
 def model_flop_per_step(job: Job) -> float:
     """Forward and backward of the whole batch on the whole job."""
-    return float(job.workload.tokens_per_step * job.model.model_flop_per_token(job.workload.seq_len))
+    return float(job.model.model_flop_per_step(job.workload))
 
 
 def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
@@ -27,9 +27,9 @@ def recomputed_flop_per_step(x: LayoutColumns, job: Job) -> Floats:
 
     All of theirs, or what the stack's selective recomputation repeats of products and attention cores.
     """
-    model, seq_len = job.model, job.workload.seq_len
+    model, keys = job.model, job.workload.keys_per_token
     dense, sparse = _recomputing_layers(x, job)
-    attention = (dense + sparse) / model.num_layers * float(model.attention_flop_per_token(seq_len))
+    attention = (dense + sparse) / model.num_layers * float(model.attention_flop_per_token(keys))
     dense_parameters = model.mean_attention_matrix_parameters + model.mlp_matrix_parameters
     num_dense = model.num_layers - model.num_sparse_layers
     all_sparse = model.num_active_layer_matrix_parameters - num_dense * dense_parameters

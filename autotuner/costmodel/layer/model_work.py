@@ -17,6 +17,7 @@ from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
+from autotuner.costmodel.sequences import with_dealing
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import fields_entering
@@ -52,7 +53,7 @@ class PartWorks:
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> PartWorks:
         """Time the parts for every combination in the table."""
-        few, which = x.distinct(*WORK_FIELDS)
+        few, which = x.distinct(*with_dealing(WORK_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
         if job.stack.tensor_wait_s:
@@ -142,7 +143,7 @@ def _parts(
     parts = (dense, input_work(few, job), output_work(few, job), *sparse)
     if not skips_some:
         return parts, ()
-    plain = few.only(*WORK_FIELDS, recompute=np.full_like(few.recompute, Recompute.NONE))
+    plain = few.only(*with_dealing(WORK_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
     lighter = [layer_work(plain, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
     return parts, tuple(light - layer for light, layer in zip(lighter, layers, strict=True))
 

@@ -12,7 +12,7 @@ when activations are gone but the 16-bit gradients of all that the rank owns are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import cast
 
@@ -98,7 +98,11 @@ def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """What the pipeline ranks hold among which the fullest is found; all depends on ``STEP_FIELDS`` alone."""
+    """What the pipeline ranks hold among which the fullest is found; all depends on ``STEP_FIELDS`` alone.
+
+    Where sequences differ, some step draws a micro-batch of the longest.
+    """
+    job = replace(job, workload=job.workload.of_longest)
     kinds = (False, True) if job.model.num_sparse_layers else (False,)
     layers = {sparse: LayerBytes.of(x, job, sparse=sparse) for sparse in kinds}
     logits, received, m = logits_bytes(x, job), _received_bytes(x, job), num_micro_batches(x, job)

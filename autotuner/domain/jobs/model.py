@@ -7,6 +7,7 @@ from typing import Literal
 
 from autotuner.domain import check
 from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.domain.jobs.workload import Workload
 from autotuner.errors import InvalidInput
 
 __all__ = ["LatentAttention", "LinearAttention", "MixtureOfExperts", "Norm", "TransformerSpec"]
@@ -325,6 +326,15 @@ class TransformerSpec:
         Source: PaLM, arXiv 2204.02311, appendix B. Checked against torch's FlopCounterMode in tests/trials.
         """
         return 6 * self.num_active_matrix_parameters + 3 * self.attention_flop_per_token(seq_len)
+
+    def model_flop_per_step(self, workload: Workload) -> int:
+        """The same of a whole step; where sequences differ, of their real tokens, of which attention counts squares."""
+        if workload.lengths is None:
+            return self.model_flop_per_token(workload.seq_len) * workload.tokens_per_step
+        alone = self.model_flop_per_token(0)
+        per_key = self.model_flop_per_token(1) - alone
+        per_sequence = alone * workload.lengths.mean + per_key * workload.lengths.moment(2)
+        return round(per_sequence * workload.global_batch_size)
 
     # ---------------------------------------------------------------- small change
     def _norm_parameters(self, width: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotuner.domain import check
@@ -41,8 +41,20 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of one optimizer step, whole job."""
-        return self.seq_len * self.global_batch_size
+        """Tokens of one optimizer step, whole job; where sequences differ, real ones of an average step."""
+        if self.lengths is None:
+            return self.seq_len * self.global_batch_size
+        return round(self.lengths.mean * self.global_batch_size)
+
+    @property
+    def keys_per_token(self) -> int:
+        """Length of the sequence that a token lies in, on average over tokens: attention goes by it."""
+        return self.seq_len if self.lengths is None else round(self.lengths.moment(2) / self.lengths.mean)
+
+    @property
+    def of_longest(self) -> Workload:
+        """The workload whose sequences are all as long as the longest may be."""
+        return self if self.lengths is None else replace(self, lengths=None)
 
     def num_micro_batches(self, layout: Layout) -> int:
         """Micro-batches per replica and step; gradient accumulation included.

@@ -13,7 +13,7 @@ __all__ = ["model_flop", "recomputed_flop"]
 
 def model_flop(spec: TrialSpec) -> int:
     """What the mathematics needs, forward and backward."""
-    return spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step
+    return spec.model.model_flop_per_step(spec.workload)
 
 
 def recomputed_flop(spec: TrialSpec) -> int:
@@ -34,7 +34,7 @@ def recomputed_flop(spec: TrialSpec) -> int:
 
 def _recomputed_flop_per_token(spec: TrialSpec, layer: int) -> int:
     model, layout = spec.model, spec.layout
-    core = model.attention_flop_per_token(spec.workload.seq_len) // model.num_layers
+    core = model.attention_flop_per_token(spec.workload.keys_per_token) // model.num_layers
     match layout.recompute:
         case Recompute.NONE:
             return 0

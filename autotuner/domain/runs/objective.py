@@ -48,7 +48,7 @@ class Objective:
         """What one step is worth: divided by a step time in seconds it is the value of a layout."""
         match self.metric:
             case Metric.MFU:
-                model_flop = job.workload.tokens_per_step * job.model.model_flop_per_token(job.workload.seq_len)
+                model_flop = job.model.model_flop_per_step(job.workload)
                 return model_flop / (job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size)
             case Metric.TOKENS_PER_S:
                 return float(job.workload.tokens_per_step)

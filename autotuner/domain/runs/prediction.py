@@ -93,6 +93,9 @@ class Prediction:
         never_compared: Names of what it has that was compared with no measured run, on whatever stack and device.
         robust_step_s: Mean step time under the fault trace of its sweep; None without one.
         robust_mfu: MFU at that step time.
+        imbalance: What the rank with most tokens computes above the mean, as a share of it; None where all sequences
+            are as long.
+        padding_waste: Padding as a share of real tokens; None there, too.
     """
 
     step_time: StepTime
@@ -108,6 +111,8 @@ class Prediction:
     precision_utilization: float | None = None
     robust_step_s: float | None = None
     robust_mfu: float | None = None
+    imbalance: float | None = None
+    padding_waste: float | None = None
 
     @property
     def expected_mfu(self) -> float:

@@ -113,7 +113,7 @@ class Truth:
 
     @staticmethod
     def _model_flop(spec: TrialSpec) -> float:
-        return spec.model.model_flop_per_token(spec.workload.seq_len) * spec.workload.tokens_per_step
+        return spec.model.model_flop_per_step(spec.workload)
 
 
 def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:

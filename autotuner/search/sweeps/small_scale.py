@@ -109,7 +109,7 @@ class SmallScale:
 
     def _estimate(self, trial: Trial, full_size: FullSizeEstimate, reference_flop_per_s: float) -> TrialEstimate:
         job, step_s = self._job, full_size.step_time_s
-        model_flop = job.workload.tokens_per_step * job.model.model_flop_per_token(job.workload.seq_len)
+        model_flop = job.model.model_flop_per_step(job.workload)
         return TrialEstimate(
             full_size=full_size,
             tokens_per_s=job.workload.tokens_per_step / step_s,

@@ -9,7 +9,7 @@ __all__ = ["SEQ_LEN", "wikipedia"]
 SEQ_LEN = 512
 _QUOTAS = (6, 3, 2, 5)
 _AT_LONGEST = 0.6
-"""Share of the last quarter that is cut to 512 tokens, other lengths being even: assumed, as no histogram is published."""
+"""Share of the last quarter that is cut to 512 tokens, others being even: assumed, as no histogram is published."""
 
 
 def wikipedia() -> LengthDistribution:

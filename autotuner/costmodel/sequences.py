@@ -1,0 +1,79 @@
+"""How long the sequences of a micro-batch are on the rank that a step waits for, layout by layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
+
+import numpy as np
+
+from autotuner.batches.shape import BatchShape, batch_shape
+from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.layout import OPTIONS, Layout
+
+__all__ = ["SequenceColumns", "keys_per_token", "tokens_per_sequence", "with_dealing"]
+
+_DEALING_FIELDS = (
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "pipeline_parallel_degree",
+    "micro_batch_size",
+    "shard_level",
+    "batch_balance",
+    "num_dealing_ranks",
+    "sequence_packing",
+)
+"""All that the shape of a batch depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceColumns:
+    """``BatchShape`` for many layouts; row i belongs to layout i."""
+
+    tokens: Floats
+    keys: Floats
+    imbalance: Floats
+    padding_waste: Floats
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> SequenceColumns:
+        """Shapes of the workload's batches in legal layouts, found once for each combination that they depend on."""
+        few, which = x.distinct(*_DEALING_FIELDS)
+        rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
+        found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
+        columns = {f.name: np.array([getattr(one, f.name) for one in found], np.float64) for f in fields(BatchShape)}
+        return cls(**{name: column[which] for name, column in columns.items()})
+
+
+def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
+    """The columns, and those that lengths depend on where sequences differ."""
+    return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
+
+
+def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
+    """Tokens computed for a sequence, padding included, on the rank with most."""
+    return float(job.workload.seq_len) if job.workload.lengths is None else SequenceColumns.of(x, job).tokens
+
+
+def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
+    """Keys of the sequence that a token lies in, those that a mask or a window hides among them."""
+    if job.workload.lengths is None:
+        return np.full(len(x), float(job.workload.seq_len))
+    return SequenceColumns.of(x, job).keys
+
+
+@lru_cache(maxsize=16)
+def _shapes(workload: Workload, devices_per_node: int) -> Callable[[tuple[int, ...]], BatchShape]:
+    """The shape of a workload's batches by the values of ``_DEALING_FIELDS``."""
+
+    @cache
+    def shape(values: tuple[int, ...]) -> BatchShape:
+        chosen = {name: OPTIONS[name].value_of(value) for name, value in zip(_DEALING_FIELDS, values, strict=True)}
+        return batch_shape(Layout(**chosen), workload, devices_per_node)  # type: ignore[arg-type]  # each its own type
+
+    return shape
