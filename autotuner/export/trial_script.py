@@ -14,7 +14,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
@@ -81,6 +81,7 @@ def trial_spec(job: Job, layout: Layout) -> TrialSpec:
         workload=job.workload,
         layout=layout,
         device="cpu" if on_cpu else "cuda",
+        settings=TrialSettings.default_for(layout),
         reference_flop_per_s=accelerator.reference_flop_per_s if is_known else None,
         precision_flop_per_s=accelerator.peak_flop_per_s(layout.precision) if is_known else None,
         memory_bytes=None if on_cpu else accelerator.memory_bytes,

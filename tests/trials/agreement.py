@@ -78,6 +78,12 @@ class Trainer:
     def assert_alike(self, layout: Layout, model: TransformerSpec, tolerance: Tolerance | None = None) -> None:
         """The layout trains as a single process does, within its precision's tolerance unless another is given."""
         found = self.train(trial_spec(layout, model=model, settings=THREE_STEPS))
+        self.assert_equal(found, layout, model, tolerance)
+
+    def assert_equal(
+        self, found: Training, layout: Layout, model: TransformerSpec, tolerance: Tolerance | None = None
+    ) -> None:
+        """The layout trained as a single process does."""
         assert_alike(found, self.alone(layout, model), tolerance or TOLERANCES[layout.precision])
 
     def alone(self, layout: Layout, model: TransformerSpec) -> Training:

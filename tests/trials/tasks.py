@@ -60,6 +60,14 @@ def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> 
     return 0
 
 
+def save_halves(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """The gradients that a single process has of either half of the first batch, as two replicas have of theirs."""
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    halves = [rank_of_trial.gradients_of(rank_of_trial.batch(0, part=(half, 2))) for half in range(2)]
+    torch.save(halves, folder / f"{rank}.pt")
+    return 0
+
+
 def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """A trial whose last rank joins the others and is gone without a word."""
     if rank < world_size - 1:
@@ -73,6 +81,7 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
     "training": save_training,
+    "halves": save_halves,
     "deserter": desert,
 }
 
@@ -110,15 +119,16 @@ class _Rank:
             parameters={_whole_name(name, spec): value for stage in stages for name, value in stage.named_parameters()},
         )
 
-    def batch(self, number: int) -> Batch:
-        """This rank's part of a step's batch."""
+    def batch(self, number: int, *, part: tuple[int, int] | None = None) -> Batch:
+        """This rank's part of a step's batch, or one of several equal parts."""
+        index, num_parts = part or (self.grid.data_parallel_rank, self.spec.layout.data_parallel_degree)
         return batch(
             self.spec.workload,
             vocab_size=self.spec.model.vocab_size,
             seed=self.spec.seed,
             step=number,
-            data_parallel_rank=self.grid.data_parallel_rank,
-            data_parallel_degree=self.spec.layout.data_parallel_degree,
+            data_parallel_rank=index,
+            data_parallel_degree=num_parts,
             part=context_part(self.grid),
             device=torch.device("cpu"),
         )
@@ -130,6 +140,17 @@ class _Rank:
         its own values back.
         """
         replica_loss = self.step.gradients(self.batch(0))
+        gradients = self._whole_gradients()
+        norm = float(self.step.optimizer.gradient_norm())
+        self.step.optimizer.step()
+        return self.step.global_loss(replica_loss), norm, gradients
+
+    def gradients_of(self, own_batch: Batch) -> dict[str, Tensor]:
+        """What a batch makes of the gradients, without an update."""
+        self.step.gradients(own_batch)
+        return self._whole_gradients()
+
+    def _whole_gradients(self) -> dict[str, Tensor]:
         optimizer = self.step.optimizer
         values = [shard.values().clone() for shard in optimizer.shards]
         for shard, gradient in zip(optimizer.shards, optimizer.gradients, strict=True):
@@ -137,9 +158,7 @@ class _Rank:
         gradients = self.whole_parameters()
         for shard, value in zip(optimizer.shards, values, strict=True):
             shard.write(value)
-        norm = float(optimizer.gradient_norm())
-        optimizer.step()
-        return self.step.global_loss(replica_loss), norm, gradients
+        return gradients
 
     def whole_parameters(self) -> dict[str, Tensor]:
         """The parameters of this rank's stages, brought together from all ranks, by their names in the whole model."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import torch
 from torch import nn
 
-from autotuner.domain.jobs.stages import stages_of_rank
+from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, stages_of_rank
+from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.data.partition import optimizer_shards
@@ -16,10 +18,11 @@ from trials.distributed.loss import loss_of
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import first_layer
 from trials.distributed.pipeline import pipeline_schedule
-from trials.distributed.senders import Senders
+from trials.distributed.senders import Senders, is_planned
 from trials.distributed.tied import TiedTables
 from trials.measurement.action_log import ActionLog
 from trials.measurement.stopwatch import Stopwatch
+from trials.training.clip import clip_before_reduction
 from trials.training.optimizer import ShardedOptimizer
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
 from trials.training.step import Step
@@ -42,58 +45,69 @@ def build_step(
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     shards = [optimizer_shards(stage, spec, grid) for stage in stages]
+    # a gradient that is clipped whole waits for the last backward pass, and for the optimizer to take it
+    early = [[] if spec.layout.gradient_clip == GradientClip.PRE else of_stage for of_stage in shards]
     return Step(
         layout=spec.layout,
-        passes=_passes(spec, stages, shards, grid, device, log or ActionLog(device), senders),
+        passes=_passes(spec, stages, early, grid, device, log or ActionLog(device), senders),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
     )
 
 
 def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedOptimizer:
-    tied = [index for index, shard in enumerate(shards) if shard.is_tied]
+    indices = [index for index, shard in enumerate(shards) if shard.is_tied]
+    tied = TiedTables(indices, grid.pipeline) if indices else None
+    max_norm = spec.settings.max_gradient_norm
+    clip_whole = clip_before_reduction(shards, grid, max_norm, tied)
     return ShardedOptimizer(
         shards,
         settings=spec.trained_by,
         kernel=spec.layout.optimizer_kernel,
-        max_gradient_norm=spec.settings.max_gradient_norm,
-        tied=TiedTables(tied, grid.pipeline) if tied else None,
+        max_gradient_norm=max_norm if spec.layout.gradient_clip == GradientClip.POST else None,
+        before_reduction=clip_whole,
+        tied=tied if clip_whole is None else None,  # who clips a replica's gradient whole has summed its copies before
     )
 
 
 def _passes(
     spec: TrialSpec,
     stages: Sequence[nn.Module],
-    shards: Sequence[Sequence[OptimizerShard]],
+    early: Sequence[Sequence[OptimizerShard]],
     grid: Grid,
     device: torch.device,
     log: ActionLog,
     senders: Senders | None,
 ) -> Passes:
-    loss = loss_of(spec.layout, grid.axis("tp"), spec.model.vocab_size)
-    if spec.layout.pipeline_parallel_degree > 1:
+    """The passes of a step, which tell the shards of each stage in ``early`` when they may start their reduction."""
+    layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
+    loss = loss_of(layout, grid.axis("tp"), spec.model.vocab_size)
 
-        def start_reduction(stage: int) -> None:
-            for shard in shards[stage]:
-                shard.start_reduction()
+    def expect_backward_passes(num_left: int) -> None:
+        for shard in early[0]:
+            shard.expect_backward_passes(num_left)
 
-        schedule = pipeline_schedule(
-            stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log, senders=senders
-        )
-        indices = stages_of_rank(spec.layout, grid.position("pp"))
+    def start_reduction(stage: int) -> None:
+        for shard in early[stage]:
+            shard.start_reduction()
+
+    if layout.pipeline_parallel_degree > 1:
+        indices = stages_of_rank(layout, grid.position("pp"))
+        in_torchs_order = layout.pipeline_schedule in ONE_STAGE_SCHEDULES and not is_planned(spec)
         return PipelinePasses(
-            schedule=schedule, has_first_stage=0 in indices, has_last_stage=spec.layout.num_stages - 1 in indices
+            schedule=pipeline_schedule(
+                stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log, senders=senders
+            ),
+            has_first_stage=0 in indices,
+            has_last_stage=layout.num_stages - 1 in indices,
+            # schedules of several stages, and planned ones, say themselves when a stage's last backward pass is done
+            before_first=partial(expect_backward_passes, num_micro_batches if in_torchs_order else 0),
         )
-
-    def expect_last_backward() -> None:
-        for shard in shards[0]:
-            shard.expect_last_backward()
-
     return AccumulatedPasses(
         stages[0],
-        micro_batch_size=spec.layout.micro_batch_size,
-        num_micro_batches=spec.workload.num_micro_batches(spec.layout),
+        micro_batch_size=layout.micro_batch_size,
+        num_micro_batches=num_micro_batches,
         loss=loss,
-        before_last=expect_last_backward,
+        before_last=partial(expect_backward_passes, 1),
         log=log,
     )

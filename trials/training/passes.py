@@ -75,14 +75,17 @@ class PipelinePasses:
     Attributes:
         has_first_stage: This rank is fed the tokens.
         has_last_stage: It computes the loss; in a V, the first pipeline rank does both.
+        before_first: Told that the backward passes of a step are to come.
     """
 
     schedule: Schedule
     has_first_stage: bool
     has_last_stage: bool
+    before_first: Callable[[], None]
 
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
+        self.before_first()
         inputs = (batch.tokens_BS,) if self.has_first_stage else ()
         losses: list[Tensor] = []
         target = batch.labels_BS if self.has_last_stage else None

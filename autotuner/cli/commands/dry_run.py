@@ -59,7 +59,7 @@ def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> Dr
     """What torch is asked for a layout; ``InvalidInput`` where trials cannot run it, or it has no such rank."""
     from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
     from autotuner.domain.runs.dry_run import DryRunRequest, telling_ranks
-    from autotuner.domain.runs.trial import TrialSpec
+    from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:
@@ -71,5 +71,6 @@ def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> Dr
         workload=job.workload,
         layout=layout,
         device="cpu" if kind == "cpu" else "cuda",
+        settings=TrialSettings.default_for(layout),
     )
     return DryRunRequest(spec=spec, ranks=telling_ranks(layout) if rank is None else (rank,), exact=exact)

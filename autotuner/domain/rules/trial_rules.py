@@ -11,7 +11,6 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
-    GradientClip,
     GradientSync,
     PipelineSchedule,
     Precision,
@@ -79,13 +78,6 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: x.gradient_sync != GradientSync.FULL,
         lambda x, j: f"the trial job has no {x.gradient_sync} exchange yet",
         lambda x, j: GradientSync.FULL.label,
-    ),
-    Rule(
-        "trial-clips-behind-reductions",
-        "gradient_clip",
-        lambda x, j: x.gradient_clip != GradientClip.POST,
-        lambda x, j: "the trial job clips behind the reduction yet",
-        lambda x, j: GradientClip.POST.label,
     ),
     job_rule(
         "trial-sequences-are-alike",

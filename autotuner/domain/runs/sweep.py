@@ -11,6 +11,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.worst_links import at_worst, require_links
+from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.interventions import Interventions, Rerun
@@ -107,6 +108,7 @@ class SweepRequest:
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
+        _require_norm(self.trial, self.space, self.challenge)
         if self.fault_trace is not None:
             require_links(self.fault_trace, self.job.cluster)
             _require_whole_decoder(self)
@@ -160,6 +162,21 @@ def _require_part(few: Cluster, many: Cluster) -> None:
     if few.world_size >= many.world_size:
         rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
+
+
+def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge | None) -> None:
+    """Return if trials can clip gradients in every way that may be tried.
+
+    Raises:
+        InvalidInput: One is before their reduction, and trials clip to no norm.
+    """
+    incumbent = challenge.incumbent if challenge else None
+    values = space.values("gradient_clip")
+    clips = [one for one in GradientClip if values is None or one in values]
+    try:
+        trial.require_norm([*clips, incumbent.gradient_clip] if incumbent else clips)
+    except InvalidInput as error:
+        raise error.under("trial") from error
 
 
 def _require_whole_decoder(request: SweepRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
@@ -13,6 +14,7 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
@@ -40,6 +42,9 @@ __all__ = [
     "TrialSpec",
     "TrialState",
 ]
+
+_CUSTOMARY_NORM = 1.0
+"""What large language models are clipped to (arXiv 2005.14165, appendix B; arXiv 2302.13971, section 2.3)."""
 
 
 class TrialState(StrEnum):
@@ -153,6 +158,22 @@ class TrialSettings:
             rule = "must be two rising numbers of layers, 1 or more, or be left out"
             raise InvalidInput("proxy_layers_per_stage", list(proxy), rule)
 
+    @classmethod
+    def default_for(cls, layout: Layout) -> TrialSettings:
+        """What a sweep's trials have where nothing is said, and the customary norm where the layout clips to one."""
+        return cls(max_gradient_norm=None if layout.gradient_clip == GradientClip.POST else _CUSTOMARY_NORM)
+
+    def require_norm(self, clips: Iterable[GradientClip]) -> None:
+        """Return if gradients can be clipped in all these ways.
+
+        Raises:
+            InvalidInput: They are clipped before their reduction, and no norm is set.
+        """
+        early = next((one for one in clips if one != GradientClip.POST), None)
+        if early is not None and self.max_gradient_norm is None:
+            rule = f"must be set where clip {early} is tried: without a norm nothing is clipped, before or behind"
+            raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
@@ -200,6 +221,10 @@ class TrialSpec:
             raise InvalidInput("cluster", None, "must be given with a trainer")
         if self.fault_trace is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
+        try:
+            self.settings.require_norm((self.layout.gradient_clip,))
+        except InvalidInput as error:
+            raise error.under("settings") from error
 
     @property
     def trained_by(self) -> OptimizerSettings:

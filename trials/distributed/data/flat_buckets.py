@@ -3,7 +3,7 @@
 With shards this is ZeRO's first level (arXiv 1910.02054, section 5.1): a reduce-scatter of the gradients, an update
 of the shard, an all-gather of the values. Without, a shard is the whole bucket and its reduction an all-reduce: that
 is for what DistributedDataParallel cannot do. Its reducer loses count of its buckets where a pipeline rank has several
-stages, and between tensor ranks it unties a tied table.
+stages, between tensor ranks it unties a tied table, and it knows no bound of the norm of a bucket.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from trials.clipping.bound import clip, squared_norms
 from trials.distributed.data.optimizer_shard import complete_gradient
 from trials.distributed.mesh import local_part
 
@@ -49,6 +50,11 @@ class BucketShard:
     """This rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
 
     The whole job holds the whole bucket ``num_replicas`` times.
+
+    Attributes:
+        num_holders: How often the whole job holds the whole bucket.
+        num_copies: How often the ranks do whose losses are one: a replica's tensor ranks and stages.
+        max_norm: What the norm of the bucket's own gradient is scaled down to before its reduction; None: nothing.
     """
 
     def __init__(
@@ -69,20 +75,24 @@ class BucketShard:
         self._flat = parts[0].new_zeros(padded)
         self._own = self._flat.chunk(num_shards)[shard_rank]
         self.num_replicas = num_replicas // num_shards
+        self.num_holders = num_replicas
+        self.num_copies = num_replicas // reduction.num_losses
+        self.max_norm: Tensor | None = None
         self.is_tied = is_tied
         views = [view.view_as(part) for view, part in zip(_cut(self._flat, parts), parts, strict=True)]
         for view, part in zip(views, parts, strict=True):
             view.copy_(part)
         self._parameters = _replaced(stage, parameters, views)
+        self._filled: Tensor | None = None
         self._sum: Tensor | None = None
         self._pending: dist.Work | None = None
         self._num_expected = 0
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
-    def expect_last_backward(self) -> None:
-        """Start the reduction as soon as the next backward pass has left the last gradient of the bucket."""
-        self._num_expected = len(self._parameters)
+    def expect_backward_passes(self, num_left: int) -> None:
+        """Start the reduction as soon as the last of so many passes has left the last gradient of the bucket."""
+        self._num_expected = num_left * len(self._parameters)
 
     def _on_gradient(self, parameter: Tensor) -> None:
         del parameter
@@ -92,14 +102,24 @@ class BucketShard:
                 self.start_reduction()
 
     @torch.no_grad()
+    def own_gradient(self) -> Tensor:
+        """The bucket's gradient of this rank's tokens alone, in one tensor, of which the reduction is to be made."""
+        if self._filled is None:
+            self._filled = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
+            for parameter, piece in zip(self._parameters, _cut(self._filled, self._parameters), strict=True):
+                piece.copy_(complete_gradient(parameter).reshape(-1))
+                parameter.grad = None
+        return self._filled
+
+    @torch.no_grad()
     def start_reduction(self) -> None:
-        """Copy the gradients into one tensor and start to reduce it; nothing happens where that was done."""
+        """Start to reduce the gradients, clipped where the bucket has a bound; nothing happens where that was done."""
         if self._sum is not None:
             return
-        whole = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
-        for parameter, piece in zip(self._parameters, _cut(whole, self._parameters), strict=True):
-            piece.copy_(complete_gradient(parameter).reshape(-1))
-            parameter.grad = None
+        whole, self._filled = self.own_gradient(), None
+        if self.max_norm is not None:
+            (squared,) = squared_norms([whole])
+            clip([whole], squared.sqrt(), self.max_norm)
         whole /= self._reduction.num_losses
         if self._reduction.shards is not None:
             group = self._reduction.shards.get_group()

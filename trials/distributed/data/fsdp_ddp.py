@@ -17,7 +17,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.layouts.choice import GradientClip, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.units import MIB
 from trials.distributed.expert import experts_of
@@ -101,11 +101,15 @@ def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
 
 
 def _suits_ddp(part: nn.Module, layout: Layout) -> bool:
-    """DDP's reducer counts on one backward after another through one module, and sees no tie between DTensors."""
-    one_stage = layout.pipeline_schedule in ONE_STAGE_SCHEDULES
+    """DDP's reducer counts on one backward after another through one module, and sees no tie between DTensors.
+
+    Nor does it know copies of a parameter on tensor ranks, which are clipped alike only in buckets of their own.
+    """
+    if layout.gradient_clip != GradientClip.POST or layout.pipeline_schedule not in ONE_STAGE_SCHEDULES:
+        return False
     num_places = len(list(part.named_parameters(remove_duplicate=False)))
     ties = num_places > len(list(part.parameters()))
-    return one_stage and not (ties and layout.tensor_parallel_degree > 1)
+    return not (ties and layout.tensor_parallel_degree > 1)
 
 
 def _replica(part: nn.Module, grid: Grid) -> DistributedDataParallel:

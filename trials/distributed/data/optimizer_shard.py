@@ -25,8 +25,8 @@ class OptimizerShard(Protocol):
     num_replicas: int
     is_tied: bool
 
-    def expect_last_backward(self) -> None:
-        """The next backward pass is the last of a step: the reduction may start while it runs."""
+    def expect_backward_passes(self, num_left: int) -> None:
+        """So many backward passes of the step are to come: the reduction may start while the last of them runs."""
 
     def start_reduction(self) -> None:
         """The last backward pass of a step is done; nothing happens where the reduction has started."""
@@ -49,7 +49,7 @@ class ParameterShard:
         self.is_tied = is_tied
         self._parameter = parameter
 
-    def expect_last_backward(self) -> None:
+    def expect_backward_passes(self, num_left: int) -> None:
         """Nothing to do: FSDP and DDP start their own reduction."""
 
     def start_reduction(self) -> None:

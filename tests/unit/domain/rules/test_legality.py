@@ -301,7 +301,6 @@ CASES = (
 )
 TRIAL_CASES = (
     Case("trial-reduces-all-gradients", on_gpus(2), Layout(**DEMO)),
-    Case("trial-clips-behind-reductions", on_gpus(2), Layout(gradient_clip=GradientClip.PRE, **TWO)),
     Case("trial-sequences-are-alike", with_lengths(1), Layout()),
     Case(
         "trial-recomputes-selectively-once",

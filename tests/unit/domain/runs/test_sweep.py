@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from autotuner.domain.jobs.fault_trace import FaultTrace
+from autotuner.domain.layouts.choice import GradientClip
+from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import SequentialTest
 from autotuner.domain.runs.objective import Objective
@@ -54,3 +56,13 @@ def test_steps_under_a_fault_trace_have_time_of_their_own() -> None:
 def test_nothing_is_ranked_by_faults_that_befall_nobody() -> None:
     with pytest.raises(InvalidInput, match="needs a fault_trace"):
         sweep_request(objective=Objective(under_faults=True))
+
+
+def test_nothing_is_clipped_early_where_trials_have_no_norm() -> None:
+    space = SearchSpace(gradient_clip=(GradientClip.POST, GradientClip.BUCKET))
+    incumbent = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.PRE)
+    for changes in ({"space": space}, {"challenge": Challenge(incumbent=incumbent)}):
+        with pytest.raises(InvalidInput, match="must be set where clip (bucket|pre) is tried") as caught:
+            sweep_request(**changes)
+        assert caught.value.field == "trial.max_gradient_norm"
+    assert sweep_request(space=space, trial=TrialSettings(max_gradient_norm=1.0)).space == space

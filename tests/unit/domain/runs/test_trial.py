@@ -7,9 +7,11 @@ from itertools import product
 
 import pytest
 
+from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.runs.trial import Breakdown, TrialSettings, TrialState
 from autotuner.errors import Conflict, InvalidInput
-from tests.builders import measurement
+from tests.builders import cpu_layout, measurement
+from tests.trials.specs import trial_spec
 
 LEGAL = {
     (TrialState.QUEUED, TrialState.RUNNING),
@@ -62,6 +64,15 @@ def test_impossible_settings_are_refused_by_name(field: str, value: float | tupl
     with pytest.raises(InvalidInput) as caught:
         TrialSettings(**{field: value})  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("clip", [GradientClip.PRE, GradientClip.BUCKET])
+def test_a_trial_that_clips_before_the_reduction_asks_for_a_norm(clip: GradientClip) -> None:
+    layout = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=clip)
+    with pytest.raises(InvalidInput, match=f"must be set where clip {clip} is tried") as caught:
+        trial_spec(layout)
+    assert caught.value.field == "settings.max_gradient_norm"
+    assert trial_spec(layout, settings=TrialSettings.default_for(layout)).settings.max_gradient_norm == 1.0
 
 
 def test_the_parts_of_a_breakdown_sum_to_its_step() -> None:
