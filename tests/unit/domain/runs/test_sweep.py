@@ -62,7 +62,7 @@ def test_nothing_is_clipped_early_where_trials_have_no_norm() -> None:
     space = SearchSpace(gradient_clip=(GradientClip.POST, GradientClip.BUCKET))
     incumbent = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.PRE)
     for changes in ({"space": space}, {"challenge": Challenge(incumbent=incumbent)}):
-        with pytest.raises(InvalidInput, match="must be set where clip (bucket|pre) is tried") as caught:
+        with pytest.raises(InvalidInput, match=r"must be set where clip (bucket|pre) is tried") as caught:
             sweep_request(**changes)
         assert caught.value.field == "trial.max_gradient_norm"
     assert sweep_request(space=space, trial=TrialSettings(max_gradient_norm=1.0)).space == space
