@@ -11,11 +11,13 @@ from api.schemas.predictions import Predicted
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.time_to_loss import time_to_loss_s
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
+from autotuner.search.text.loss_gates import unranked_in_words
 
 __all__ = ["Estimated", "RankedTrial", "RankingPage", "SmallTrialView", "TrialDetail", "TrialPage", "TrialView"]
 
@@ -133,6 +135,7 @@ class TrialView:
         repeats: Number of the trial whose layout it runs again, to be compared; it has no rank. Null: it repeats none.
         expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; null
             where nothing was measured before, the search did not choose it, and in records older than this field.
+        unranked: Why it has no rank though it was measured; null where it has one, repeats another, or was not.
     """
 
     id: str
@@ -155,6 +158,7 @@ class TrialView:
     estimated: Estimated | None = None
     repeats: int | None = None
     expected_gain: float | None = None
+    unranked: str | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -181,6 +185,7 @@ class TrialView:
             estimated=Estimated.of(trial.estimate) if trial.estimate else None,
             repeats=trial.repeats,
             expected_gain=trial.expected_gain,
+            unranked=unranked_in_words(trial) or None,
         )
 
 
@@ -197,11 +202,14 @@ class TrialDetail(TrialView):
     Attributes:
         gate: What the loss gate found, with the curves of the candidate and of its reference; null where none ran.
         trainer: Name of the registered trainer that runs it; null: our own decoder does.
+        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of the sweep's loss gate; null
+            where that is not known.
     """
 
     steps: tuple[StepReport, ...]
     gate: GateResult | None
     trainer: str | None = None
+    time_to_loss_s: float | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialDetail:
@@ -211,8 +219,15 @@ class TrialDetail(TrialView):
     @classmethod
     def of_stored(cls, store: Store, trial: Trial) -> TrialDetail:
         """The trial with its steps, and with what its sweep says of it."""
-        trainer = store.get_sweep(trial.sweep_id).request.trainer
-        return extended(cls, TrialView.of(trial), steps=trial.steps, gate=trial.gate, trainer=trainer and trainer.name)
+        request = store.get_sweep(trial.sweep_id).request
+        return extended(
+            cls,
+            TrialView.of(trial),
+            steps=trial.steps,
+            gate=trial.gate,
+            trainer=request.trainer and request.trainer.name,
+            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +258,14 @@ class RankedTrial(TrialView):
         probability_best: How likely its layout is the fastest of the sweep's ranked ones, 0..1; null across sweeps.
         tied_with_best: Its step time differs from that of the sweep's first by no more than chance makes them differ;
             null across sweeps.
+        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of the sweep's loss gate; null
+            where that is not known, and across sweeps.
     """
 
     rank: int
     probability_best: float | None = None
     tied_with_best: bool | None = None
+    time_to_loss_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,18 +283,27 @@ class RankingPage:
 
     @classmethod
     def of(
-        cls, trials: Sequence[Trial], total: int, page: Page, standings: Mapping[str, Standing] | None = None
+        cls,
+        trials: Sequence[Trial],
+        total: int,
+        page: Page,
+        standings: Mapping[str, Standing] | None = None,
+        gate: LossGate | None = None,
     ) -> Self:
-        """The trials of one page with their places, and with the standings of their sweep where it is one sweep's."""
+        """The trials of one page with their places, and with the standings of their sweep where it is one sweep's.
+
+        ``gate`` is that sweep's loss gate.
+        """
         places = enumerate(trials, page.offset + 1)
-        ranked = tuple(_ranked(trial, rank, (standings or {}).get(trial.id)) for rank, trial in places)
+        ranked = tuple(_ranked(trial, rank, (standings or {}).get(trial.id), gate) for rank, trial in places)
         return cls(items=ranked, total=total, limit=page.limit, offset=page.offset)
 
     @classmethod
     def of_sweep(cls, store: Store, sweep_id: str, where: TrialFilter, page: Page) -> Self:
         """One page of a sweep's ranking."""
         trials, total = store.ranking(sweep_id, where=where, page=page)
-        return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)))
+        gate = store.get_sweep(sweep_id).request.loss_gate
+        return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)), gate)
 
     @classmethod
     def of_all(cls, store: Store, sweep_id: str, trials: Sequence[Trial], page: Page) -> Self:
@@ -285,14 +312,15 @@ class RankingPage:
         by_id = {trial.id: trial for trial in trials if trial.is_ranked}
         ranked = [by_id[time.trial_id] for time in times if time.trial_id in by_id]
         shown = ranked[page.offset : page.offset + page.limit]
-        return cls.of(shown, len(ranked), page, standings(times))
+        return cls.of(shown, len(ranked), page, standings(times), store.get_sweep(sweep_id).request.loss_gate)
 
 
-def _ranked(trial: Trial, rank: int, standing: Standing | None) -> RankedTrial:
+def _ranked(trial: Trial, rank: int, standing: Standing | None, gate: LossGate | None) -> RankedTrial:
     return extended(
         RankedTrial,
         TrialView.of(trial),
         rank=rank,
         probability_best=standing.probability_best if standing else None,
         tied_with_best=standing.tied_with_best if standing else None,
+        time_to_loss_s=time_to_loss_s(trial, gate) if gate else None,
     )

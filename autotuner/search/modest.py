@@ -20,6 +20,7 @@ _MOST_OF_TRIAL: dict[str, float] = {
     "measured_steps": 100_000,
     "max_measured_steps": 100_000,
     "profiled_steps": 1000,
+    "num_validation_batches": 1000,
 }
 """Beyond any use: a trial that takes a week holds its devices for a week."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -35,7 +36,7 @@ from trials.options.compile import compile_time_s
 from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
-from trials.training.data import batch
+from trials.training.data import Batch, batch
 from trials.training.step import Step
 
 __all__ = ["run_steps"]
@@ -85,7 +86,8 @@ def run_steps(
         compile_s=compile_time_s(),
     )
     facts = of_all_ranks(_gathered(environment(device, gpu)))
-    reporter.measurement(measurement(spec, peak, steps.reports, _gathered(record), environment=facts))
+    measured = measurement(spec, peak, steps.reports, _gathered(record), environment=facts)
+    reporter.measurement(replace(measured, validation_loss=steps.validation_loss()))
     if spec.settings.profiled_steps:
         breakdown = steps.breakdown(stages)
         reporter.timeline(_timeline(spec, _gathered(steps.recording)))
@@ -158,6 +160,13 @@ class _Steps:
                 self._timed(is_under_trace=True)
         self.faults.meet(())
 
+    def validation_loss(self) -> float | None:
+        """The mean loss of the batches behind the last step, on which nothing is learnt; None where there are none."""
+        languages, num_batches = self.spec.settings.num_languages, self.spec.settings.num_validation_batches
+        turns = (number * languages // num_batches for number in range(num_batches))
+        losses = [self.step.evaluate(self._batch(number, turn)) for number, turn in enumerate(turns, len(self.reports))]
+        return statistics.fmean(losses) if losses else None
+
     def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
         """From steps that nobody times, because the profiler takes part in them."""
         recordings = []
@@ -196,16 +205,7 @@ class _Steps:
 
     def _run(self, number: int, *, is_recorded: bool = False) -> float:
         """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
-        own_batch = batch(
-            self.spec.workload,
-            vocab_size=self.spec.model.vocab_size,
-            seed=self.spec.seed,
-            step=number,
-            data_parallel_rank=self.grid.data_parallel_rank,
-            data_parallel_degree=self.spec.layout.data_parallel_degree,
-            device=self.device,
-            part=context_part(self.grid),
-        )
+        own_batch = self._batch(number)
         barrier(self.device)
         self.step.stopwatch.mark("begin")
         if is_recorded:
@@ -218,6 +218,21 @@ class _Steps:
             moments = (self.step.stopwatch.between_s("begin", name) for name in ("gradients complete", "end", "done"))
             self.recorded.append(self.log.end(*moments))
         return loss
+
+    def _batch(self, number: int, turn: int = 0) -> Batch:
+        """What this rank reads in a step, some turns away from its own language."""
+        return batch(
+            self.spec.workload,
+            vocab_size=self.spec.model.vocab_size,
+            seed=self.spec.seed,
+            step=number,
+            data_parallel_rank=self.grid.data_parallel_rank,
+            data_parallel_degree=self.spec.layout.data_parallel_degree,
+            device=self.device,
+            part=context_part(self.grid),
+            num_languages=self.spec.settings.num_languages,
+            turn=turn,
+        )
 
     def _of_slowest_rank(self, step_time_s: float) -> float:
         """The longest time of any rank, known to every rank, so that all take the same decision on what follows."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from autotuner.domain.jobs.workload import Workload
 from trials.distributed.context.zigzag import WHOLE, ContextPart
+from trials.training.languages import Languages
 
 __all__ = ["Batch", "batch"]
 
@@ -39,16 +40,30 @@ def batch(
     data_parallel_degree: int,
     device: torch.device,
     part: ContextPart = WHOLE,
+    num_languages: int = 1,
+    turn: int = 0,
 ) -> Batch:
-    """A part of the sequences of one replica: its contiguous slice of the global batch, drawn without the others."""
+    """A part of the sequences of one replica: its contiguous slice of the global batch, drawn without the others.
+
+    Every ``turn`` each rank reads the next language.
+    """
+    languages = Languages(vocab_size=vocab_size, num_languages=num_languages)
     size = workload.global_batch_size // data_parallel_degree
     rows = range(data_parallel_rank * size, (data_parallel_rank + 1) * size)
-    sequences = torch.stack([_sequence(workload.seq_len + 1, vocab_size, f"{seed}/{step}/{row}") for row in rows])
+    sequences = torch.stack(
+        [
+            languages.tokens(
+                languages.of_row(row, workload.global_batch_size, turn),
+                _shares(workload.seq_len + 1, f"{seed}/{step}/{row}"),
+            )
+            for row in rows
+        ]
+    )
     positions = part.positions(workload.seq_len)
     return Batch(tokens_BS=sequences[:, positions].to(device), labels_BS=sequences[:, positions + 1].to(device))
 
 
-def _sequence(length: int, vocab_size: int, key: str) -> Tensor:
-    """Independent tokens, low ones more often as words are, so that the loss has frequencies to learn."""
+def _shares(length: int, key: str) -> Tensor:
+    """Independent numbers from 0 to 1, the same wherever the same sequence is drawn."""
     generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
-    return (vocab_size * torch.rand(length, generator=generator, dtype=torch.float64) ** 3).long()
+    return torch.rand(length, generator=generator, dtype=torch.float64)

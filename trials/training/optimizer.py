@@ -69,6 +69,10 @@ class ShardedOptimizer:
         if self._tied is not None:
             self._tied.sum(self.gradients)
 
+    def drop_gradients(self) -> None:
+        """Forget the gradients taken."""
+        self._optimizer.zero_grad(set_to_none=True)
+
     def gradient_norm(self) -> Tensor:
         """Norm of the whole model's gradient, the same on every rank."""
         return total_norm(self.gradients, [shard.num_replicas for shard in self.shards])

@@ -54,6 +54,16 @@ class Step:
         schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
         return schedule if isinstance(schedule, PlannedPipeline) else None
 
+    def evaluate(self, batch: Batch) -> float:
+        """The loss of a batch without an update, on every rank: the mean over ranks, each with its own parameters.
+
+        Gradients are computed and thrown away, so that each way to spread a model over ranks can be asked, and a
+        pipeline's schedule runs as it always does. Nothing may be trained behind it: a lossy exchange has seen them.
+        """
+        loss = self.global_loss(self.gradients(batch))
+        self.optimizer.drop_gradients()
+        return loss
+
     def gradients(self, batch: Batch) -> Tensor:
         """Leave the gradients of the global batch with the optimizer; return what ``Passes`` does."""
         with kernel_context(self.layout), loss_context(self.layout):

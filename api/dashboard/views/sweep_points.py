@@ -90,4 +90,6 @@ def _failure(trial: Trial) -> str:
     """Why it has no result, in words; empty where it has one, or was ended on purpose."""
     if trial.failure is not None:
         return _KINDS[trial.failure.kind]
-    return "no rank: it failed its loss gate" if trial.reached is not None and not trial.is_valid else ""
+    if trial.reached is None or trial.is_valid:
+        return ""
+    return "no rank: it failed its loss gate" if trial.gate is not None else "no rank: no loss gate passed it"

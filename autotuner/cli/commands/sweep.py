@@ -21,7 +21,6 @@ from autotuner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from autotuner.cli.client import Client
@@ -274,10 +273,4 @@ def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     else:
         if answer is not None:
             console().print(answer_view(answer))
-        console().print(sweep_view(stored, ranking["items"], trials["items"], _gates_failed(client, trials["items"])))
-
-
-def _gates_failed(client: Client, trials: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """What was found of the trials that their loss gates took out of the ranking, by id; lists do not say it."""
-    failed = (trial["id"] for trial in trials if trial["gate_outcome"] == "failed")
-    return {trial_id: client.get(f"/trials/{trial_id}")["gate"]["detail"] for trial_id in failed}
+        console().print(sweep_view(stored, ranking["items"], trials["items"]))

@@ -100,10 +100,17 @@ def _rank(item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
     """Measured above predicted, the best first; what cannot be told from the first is marked."""
     by_ends, is_close = _by_ends(items), _is_close(items)
+    has_gates = any(item["gate_outcome"] for item in items)
     table = LayoutTable(
         keys=("#", "trial"),
-        heads=(_VALUE_HEADS[objective.metric], "step", "memory", *(["best"] if is_close else [])),
-        rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close) for item in items],
+        heads=(
+            _VALUE_HEADS[objective.metric],
+            "step",
+            *(["to loss"] if has_gates else []),
+            "memory",
+            *(["best"] if is_close else []),
+        ),
+        rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close, has_gates=has_gates) for item in items],
     )
     found = _sources(items)
     notes = f"{_meant(items)}; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
@@ -111,18 +118,26 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
 
 
-def _ranked_row(item: dict[str, Any], objective: Objective, *, by_ends: bool, is_close: bool) -> LayoutRow:
+def _ranked_row(
+    item: dict[str, Any], objective: Objective, *, by_ends: bool, is_close: bool, has_gates: bool
+) -> LayoutRow:
     predicted = item["predicted"]
     rank = f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}"
     step, peak = _step_and_peak(item)
     cells = (
         "\n".join(_value(item, objective, by_ends=by_ends)),
         f"{step}\n({_step(predicted)})",
+        *([_to_loss(item)] if has_gates else []),
         f"{peak}\n({format_bytes(predicted['peak_bytes'])})",
         *([likely(item["probability_best"])] if is_close else []),
     )
     keys = (rank, trial_number(item["id"]))
     return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(_remarks(item)), cells=cells)
+
+
+def _to_loss(item: dict[str, Any]) -> str:
+    """Seconds to the loss that the sweep's gates compare; a dash where that is not known."""
+    return "–" if item["time_to_loss_s"] is None else format_seconds(item["time_to_loss_s"])
 
 
 def _step_and_peak(item: dict[str, Any]) -> tuple[str, str]:

@@ -14,14 +14,12 @@ from rich.text import Text
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import in_sentences, ranking_table, reached_beside_predicted, trial_number
-from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import StopReason
 from autotuner.domain.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest
-from autotuner.search.text.sentences import EMULATED, gate_in_words
 
 __all__ = ["sweep_view", "why"]
 
@@ -69,11 +67,8 @@ def why(trial: dict[str, Any], said: str = "") -> str:
         return f"{failure['kind']}: {failure['message']}"
     if trial["stopped"] and trial["stopped"]["detail"]:
         return str(trial["stopped"]["detail"])
-    if trial["gate_outcome"] == GateOutcome.FAILED:
-        return ": ".join(filter(None, (gate_in_words(GateOutcome.FAILED), said)))
-    if trial["state"] == "complete" and _is_emulated(trial):
-        return EMULATED
-    return said
+    is_looked_at = trial["gate_outcome"] == GateOutcome.NOT_GATED and bool(said)
+    return said if is_looked_at else str(trial["unranked"] or said)
 
 
 def _headline(sweep: dict[str, Any]) -> Text:
@@ -135,9 +130,4 @@ def _others_table(trials: Sequence[dict[str, Any]], said: Mapping[str, str]) -> 
 
 def _is_shown(trial: dict[str, Any]) -> bool:
     """Whether the ranking has it, or it repeats one of these and is told with what it is compared with."""
-    is_complete = trial["state"] == "complete"
-    return is_complete and not _is_emulated(trial) and trial["gate_outcome"] != GateOutcome.FAILED
-
-
-def _is_emulated(trial: dict[str, Any]) -> bool:
-    return bool(trial["layout"]["precision"] == Precision.FP8_EMULATED.label)
+    return trial["state"] == "complete" and not trial["unranked"]

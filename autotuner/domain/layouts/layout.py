@@ -556,6 +556,14 @@ class Layout:
         """
         return any(getattr(self, name) in OPTIONS[name].changes_mathematics for name in _CHANGING)
 
+    @property
+    def needs_passed_gate(self) -> bool:
+        """Whether it is ranked only once a loss gate has passed it: it sends less than its gradients, or clips early.
+
+        What it saves in time it may lose in every step; other number formats are known to train about as well.
+        """
+        return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
+
     def mathematics_reference(self, precisions: Collection[Precision]) -> Layout:
         """This layout without what changes the mathematics: what its losses are compared with.
 

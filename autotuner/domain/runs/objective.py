@@ -78,7 +78,14 @@ class Objective:
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that have a rank, the best first; equal ones by number."""
-        reached = [(trial, trial.reached) for trial in trials if trial.reached and trial.is_ranked]
+        return self._best_first(trial for trial in trials if trial.is_ranked)
+
+    def leading(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The same with those that would have a rank if their loss gate passed."""
+        return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
+
+    def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:
+        reached = [(trial, trial.reached) for trial in trials if trial.reached]
         return [trial for trial, found in sorted(reached, key=lambda pair: (-self.value(pair[1]), pair[0].number))]
 
     @property

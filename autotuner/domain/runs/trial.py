@@ -120,6 +120,10 @@ class TrialSettings:
         faulty_step_timeout_s: What each step of the sweep's fault trace adds to that: a long trace runs to its end.
         memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
         max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
+        num_languages: Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the
+            others, these do not learn. 1: all read the same.
+        num_validation_batches: Batches behind the last step whose loss is taken without an update, each rank reading
+            all languages by turns; 0: none.
         max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
         max_repeats: How often a disturbed trial is run again before the least disturbed run is taken.
         num_runs: Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A).
@@ -139,6 +143,8 @@ class TrialSettings:
     memory_budget_bytes: int | None = None
     learning_rate: float = 1e-3
     max_gradient_norm: float | None = None
+    num_languages: int = 1
+    num_validation_batches: int = 0
     max_foreign_share: float = 0.1
     max_repeats: int = 1
     num_runs: int = 1
@@ -146,9 +152,9 @@ class TrialSettings:
 
     def __post_init__(self) -> None:
         check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
-        check.non_negative(self, "max_repeats", "target_interval")
+        check.non_negative(self, "max_repeats", "target_interval", "num_validation_batches")
         check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
-        check.positive(self, "faulty_step_timeout_s")
+        check.positive(self, "faulty_step_timeout_s", "num_languages")
         check.fraction(self, "max_foreign_share")
         for name in ("memory_budget_bytes", "max_gradient_norm"):
             if getattr(self, name) is not None:
@@ -219,6 +225,9 @@ class TrialSpec:
         check.non_negative(self, "run", "repeat")
         if self.trainer is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trainer")
+        if self.settings.num_languages > self.model.vocab_size:
+            rule = f"must leave each language a word of the model's {self.model.vocab_size}"
+            raise InvalidInput("num_languages", self.settings.num_languages, rule, self.model.vocab_size)
         if self.fault_trace is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
         try:
@@ -344,6 +353,7 @@ class Measurement:
         robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
         link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
             count as ``StepReport`` does.
+        validation_loss: Of the batches behind the last step, on every rank's own parameters; None where there are none.
     """
 
     step_time_s: float
@@ -375,6 +385,7 @@ class Measurement:
     timeline: StepTimeline | None = None
     robust: RobustMeasurement | None = None
     link_events: tuple[LinkEvent, ...] = ()
+    validation_loss: float | None = None
 
     @property
     def step_time_error_s(self) -> float:
@@ -483,11 +494,22 @@ class Trial:
     def is_valid(self) -> bool:
         """Whether its layout may be ranked by it: measured in a format that its hardware has, not known to train worse.
 
-        One that ran on fewer ranks than its job has needs an estimate, too.
+        One that exchanges less than its gradients, or clips them early, has to be known to train as well. One that ran
+        on fewer ranks than its job has needs an estimate, too.
         """
-        failed_gate = self.gate is not None and self.gate.outcome is GateOutcome.FAILED
-        is_known = self.measurement is not None and self.reached is not None
-        return is_known and not self.layout.is_emulated and not failed_gate
+        outcome = None if self.gate is None else self.gate.outcome
+        may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
+        return self._is_known and may_train
+
+    @property
+    def awaits_gate(self) -> bool:
+        """Whether it would be ranked if a loss gate passed it, and none looked yet."""
+        return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it was measured in a format that its hardware has."""
+        return self.measurement is not None and self.reached is not None and not self.layout.is_emulated
 
     @property
     def is_ranked(self) -> bool:

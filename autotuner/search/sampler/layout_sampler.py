@@ -7,6 +7,7 @@ construction. How it picks, and how to use it alone, is told in docs/sampler.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -120,6 +121,7 @@ class LayoutSampler(BaseSampler):
             worth_per_step=worth_per_step,
             others=others,
         )
+        self._ruled_out: frozenset[int] = frozenset()
         self._last: tuple[Evidence, Proposal | None] | None = None
         self._promised: dict[str, dict[int, dict[str, Any]]] = {}  # by study and trial; Optuna stores field by field
 
@@ -191,6 +193,11 @@ class LayoutSampler(BaseSampler):
             study.stop()
 
     # ------------------------------------------------------------------ the choice
+    def rule_out(self, rows: Integers) -> None:
+        """Propose none of these rows, and any other again; whatever their trials told stays known."""
+        self._ruled_out = frozenset(map(int, rows))
+        self._last = None
+
     def propose(
         self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
     ) -> Proposal | None:
@@ -214,4 +221,5 @@ class LayoutSampler(BaseSampler):
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:
         tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])
         exponent = self._cost_exponent
+        evidence = replace(evidence, tried=evidence.tried | self._ruled_out)
         return propose(self._beliefs, evidence, cost_exponent=exponent, tie_breaker=tie_breaker, among=among)

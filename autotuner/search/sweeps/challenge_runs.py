@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.domain.layouts.mathematics import mathematics
 from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
@@ -27,10 +27,6 @@ __all__ = ["ChallengeRuns", "first_measured", "incumbent_problems", "run_group"]
 
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
-
-_CHANGING = {name for name, option in OPTIONS.items() if option.changes_mathematics}
-
-_MATHEMATICS = tuple(name for name, option in OPTIONS.items() if name in _CHANGING or option.qualifies in _CHANGING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,20 +154,18 @@ def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial],
     """First runs of other layouts that beat the incumbent's mean, the best first."""
     runs = run_group(own)
     to_beat = statistics.fmean(runs.rates) if runs else 0.0
-    others = [trial for trial in request.objective.ranked(ended) if trial.layout != challenge.incumbent]
+    leading = request.objective.leading(ended) if request.loss_gate.enabled else request.objective.ranked(ended)
+    others = [trial for trial in leading if trial.layout != challenge.incumbent]
     return [trial for trial in others if trial.measurement and trial.measurement.tokens_per_s > to_beat]
 
 
 def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) -> bool:
     """Whether nothing is to be feared for the losses: it changes no mathematics, or passed, or changes what was."""
     passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
-    is_same = challenge.incumbent is not None and _mathematics(trial.layout) == _mathematics(challenge.incumbent)
+    if trial.layout.needs_passed_gate:
+        return passed
+    is_same = challenge.incumbent is not None and mathematics(trial.layout) == mathematics(challenge.incumbent)
     return passed or is_same or not trial.layout.changes_mathematics or not request.loss_gate.enabled
-
-
-def _mathematics(layout: Layout) -> tuple[object, ...]:
-    """The fields that say which function is trained."""
-    return tuple(getattr(layout, name) for name in _MATHEMATICS)
 
 
 def _num_measured(trials: Sequence[Trial]) -> int:

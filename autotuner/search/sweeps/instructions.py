@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -48,10 +49,15 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
+    """Train what ran as a complete trial beside ``reference``, and compare their losses.
+
+    Attributes:
+        known: What the gate of another trial says of this one, so that nothing has to be trained.
+    """
 
     trial: Trial
     reference: Layout
+    known: GateResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

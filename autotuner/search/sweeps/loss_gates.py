@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.mathematics import mathematics
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.sweeps.instructions import RunGate
 from autotuner.search.sweeps.loss_gate_cost import GateCost
+from autotuner.search.sweeps.verdicts import verdict_of
 
 __all__ = ["LossGates"]
 
@@ -21,6 +24,7 @@ class LossGates:
         self._precisions = request.job.cluster.accelerator.precisions
         self._in_use = request.challenge.incumbent if request.challenge else None
         self._running: dict[int, GateCost] = {}
+        self._looked_at: dict[int, Layout] = {}  # by those that run
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -28,17 +32,37 @@ class LossGates:
     def due(self, leaders: Iterable[Trial]) -> RunGate | None:
         """The gate that one of the leaders needs: it changes the mathematics, and nobody looked yet.
 
-        The layout in use is not gated: it trains already.
+        The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
+        running gate looks at waits for that one's verdict.
         """
+        looked_at = [mathematics(layout) for layout in self._looked_at.values()]
         for trial in leaders:
-            is_open = trial.gate is None and trial.number not in self._running
-            if self._is_enabled and is_open and trial.layout.changes_mathematics and trial.layout != self._in_use:
-                return RunGate(trial=trial, reference=trial.ran.mathematics_reference(self._precisions))
+            if self._is_open(trial) and mathematics(trial.layout) not in looked_at:
+                return RunGate(trial=trial, reference=self._reference(trial))
         return None
+
+    def answered(self, trials: Iterable[Trial]) -> RunGate | None:
+        """The gate of a trial that needs one and whose answer another trial's gate has given, however fast it is."""
+        known = list(trials)
+        for trial in known:
+            if trial.measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
+                return RunGate(trial=trial, reference=self._reference(trial), known=verdict)
+        return None
+
+    def _is_open(self, trial: Trial) -> bool:
+        layout = trial.layout
+        trains_already = layout == self._in_use and not layout.needs_passed_gate
+        asks = self._is_enabled and layout.changes_mathematics and not trains_already
+        is_first = trial.gate is None and trial.repeats is None
+        return asks and is_first and trial.number not in self._running
+
+    def _reference(self, trial: Trial) -> Layout:
+        return trial.ran.mathematics_reference(self._precisions)
 
     def started(self, trial: Trial, now: float) -> None:
         """The gate runs; from now on it costs."""
         self._running[trial.number] = GateCost(began_at=now)
+        self._looked_at[trial.number] = trial.layout
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running gate stands elsewhere now, which says what it costs."""
@@ -47,6 +71,7 @@ class LossGates:
     def ended(self, trial: Trial) -> None:
         """The gate runs no longer; what it cost stands in its result."""
         self._running.pop(trial.number)
+        self._looked_at.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
         """What engines were given for the trial's running gate."""

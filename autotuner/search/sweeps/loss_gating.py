@@ -5,27 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from autotuner.domain.layouts.choice import GradientClip, GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, judge
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
 from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["gate_settings", "run_gate"]
 
+_MOST_VALIDATION_BATCHES = 8
+"""Each costs a step: of more languages than this every rank reads as many, at equal distances."""
 
-def gate_settings(settings: TrialSettings, gate: LossGate) -> TrialSettings:
-    """The sweep's settings with just the steps of the gate: nothing is warmed up, repeated or profiled for it."""
+
+def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:
+    """The sweep's settings with just the steps of the gate: nothing is warmed up, repeated or profiled for it.
+
+    Where ranks exchange less than their gradients, or clip their own, each reads a language of its own: were all to
+    read the same, one that hears nothing of the others would learn as much.
+    """
+    num_steps = gate.steps_of(candidate)
+    num_languages = min(_ranks_that_may_differ(candidate), vocab_size)
     return replace(
         settings,
         warmup_steps=0,
         max_warmup_steps=0,
-        measured_steps=gate.num_steps,
-        max_measured_steps=gate.num_steps,
+        measured_steps=num_steps,
+        max_measured_steps=num_steps,
         profiled_steps=0,
         max_repeats=0,
         num_runs=1,
         proxy_layers_per_stage=(),
+        num_languages=num_languages,
+        num_validation_batches=min(num_languages, _MOST_VALIDATION_BATCHES) if num_languages > 1 else 0,
     )
 
 
@@ -33,6 +45,8 @@ def run_gate(
     launcher: Launcher, candidate: TrialSpec, reference: Layout, gate: LossGate, watcher: TrialWatcher
 ) -> GateResult | Stopped:
     """Train both layouts once per seed, the reference first, and compare their losses.
+
+    A candidate that the first seeds reject is trained from no others.
 
     Args:
         launcher: Runs them, one after the other.
@@ -42,21 +56,34 @@ def run_gate(
         watcher: Asked for a stop all the while; hears a note per seed, of jobs, and no steps.
     """
     quiet = _NoSteps(watcher)
-    losses: dict[Layout, list[tuple[float, ...]]] = {reference: [], candidate.layout: []}
+    trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}
     for number in range(gate.num_seeds):
         watcher.on_note(f"loss gate: training beside {reference}, seed {number + 1} of {gate.num_seeds}")
-        for layout, curves in losses.items():
+        for layout, known in trainings.items():
             outcome = launcher.run(_spec(candidate, layout, gate, number), quiet)
             match outcome:
                 case Stopped():
                     return outcome
                 case TrialFailure():
-                    return _died(outcome, layout, candidate.layout, reference, gate, losses)
+                    return _died(outcome, layout, candidate.layout, reference, gate, trainings)
                 case Measurement(losses=()):
                     return _without_losses(layout, reference, gate)
                 case Measurement():
-                    curves.append(outcome.losses)
-    return judge(gate, reference, losses[candidate.layout], losses[reference])
+                    known.append(_training(outcome))
+        if is_hopeless(gate, trainings[candidate.layout], trainings[reference]):
+            break
+    return judge(gate, reference, trainings[candidate.layout], trainings[reference])
+
+
+def _ranks_that_may_differ(candidate: Layout) -> int:
+    """Data-parallel ranks, or groups of them, that may learn something else than the others; 1 where none can."""
+    if candidate.gradient_sync != GradientSync.FULL:
+        return candidate.data_parallel_replicate_degree
+    return candidate.data_parallel_degree if candidate.gradient_clip != GradientClip.POST else 1
+
+
+def _training(measured: Measurement) -> Training:
+    return Training(losses=measured.losses, validation_loss=measured.validation_loss, step_time_s=measured.step_time_s)
 
 
 def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> TrialSpec:
@@ -66,7 +93,7 @@ def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> 
         trial_id=f"{candidate.trial_id}-gate-{number}-{role}",
         layout=layout,
         seed=candidate.seed + number,
-        settings=gate_settings(candidate.settings, gate),
+        settings=gate_settings(candidate.settings, gate, candidate.layout, candidate.model.vocab_size),
     )
 
 
@@ -86,7 +113,7 @@ def _died(
     candidate: Layout,
     reference: Layout,
     gate: LossGate,
-    losses: dict[Layout, list[tuple[float, ...]]],
+    trainings: dict[Layout, list[Training]],
 ) -> GateResult:
     """A candidate that cannot be trained has failed; without a reference there is nothing to compare with."""
     is_candidate = layout == candidate
@@ -94,8 +121,8 @@ def _died(
         outcome=GateOutcome.FAILED if is_candidate else GateOutcome.NOT_GATED,
         detail=f"training the {'candidate' if is_candidate else 'reference'} {layout} failed: {failure.message}",
         reference=reference,
-        candidate_losses=tuple(losses[candidate]),
-        reference_losses=tuple(losses[reference]),
+        candidate_losses=tuple(training.losses for training in trainings[candidate]),
+        reference_losses=tuple(training.losses for training in trainings[reference]),
         tolerance=gate.tolerance,
     )
 

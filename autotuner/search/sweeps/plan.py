@@ -65,6 +65,8 @@ class SweepPlan:
     # ------------------------------------------------------------------ instructions
     def next(self, now: float) -> Instruction:
         """What to begin now beside what runs already."""
+        if answered := self._gates.answered(self._trials.values()):
+            return answered
         if self._spent(now) is None and (gate := self._gates.due(self._leaders())):
             return gate
         if self._study.has_interrupted:
@@ -136,7 +138,7 @@ class SweepPlan:
 
     def _leaders(self) -> Sequence[Trial]:
         """What must not be first, or take the place of the incumbent, without a loss gate."""
-        first = self._request.objective.ranked(self._trials.values())[:1]
+        first = self._request.objective.leading(self._trials.values())[:1]
         return first if self._phases is None else [*first, *self._phases.leaders(list(self._trials.values()))]
 
     @property
@@ -265,8 +267,8 @@ class SweepPlan:
         """Learn what a loss gate found; one that was stopped left the trial as it was."""
         self._gates.ended(trial)
         self._trials[trial.number] = trial
-        if trial.gate is not None and trial.gate.outcome is GateOutcome.FAILED:
-            self._study.rebuild(self._trials)
+        if trial.gate is not None and (trial.gate.outcome is GateOutcome.FAILED or trial.layout.needs_passed_gate):
+            self._study.rebuild(self._trials)  # its value is one only now, or is none any more
 
     @property
     def study(self) -> optuna.Study:

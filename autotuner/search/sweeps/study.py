@@ -22,6 +22,7 @@ from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, S
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
+from autotuner.search.sweeps.verdicts import rejected_rows
 
 __all__ = ["SweepStudy"]
 
@@ -132,6 +133,7 @@ class SweepStudy:
 
     def _rebuilt(self, trials: Mapping[int, Trial]) -> optuna.Study:
         study = self._empty()
+        self._sampler.rule_out(rejected_rows(self._layouts, trials.values()))
         layouts = {number: trial.layout for number, trial in trials.items()}
         layouts |= self._ordered
         finished = {number for number, trial in trials.items() if trial.state.finished}

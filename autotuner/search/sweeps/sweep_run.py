@@ -196,13 +196,15 @@ class SweepRun:
             trial, found = order.trial, self._gate_result(order)
             if isinstance(found, GateResult):
                 with self._planning:
-                    hours = self._plan.gate_hours(trial, self._clock.now())
+                    hours = 0.0 if order.known else self._plan.gate_hours(trial, self._clock.now())
                 trial = self._lease.add_gate(trial, found.having_cost(hours))
                 _log.info("trial.gated", outcome=found.outcome.value, detail=found.detail)
         with self._planning:
             self._plan.gate_ended(trial)
 
     def _gate_result(self, order: RunGate) -> GateResult | Stopped:
+        if order.known is not None:
+            return order.known
         request = self._sweep.request
         broken = reasons(order.reference, request.job_of(order.trial.scaled), trial_rules(request.trainer))
         if broken:

@@ -94,6 +94,16 @@ _FIGURES = (
         best_is_high=False,
     ),
     Column(
+        name="time_to_loss_s",
+        label="to loss",
+        meaning="seconds to the loss that a plain layout has behind the steps of the sweep's loss gate",
+        unit="s",
+        value=lambda row: row.time_to_loss_s,
+        error=lambda row: _times(row.time_to_loss_s or 0.0, row.step_error),
+        short=("to_loss", "time_to_loss"),
+        best_is_high=False,
+    ),
+    Column(
         name="predicted_step_time_s",
         label="predicted step",
         meaning="seconds of a step as they were predicted",

@@ -11,6 +11,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.time_to_loss import time_to_loss_s
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.reached import Source, ranked_times, source_of
@@ -30,6 +31,7 @@ class TableRow:
         trial: None where it was not tried.
         standing: How sure the place is; None without one.
         price_per_s: Dollars that the whole cluster takes per second; 0 where no price is known.
+        time_to_loss_s: Seconds to the loss that the sweep's loss gates compare; None where that is not known.
     """
 
     layout: Layout
@@ -38,6 +40,7 @@ class TableRow:
     trial: Trial | None = None
     standing: Standing | None = None
     price_per_s: float = 0.0
+    time_to_loss_s: float | None = None
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -111,6 +114,7 @@ def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRo
             trial=trial,
             standing=known[trial.id],
             price_per_s=price_per_s,
+            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
         )
         for rank, trial in enumerate(request.objective.ranked(trials), 1)
     )

@@ -17,7 +17,7 @@ def test_the_ranking_of_a_running_sweep_begins_below_its_progress() -> None:
 
 def test_an_emulated_trial_is_shown_beside_those_without_a_rank() -> None:
     (item, *_) = to_dict(ranking_page())["items"]
-    emulated = {**item, "layout": {**item["layout"], "precision": "fp8_emulated"}}
+    emulated = {**item, "unranked": "emulated, not ranked"}
     text = printed(sweep_view(to_dict(sweep_detail()), [], [emulated]), 200)
     assert "emulated, not ranked" in text
     assert "emulated" not in printed(sweep_view(to_dict(sweep_detail()), [], [item]), 200)
@@ -40,7 +40,7 @@ def test_a_pruned_trial_is_shown_with_the_reason_and_its_numbers() -> None:
 
 
 def test_a_trial_whose_loss_gate_failed_is_shown_beside_those_without_a_rank_with_what_was_found() -> None:
-    text = shown(trial(gate_outcome="failed"), said="the candidate's loss is no number")
+    text = shown(trial(gate_outcome="failed", unranked="loss gate failed: the candidate's loss is no number"))
     assert "loss gate failed: the candidate's loss is no number" in text
 
 
@@ -48,6 +48,8 @@ def test_a_note_stands_beside_the_trial_that_runs_or_is_gated() -> None:
     running = trial(state="running", measured=None)
     assert "run 2 of 3, for the noise" in shown(running, said="run 2 of 3, for the noise")
     assert "training beside dp2" in shown(trial(gate_outcome="not_gated"), said="loss gate: training beside dp2")
+    waiting = trial(gate_outcome="not_gated", unranked="loss not gated: none has looked at it")
+    assert "training beside dp2" in shown(waiting, said="loss gate: training beside dp2")
 
 
 def test_trials_of_which_there_is_no_reason_to_give_have_no_column_for_it() -> None:

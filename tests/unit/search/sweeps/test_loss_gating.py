@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.choice import GradientClip, GradientSync, Precision
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
@@ -79,11 +80,37 @@ def test_the_losses_decide(factor: float, outcome: GateOutcome) -> None:
 
 
 def test_a_gate_runs_its_steps_and_nothing_else() -> None:
-    settings = gate_settings(replace(CANDIDATE.settings, num_runs=3, proxy_layers_per_stage=(1, 2)), GATE)
+    asked = replace(CANDIDATE.settings, num_runs=3, proxy_layers_per_stage=(1, 2))
+    settings = gate_settings(asked, GATE, CANDIDATE.layout, 512)
     assert (settings.warmup_steps, settings.max_warmup_steps) == (0, 0)
     assert (settings.measured_steps, settings.max_measured_steps) == (6, 6)
     assert (settings.num_runs, settings.max_repeats, settings.profiled_steps) == (1, 0, 0)
     assert settings.proxy_layers_per_stage == ()
+    assert (settings.num_languages, settings.num_validation_batches) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "languages", "batches"),
+    [
+        (cpu_layout(gradient_sync=GradientSync.DEMO, data_parallel_replicate_degree=4), 4, 4),
+        (cpu_layout(gradient_sync=GradientSync.DEMO, data_parallel_replicate_degree=64), 64, 8),
+        (cpu_layout(gradient_sync=GradientSync.DEMO, data_parallel_replicate_degree=1024), 512, 8),
+        (cpu_layout(gradient_clip=GradientClip.PRE, data_parallel_replicate_degree=2), 2, 2),
+    ],
+)
+def test_ranks_that_may_learn_apart_read_languages_of_their_own_and_are_validated_on_all(
+    layout: Layout, languages: int, batches: int
+) -> None:
+    settings = gate_settings(CANDIDATE.settings, GATE, layout, 512)
+    assert (settings.num_languages, settings.num_validation_batches) == (languages, batches)
+
+
+def test_what_the_first_seed_rejects_is_trained_from_no_other() -> None:
+    launcher = FakeLauncher(curves(1.5))
+    found = run_gate(launcher, CANDIDATE, REFERENCE, GATE, Listener())
+    assert isinstance(found, GateResult)
+    assert (found.outcome, found.noise, len(launcher.specs)) == (GateOutcome.FAILED, None, 2)
+    assert "1 of 2 seeds" in found.detail
 
 
 def test_the_watcher_hears_a_note_per_seed_and_no_steps() -> None:
