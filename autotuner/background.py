@@ -62,6 +62,7 @@ class Background:
 
         silence_optuna()
         self.start_checks()
+        self.start_studies()
         self.start_sender()
         self.start_upkeep()
         self.start_thinning()
@@ -98,6 +99,20 @@ class Background:
             shutdown=self._shutdown,
         )
         self._forever(worker.run_once, "checks")
+
+    def start_studies(self) -> None:
+        """Run optimizer studies on a thread."""
+        from autotuner.search.studies.worker import StudyWorker  # noqa: PLC0415  # Optuna, as in ``work``
+
+        worker = StudyWorker(
+            self.open_store().optimizer_studies,
+            self.launcher,
+            self.clock,
+            owner=_new_owner(),
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+        self._forever(worker.run_once, "studies")
 
     def start_sender(self) -> None:
         """Post what is announced on a thread."""

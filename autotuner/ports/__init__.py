@@ -10,6 +10,7 @@ from autotuner.ports.history import HistoryStore
 from autotuner.ports.launcher import Launcher, TrialWatcher
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
+from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import COUNTED_BEHIND, Page
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
@@ -33,6 +34,7 @@ __all__ = [
     "Launcher",
     "MfuGateStore",
     "Names",
+    "OptimizerStudyStore",
     "Page",
     "RankedTime",
     "RetentionStore",

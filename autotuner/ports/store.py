@@ -29,6 +29,7 @@ from autotuner.ports.gauges import GaugeStore
 from autotuner.ports.history import HistoryStore
 from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
+from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import Page
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
@@ -63,6 +64,11 @@ class Store(Names, Protocol):
     @property
     def mfu_gates(self) -> MfuGateStore:
         """MFU gates and their baselines."""
+        ...
+
+    @property
+    def optimizer_studies(self) -> OptimizerStudyStore:
+        """Optimizer studies and their trials."""
         ...
 
     @property

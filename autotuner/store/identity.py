@@ -15,6 +15,7 @@ __all__ = [
     "new_check_id",
     "new_delivery_id",
     "new_mfu_gate_id",
+    "new_optimizer_study_id",
     "new_run_id",
     "new_sweep_id",
     "no_such_name",
@@ -42,6 +43,11 @@ def new_run_id() -> str:
 def new_mfu_gate_id() -> str:
     """``mg-`` and as many."""
     return "mg-" + _ten_characters()
+
+
+def new_optimizer_study_id() -> str:
+    """``os-`` and as many."""
+    return "os-" + _ten_characters()
 
 
 def new_delivery_id() -> str:

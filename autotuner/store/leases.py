@@ -10,10 +10,11 @@ from sqlalchemy import ColumnElement, Connection, Null, and_, null, or_, select
 from autotuner.domain.runs.cluster_check import CheckState
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.sweep import SweepState
+from autotuner.domain.studies.study import StudyState
 from autotuner.domain.upkeep.announcement import DeliveryState
-from autotuner.store.tables import checks, deliveries, sweeps
+from autotuner.store.tables import checks, deliveries, optimizer_studies, sweeps
 
-__all__ = ["CHECKS", "DELIVERIES", "SWEEPS", "LeaseColumns"]
+__all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "SWEEPS", "LeaseColumns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,15 @@ CHECKS = LeaseColumns(
     renewals=checks.c.renewals,
     lease_until=checks.c.lease_until,
     lease_s=checks.c.lease_s,
+)
+
+OPTIMIZER_STUDIES = LeaseColumns(
+    is_begun=optimizer_studies.c.state == StudyState.RUNNING,
+    id=optimizer_studies.c.id,
+    owner=optimizer_studies.c.owner,
+    renewals=optimizer_studies.c.renewals,
+    lease_until=optimizer_studies.c.lease_until,
+    lease_s=optimizer_studies.c.lease_s,
 )
 
 DELIVERIES = LeaseColumns(

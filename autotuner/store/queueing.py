@@ -13,7 +13,7 @@ from autotuner.store import accounts, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.tables import sweeps
 
-__all__ = ["create_sweep", "find_created", "queue_sweep"]
+__all__ = ["create_sweep", "find_created", "key_of_caller", "queue_sweep"]
 
 
 def create_sweep(
@@ -29,7 +29,7 @@ def create_sweep(
     accounts.lock_caller(connection, caller)
     if found := find_created(connection, request, caller, idempotency_key):
         return found, False
-    key = _of_caller(caller, idempotency_key)
+    key = key_of_caller(caller, idempotency_key)
     return queue_sweep(connection, request, now, caller=caller, idempotency_key=key, new_id=new_id), True
 
 
@@ -39,7 +39,7 @@ def find_created(
     """The sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
     if idempotency_key is None:
         return None
-    mine = sweeps.c.idempotency_key == _of_caller(caller, idempotency_key)
+    mine = sweeps.c.idempotency_key == key_of_caller(caller, idempotency_key)
     row = connection.execute(statements.SWEEPS.where(mine)).one_or_none()
     if row is None:
         return None
@@ -80,6 +80,6 @@ def _held(connection: Connection, request: SweepRequest, caller: Caller, now: fl
     )
 
 
-def _of_caller(caller: Caller, key: str | None) -> str | None:
+def key_of_caller(caller: Caller, key: str | None) -> str | None:
     """The key as it is stored: another caller's equal key is another. Names and keys of HTTP hold no line break."""
     return f"{caller.name}\n{key}" if key is not None and caller.name else key

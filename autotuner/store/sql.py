@@ -58,6 +58,7 @@ from autotuner.store.gauges import SqlGauges
 from autotuner.store.history import SqlHistory
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
+from autotuner.store.optimizer_studies import SqlOptimizerStudies
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine, write_again
@@ -107,6 +108,7 @@ class SqlStore:
         self.accounts = SqlAccounts(engine)
         self.retunes = SqlRetunes(engine)
         self.mfu_gates = SqlMfuGates(engine)
+        self.optimizer_studies = SqlOptimizerStudies(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)

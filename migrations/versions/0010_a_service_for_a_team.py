@@ -1,4 +1,4 @@
-"""Who may call and asked for what; sweeps that pause; leases told by renewals; what is left to gain; workers."""
+"""Who may call and asked for what; sweeps that pause; leases by renewals; what is left to gain; optimizer studies."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name="pk_workers"),
     )
     op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
+    _create_optimizer_studies()
 
 
 def _create_access() -> None:
@@ -84,10 +85,44 @@ def _create_access() -> None:
     op.create_index("ix_audit_caller_at_id", "audit", ["caller", "at", "id"])
 
 
+def _create_optimizer_studies() -> None:
+    op.create_table(
+        "optimizer_studies",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("idempotency_key", sa.String()),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(length=32), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double()),
+        sa.Column("finished_at", sa.Double()),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
+        sa.Column("owner", sa.String()),
+        sa.Column("lease_until", sa.Double()),
+        sa.Column("renewals", sa.Integer(), nullable=False),
+        sa.Column("lease_s", sa.Double()),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_optimizer_studies"),
+        sa.UniqueConstraint("idempotency_key", name="uq_optimizer_studies_idempotency_key"),
+    )
+    op.create_index("ix_optimizer_studies_created_at_id", "optimizer_studies", ["created_at", "id"])
+    op.create_index("ix_optimizer_studies_state_created_at_id", "optimizer_studies", ["state", "created_at", "id"])
+    op.create_table(
+        "optimizer_trials",
+        sa.Column("study_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("study_id", "number", name="pk_optimizer_trials"),
+        sa.ForeignKeyConstraint(
+            ["study_id"], ["optimizer_studies.id"], name="fk_optimizer_trials_study_id_optimizer_studies"
+        ),
+    )
+
+
 def downgrade() -> None:
     # The older release knows no pause: it takes such a sweep up again.
     op.execute("UPDATE sweeps SET state = 'queued' WHERE state = 'paused'")
-    for table in ("workers", "audit", "sessions", "tokens"):
+    for table in ("optimizer_trials", "optimizer_studies", "workers", "audit", "sessions", "tokens"):
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")

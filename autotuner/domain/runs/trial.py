@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -179,6 +179,20 @@ class TrialSettings:
         if early is not None and self.max_gradient_norm is None:
             rule = f"must be set where clip {early} is tried: without a norm nothing is clipped, before or behind"
             raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
+
+    def just_steps(self, num_steps: int) -> TrialSettings:
+        """With just so many steps, of a training whose losses count: nothing is warmed up, repeated or profiled."""
+        return replace(
+            self,
+            warmup_steps=0,
+            max_warmup_steps=0,
+            measured_steps=num_steps,
+            max_measured_steps=num_steps,
+            profiled_steps=0,
+            max_repeats=0,
+            num_runs=1,
+            proxy_layers_per_stage=(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

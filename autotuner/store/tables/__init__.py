@@ -7,6 +7,7 @@ refer to. No row keeps it, since the store and the revision write every column.
 from autotuner.store.tables.access import audit, sessions, tokens
 from autotuner.store.tables.columns import metadata
 from autotuner.store.tables.names import checks, clusters, models, profiles
+from autotuner.store.tables.studies import optimizer_studies, optimizer_trials
 from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials, workers
 from autotuner.store.tables.upkeep import (
     announcements,
@@ -32,6 +33,8 @@ __all__ = [
     "metadata",
     "mfu_gates",
     "models",
+    "optimizer_studies",
+    "optimizer_trials",
     "profiles",
     "retune_runs",
     "retunes",

@@ -46,6 +46,31 @@ CREATE TABLE models (
     created_by VARCHAR DEFAULT '' NOT NULL,
     CONSTRAINT pk_models PRIMARY KEY (name)
 );
+CREATE TABLE optimizer_studies (
+    id VARCHAR NOT NULL,
+    idempotency_key VARCHAR,
+    request TEXT NOT NULL,
+    state VARCHAR(32) NOT NULL,
+    created_at DOUBLE PRECISION NOT NULL,
+    started_at DOUBLE PRECISION,
+    finished_at DOUBLE PRECISION,
+    detail VARCHAR NOT NULL,
+    cancel_requested BOOLEAN NOT NULL,
+    owner VARCHAR,
+    lease_until DOUBLE PRECISION,
+    renewals INTEGER NOT NULL,
+    lease_s DOUBLE PRECISION,
+    created_by VARCHAR NOT NULL,
+    CONSTRAINT pk_optimizer_studies PRIMARY KEY (id),
+    CONSTRAINT uq_optimizer_studies_idempotency_key UNIQUE (idempotency_key)
+);
+CREATE TABLE optimizer_trials (
+    study_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    document TEXT NOT NULL,
+    CONSTRAINT pk_optimizer_trials PRIMARY KEY (study_id, number),
+    CONSTRAINT fk_optimizer_trials_study_id_optimizer_studies FOREIGN KEY(study_id) REFERENCES optimizer_studies (id)
+);
 CREATE TABLE profiles (
     name VARCHAR NOT NULL,
     document TEXT NOT NULL,
@@ -278,6 +303,8 @@ CREATE TABLE steps (
     CONSTRAINT pk_steps PRIMARY KEY (trial_id, step),
     CONSTRAINT fk_steps_trial_id_trials FOREIGN KEY(trial_id) REFERENCES trials (id)
 );
+CREATE INDEX ix_optimizer_studies_created_at_id ON optimizer_studies (created_at, id);
+CREATE INDEX ix_optimizer_studies_state_created_at_id ON optimizer_studies (state, created_at, id);
 CREATE INDEX ix_announcements_at_id ON announcements (at, id);
 CREATE INDEX ix_audit_at_id ON audit (at, id);
 CREATE INDEX ix_audit_caller_at_id ON audit (caller, at, id);

@@ -1,0 +1,1 @@
+"""Optimizer studies: the state machine, its Optuna study, and the worker that runs it."""
