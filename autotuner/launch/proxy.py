@@ -86,6 +86,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
         reserved_bytes=line.all_bytes(shallow.reserved_bytes, deep.reserved_bytes),
         phases=line.phases(shallow.phases, deep.phases),
         breakdown=line.breakdown(shallow.breakdown, deep.breakdown),
+        sync_payload_bytes=line.of_both(shallow.sync_payload_bytes, deep.sync_payload_bytes),
         foreign_cpu_share=max(shallow.foreign_cpu_share, deep.foreign_cpu_share),
         noise_floor=max((n for n in (shallow.noise_floor, deep.noise_floor) if n is not None), default=None),
         num_disturbed=shallow.num_disturbed + deep.num_disturbed,
@@ -140,6 +141,10 @@ class _Line:
     def at(self, shallow: float, deep: float) -> float:
         """The figure of the whole model."""
         return deep + max(0.0, deep - shallow) * self._steps
+
+    def of_both(self, shallow: float | None, deep: float | None) -> float | None:
+        """The figure of the whole model, where both depths have it."""
+        return None if shallow is None or deep is None else self.at(shallow, deep)
 
     def error(self, shallow: float | None, deep: float | None) -> float | None:
         """The error of ``at`` from independent errors of the two, to first order."""

@@ -14,6 +14,7 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
+    GradientSync,
     OptimizerKernel,
     P2PTransport,
     PipelineSchedule,
@@ -62,6 +63,11 @@ def _pipeline(label: str, schedule: PipelineSchedule, virtual: int = 1, **change
 
 def _shards(label: str, level: ShardLevel, **changes: Any) -> Value:
     return _value(label, data_parallel_shard_degree=2, shard_level=level, **changes)
+
+
+def _exchange(label: str, sync: GradientSync, **changes: Any) -> Value:
+    """All of the momentum is sent, and AdamW takes it for the gradient: the same as that of the whole batch."""
+    return _value(label, data_parallel_replicate_degree=2, gradient_sync=sync, **changes)
 
 
 def _context(exchange: ContextExchange) -> Value:
@@ -126,6 +132,10 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "replicas": (
         _value("one replica"),
         _value("dp2", data_parallel_replicate_degree=2),
+        _exchange("dp2 demo", GradientSync.DEMO, sync_chunk=64, sync_top_k=64, sync_sign=False),
+        _exchange("dp2 random", GradientSync.RANDOM, sync_sparsity=1, sync_sign=False),
+        _exchange("dp2 striding", GradientSync.STRIDING, sync_sparsity=1, sync_sign=False),
+        _exchange("dp2 diloco", GradientSync.DILOCO, sync_period=2),
     ),
     "buckets": (
         _value("one bucket"),

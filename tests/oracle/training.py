@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
@@ -89,11 +91,15 @@ class Oracle:
         return distance(found, self._reference(case))
 
     def _reference(self, case: Case) -> Training:
-        """One process, one micro-batch, nothing recomputed or compiled, the same number format."""
+        """One process, one micro-batch, nothing recomputed or compiled, the same number format.
+
+        Replicas that average their parameters every few steps are no one process by design: a process for each.
+        """
         layout = cpu_layout(
-            micro_batch_size=WORKLOAD.global_batch_size,
+            micro_batch_size=WORKLOAD.global_batch_size // _num_learners(case.layout),
             precision=case.layout.precision,
             fp8_recipe=case.layout.fp8_recipe,
+            **_exchange_of(case.layout),
         )
         key = case.model.name, layout
         if key not in self._references:
@@ -109,6 +115,19 @@ class Oracle:
         if any(run.exit_codes):
             return Failed(_last_words(run.logs, run.exit_codes))
         return _read(folder, case.layout.world_size)
+
+
+def _num_learners(layout: Layout) -> int:
+    """Models that are trained apart for some steps."""
+    return layout.data_parallel_replicate_degree if layout.gradient_sync == GradientSync.DILOCO else 1
+
+
+def _exchange_of(layout: Layout) -> dict[str, Any]:
+    """What such models exchange, and when."""
+    if _num_learners(layout) == 1:
+        return {}
+    names = ("data_parallel_replicate_degree", "gradient_sync", "sync_period")
+    return {name: getattr(layout, name) for name in names}
 
 
 def distance(found: Training, expected: Training) -> Distance:

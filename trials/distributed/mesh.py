@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from autotuner.domain.jobs.placement import places, rank_at
+from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Grid", "local_part"]
@@ -33,6 +34,7 @@ class Grid:
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
         self._device = device
         self._pipeline: dist.ProcessGroup | None = None
+        self._own_replica: dist.ProcessGroup | None = None
         self._mesh = self._of(pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
         self._context = self._replicas = self._experts = None
         if layout.context_parallel_degree > 1:
@@ -47,6 +49,8 @@ class Grid:
 
         if layout.stage_rotation:
             self._pipeline = _rotated_pipeline(layout)
+        if not self.sums_over_replicas:
+            self._own_replica = _own_replica(layout)
 
     def axis(self, *names: str) -> DeviceMesh:
         """The part of the mesh along ``pp``, ``dp_replicate``, ``shard`` or ``tp`` that this rank belongs to."""
@@ -72,10 +76,24 @@ class Grid:
         return self._context["cp"]
 
     @property
+    def sums_over_replicas(self) -> bool:
+        """Replicas sum their whole gradients in every step; else each sums its own, and they exchange less."""
+        return self.layout.gradient_sync == GradientSync.FULL
+
+    @property
     def replicas(self) -> DeviceMesh:
-        """The ranks that hold the same parameters and see other tokens, where nothing is sharded."""
+        """The ranks that see other tokens through the same parameters and sum gradients, where nothing is sharded."""
         assert self.layout.data_parallel_shard_degree == 1
+        if not self.sums_over_replicas:
+            return self._mesh["shard"]
         return self._mesh["dp_replicate"] if self._replicas is None else self._replicas["replicas"]
+
+    @property
+    def gradient(self) -> dist.ProcessGroup:
+        """The ranks that together hold one gradient: the whole job, or each replica where these exchange less."""
+        whole = dist.group.WORLD if self._own_replica is None else self._own_replica
+        assert whole is not None
+        return whole
 
     def _of(self, **degrees: int) -> DeviceMesh:
         """A mesh of other axes over the same ranks; along ``pp`` they lie in the order of the job, unrotated."""
@@ -102,8 +120,9 @@ class Grid:
 
     @property
     def num_losses(self) -> int:
-        """Ranks that see different tokens through the same stage: replicas times the parts of a sequence."""
-        return self.layout.data_parallel_degree * self.layout.context_parallel_degree
+        """Ranks that see other tokens through the same stage and sum their gradients, each of a part of the batch."""
+        replicas = self.layout.data_parallel_replicate_degree if self.sums_over_replicas else 1
+        return replicas * self.layout.data_parallel_shard_degree * self.layout.context_parallel_degree
 
 
 def local_part(tensor: Tensor) -> Tensor:
@@ -119,5 +138,16 @@ def _rotated_pipeline(layout: Layout) -> dist.ProcessGroup:
             ranks = [rank_at(layout, place._replace(stage=i)) for i in range(layout.pipeline_parallel_degree)]
             group = dist.new_group(ranks, sort_ranks=False)  # every rank of the job has to hear of every group
             own = group if dist.get_rank() in ranks else own
+    assert isinstance(own, dist.ProcessGroup)  # every rank is in one
+    return own
+
+
+def _own_replica(layout: Layout) -> dist.ProcessGroup:
+    """The ranks that train one copy of the model together with this one."""
+    own = None
+    for number in range(layout.data_parallel_replicate_degree):
+        ranks = [rank_at(layout, place) for place in places(layout) if place.replica == number]
+        group = dist.new_group(sorted(ranks))  # every rank of the job has to hear of every group
+        own = group if dist.get_rank() in ranks else own
     assert isinstance(own, dist.ProcessGroup)  # every rank is in one
     return own

@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.pace import Pace
+from autotuner.domain.runs.periods import averages_in, period_of, shows_average
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
 from trials.distributed.context.plan import context_part
@@ -29,7 +31,7 @@ from trials.measurement.environment import environment, of_all_ranks
 from trials.measurement.gpu import PowerMeter, gpu_of
 from trials.measurement.measure import RankRecord, measurement, phases_of
 from trials.measurement.memory import MemoryWatch
-from trials.measurement.recording import recorded
+from trials.measurement.recording import Recording, recorded
 from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
 from trials.measurement.stopwatch import Stopwatch
 from trials.options.compile import compile_time_s
@@ -66,7 +68,7 @@ def run_steps(
         step=step,
         log=log,
         watch=watch,
-        pace=Pace(spec.settings),
+        pace=Pace(spec.settings, period=period_of(spec.layout)),
         faults=LinkFaults.of(spec, grid, step.pipeline, device),
         steered=SteeredPipeline.of(spec, place_on(grid), step.pipeline, _gathered),
     )
@@ -81,6 +83,7 @@ def run_steps(
         cpu=used,
         power_w=power_w,
         phases=tuple(steps.phases),
+        payload_bytes=tuple(steps.payload_bytes),
         peak_bytes=watch.peak_bytes,
         reserved_bytes=watch.reserved_bytes,
         compile_s=compile_time_s(),
@@ -106,6 +109,7 @@ class _Steps:
     Attributes:
         reports: One per step that was timed, warm-up included.
         phases: One per measured step.
+        payload_bytes: One per measured step, where replicas exchange less than their gradients.
         recorded: One per profiled step, of a rank that has a lane in the timeline.
         faults: What makes links slow; None where none ever is.
         steered: The pipeline that is watched, and planned around slow links; None where none is.
@@ -126,6 +130,7 @@ class _Steps:
     found: tuple[LinkEvent, ...] = ()
     reports: list[StepReport] = field(default_factory=list)
     phases: list[PhaseTimes] = field(default_factory=list)
+    payload_bytes: list[int] = field(default_factory=list)
     recorded: list[RecordedStep] = field(default_factory=list)
 
     def warm_up(self) -> None:
@@ -148,6 +153,8 @@ class _Steps:
         while not self.pace.is_done:
             self._timed(is_warmup=False)
             self.phases.append(phases_of(self.step.stopwatch))
+            if self.step.optimizer.exchange is not None:
+                self.payload_bytes.append(self.step.optimizer.exchange.payload_bytes)
 
     def replay(self) -> None:
         """The steps of the fault trace, each on links as they are in it; those behind it find them as they were."""
@@ -168,12 +175,19 @@ class _Steps:
         return statistics.fmean(losses) if losses else None
 
     def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
-        """From steps that nobody times, because the profiler takes part in them."""
-        recordings = []
-        for number in range(self.spec.settings.profiled_steps):
-            with recorded(self.device, stages) as recording:
-                self._run(len(self.reports) + number, is_recorded=is_shown(dist.get_rank(), self.spec.layout))
-            recordings.append(recording)
+        """From steps that nobody times, because the profiler takes part in them.
+
+        Where replicas average their parameters every few steps, one of these is recorded too.
+        """
+        recordings: dict[int, Recording] = {}
+        number, period = len(self.reports), period_of(self.spec.layout)
+        while len(recordings) < self.spec.settings.profiled_steps or not shows_average(list(recordings), period):
+            if len(recordings) < self.spec.settings.profiled_steps or averages_in(number, period):
+                with recorded(self.device, stages) as recordings[number]:
+                    self._run(number, is_recorded=is_shown(dist.get_rank(), self.spec.layout))
+            else:
+                self._run(number)
+            number += 1
         return breakdown_of(recordings, self.spec.layout, self.device, rank=dist.get_rank())
 
     @property
@@ -215,8 +229,9 @@ class _Steps:
             self.found = self.steered.after_step(number)
         self.step.stopwatch.mark("done")
         if is_recorded:
-            moments = (self.step.stopwatch.between_s("begin", name) for name in ("gradients complete", "end", "done"))
-            self.recorded.append(self.log.end(*moments))
+            complete_s, end_s, done_s = map(self._since_begin_s, ("gradients complete", "end", "done"))
+            averaging_s = tuple(map(self._since_begin_s, ("updated", "agreed"))) if self._has_averaged(number) else ()
+            self.recorded.append(self.log.end(complete_s, end_s, done_s, averaging_s=averaging_s))
         return loss
 
     def _batch(self, number: int, turn: int = 0) -> Batch:
@@ -233,6 +248,14 @@ class _Steps:
             num_languages=self.spec.settings.num_languages,
             turn=turn,
         )
+
+    def _since_begin_s(self, moment: str) -> float:
+        return self.step.stopwatch.between_s("begin", moment)
+
+    def _has_averaged(self, number: int) -> bool:
+        """Whether replicas averaged their parameters in this step."""
+        period = period_of(self.spec.layout)
+        return self.spec.layout.gradient_sync == GradientSync.DILOCO and averages_in(number, period)
 
     def _of_slowest_rank(self, step_time_s: float) -> float:
         """The longest time of any rank, known to every rank, so that all take the same decision on what follows."""

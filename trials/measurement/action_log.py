@@ -24,6 +24,7 @@ class RecordedStep:
         passes: What it computed, in order of time.
         complete_s: Its gradients were complete.
         updated_s: Its parameters were updated.
+        averaging_s: From when to when replicas averaged parameters, as a part of the update; empty: they did not.
         done_s: It knew that every rank was done.
     """
 
@@ -32,6 +33,7 @@ class RecordedStep:
     complete_s: float
     updated_s: float
     done_s: float
+    averaging_s: tuple[float, ...] = ()
 
 
 class ActionLog:
@@ -69,7 +71,9 @@ class ActionLog:
         if self._is_on and self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self._now())
 
-    def end(self, complete_s: float, updated_s: float, done_s: float) -> RecordedStep:
+    def end(
+        self, complete_s: float, updated_s: float, done_s: float, *, averaging_s: tuple[float, ...] = ()
+    ) -> RecordedStep:
         """The step is over; the moments are seconds from its begin."""
         self._is_on = False
         passes = tuple(
@@ -77,7 +81,12 @@ class ActionLog:
             for kind, stage, micro_batch, start, end in self._passes
         )
         return RecordedStep(
-            began_ns=self._began_ns, passes=passes, complete_s=complete_s, updated_s=updated_s, done_s=done_s
+            began_ns=self._began_ns,
+            passes=passes,
+            complete_s=complete_s,
+            updated_s=updated_s,
+            done_s=done_s,
+            averaging_s=averaging_s,
         )
 
     def _now(self) -> Any:

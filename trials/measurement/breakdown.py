@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import torch
 
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.periods import mean_over_period, period_of
 from autotuner.domain.runs.trial import Breakdown
 from trials.measurement.device_time import device_time_ns
 from trials.measurement.host_time import host_time_ns
@@ -19,16 +19,18 @@ __all__ = ["breakdown_of", "longest_computing"]
 _PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
 
 
-def breakdown_of(recordings: Sequence[Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
-    """Mean parts of this rank's recorded steps, of which there is one at least."""
+def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
+    """Mean parts of this rank's recorded steps, by their numbers, of which there is one at least."""
     pipelined = layout.pipeline_parallel_degree > 1
     steps = [
         device_time_ns(recording.host, recording.device, pipelined=pipelined)
         if device.type == "cuda"
         else host_time_ns(recording.host, pipelined=pipelined)
-        for recording in recordings
+        for recording in recordings.values()
     ]
-    return Breakdown(rank=rank, **{part: statistics.fmean(step[part] for step in steps) / 1e9 for part in _PARTS})
+    numbers, period = list(recordings), period_of(layout)
+    parts = {part: mean_over_period(numbers, [step[part] for step in steps], period) / 1e9 for part in _PARTS}
+    return Breakdown(rank=rank, **parts)
 
 
 def longest_computing(breakdowns: Sequence[Breakdown]) -> Breakdown:

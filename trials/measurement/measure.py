@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
+from autotuner.domain.runs.periods import mean_over_period, period_of
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.stopwatch import Stopwatch
@@ -22,6 +23,7 @@ class RankRecord:
         cpu: Used during the measured steps.
         phases: One per measured step.
         power_w: Mean during the measured steps; None where nothing measures it.
+        payload_bytes: Contributed to the exchange between replicas, per measured step; empty where they sum gradients.
     """
 
     host: str
@@ -31,14 +33,16 @@ class RankRecord:
     phases: tuple[PhaseTimes, ...]
     compile_s: float
     power_w: float | None
+    payload_bytes: tuple[int, ...] = ()
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
     """The phases of the step that the stopwatch followed last."""
+    averaging_s = stopwatch.between_s("updated", "agreed")
     return PhaseTimes(
         forward_backward_s=stopwatch.between_s("start", "first layer's gradient"),
-        gradient_sync_s=stopwatch.between_s("first layer's gradient", "gradients complete"),
-        optimizer_s=stopwatch.between_s("gradients complete", "end"),
+        gradient_sync_s=stopwatch.between_s("first layer's gradient", "gradients complete") + averaging_s,
+        optimizer_s=stopwatch.between_s("gradients complete", "end") - averaging_s,
     )
 
 
@@ -52,13 +56,15 @@ def measurement(
 ) -> Measurement:
     """The trial's answer, without a breakdown, from rank 0's steps and every rank's record."""
     here = [record for record in ranks if record.host == ranks[0].host]
+    measured = _Measured(steps=[report.step for report in steps if report.is_measured], period=period_of(spec.layout))
     seen = Seen(
         peak_bytes=tuple(record.peak_bytes for record in ranks),
         reserved_bytes=tuple(record.reserved_bytes for record in ranks),
-        phases=_slowest_phases(ranks),
+        phases=_slowest_phases(ranks, measured),
         foreign_cpu_share=here[0].cpu.foreign_share(sum(record.cpu.own_s for record in here)),
         compile_s=max(record.compile_s for record in ranks),
         power_w=_mean_power_w(ranks),
+        sync_payload_bytes=max((measured.mean(r.payload_bytes) for r in ranks if r.payload_bytes), default=None),
     )
     return measurement_of(spec, peak, steps, seen, environment=environment)
 
@@ -69,9 +75,21 @@ def _mean_power_w(ranks: Sequence[RankRecord]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _slowest_phases(ranks: Sequence[RankRecord]) -> PhaseTimes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Numbers of the measured steps, and the period after which they repeat."""
+
+    steps: Sequence[int]
+    period: int
+
+    def mean(self, values: Sequence[float]) -> float:
+        """The mean step of one value per measured step."""
+        return mean_over_period(self.steps, values, self.period)
+
+
+def _slowest_phases(ranks: Sequence[RankRecord], measured: _Measured) -> PhaseTimes:
     def slowest(name: str) -> float:
-        return max(statistics.fmean(getattr(phases, name) for phases in record.phases) for record in ranks)
+        return max(measured.mean([getattr(phases, name) for phases in record.phases]) for record in ranks)
 
     return PhaseTimes(
         forward_backward_s=slowest("forward_backward_s"),

@@ -76,11 +76,14 @@ def _late_s(own: RankRecording, ranks: Sequence[RankRecording], number: int) -> 
 
 
 def _blocks(step: RecordedStep, late_s: float) -> list[Block]:
-    """Its passes, what completed its gradients behind the last, and the update."""
+    """Its passes, what completed its gradients behind the last, and the update, with what is averaged within."""
     passed_s = max((block.end_s for block in step.passes), default=0.0)
     sync = Block(passed_s, step.complete_s, BlockKind.SYNC)
-    update = Block(step.complete_s, step.updated_s, BlockKind.OPTIMIZER)
-    found = [*step.passes, *(one for one in (sync, update) if one.end_s > one.start_s)]
+    begins_s, ends_s = step.averaging_s or (step.updated_s, step.updated_s)
+    update = Block(step.complete_s, begins_s, BlockKind.OPTIMIZER)
+    average = Block(begins_s, ends_s, BlockKind.SYNC)
+    rest = Block(ends_s, step.updated_s, BlockKind.OPTIMIZER)
+    found = [*step.passes, *(one for one in (sync, update, average, rest) if one.end_s > one.start_s)]
     return [block._replace(start_s=block.start_s + late_s, end_s=block.end_s + late_s) for block in found]
 
 

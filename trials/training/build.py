@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, stages_of_rank
-from autotuner.domain.layouts.choice import GradientClip
+from autotuner.domain.layouts.choice import MOMENTUM_SYNCS, GradientClip
 from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.data.partition import optimizer_shards
@@ -23,7 +23,8 @@ from trials.distributed.tied import TiedTables
 from trials.measurement.action_log import ActionLog
 from trials.measurement.stopwatch import Stopwatch
 from trials.training.clip import clip_before_reduction
-from trials.training.optimizer import ShardedOptimizer
+from trials.training.exchange import exchange_of
+from trials.training.optimizer import Peers, ShardedOptimizer
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
 from trials.training.step import Step
 
@@ -56,17 +57,22 @@ def build_step(
 
 
 def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedOptimizer:
+    layout, max_norm = spec.layout, spec.settings.max_gradient_norm
     indices = [index for index, shard in enumerate(shards) if shard.is_tied]
     tied = TiedTables(indices, grid.pipeline) if indices else None
-    max_norm = spec.settings.max_gradient_norm
     clip_whole = clip_before_reduction(shards, grid, max_norm, tied)
     return ShardedOptimizer(
         shards,
         settings=spec.trained_by,
-        kernel=spec.layout.optimizer_kernel,
-        max_gradient_norm=max_norm if spec.layout.gradient_clip == GradientClip.POST else None,
-        before_reduction=clip_whole,
-        tied=tied if clip_whole is None else None,  # who clips a replica's gradient whole has summed its copies before
+        kernel=layout.optimizer_kernel,
+        max_gradient_norm=max_norm if layout.gradient_clip == GradientClip.POST else None,
+        follows_signs=layout.sync_sign and layout.gradient_sync in MOMENTUM_SYNCS,
+        peers=Peers(
+            gradient=grid.gradient,
+            before_reduction=clip_whole,
+            tied=tied if clip_whole is None else None,  # who clips a gradient whole has summed its copies before
+            exchange=partial(exchange_of, layout, group=grid.axis("dp_replicate").get_group(), tied=indices),
+        ),
     )
 
 

@@ -31,7 +31,7 @@ def total_norm(
     num_replicas: Sequence[int],
     groups: Sequence[dist.ProcessGroup | None] = (None,),
 ) -> Tensor:
-    """Norm over all ranks, each element counted once: its squares are divided among the replicas that hold it.
+    """Norm over the ranks of a gradient, each element counted once: its squares are divided among those that hold it.
 
     Args:
         gradients: What this rank holds, in fp32.

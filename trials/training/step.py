@@ -33,6 +33,8 @@ class Step:
     def __call__(self, batch: Batch, *, number: int) -> float:
         """Train on the batch and return the loss: the mean over all tokens of the global batch, on every rank.
 
+        Replicas whose parameters differ each add that of their own tokens through their own.
+
         The loss is summed over all ranks after the update, so no rank returns before the slowest one is done.
 
         Raises:
@@ -41,7 +43,7 @@ class Step:
         self.stopwatch.mark("start")
         replica_loss = self.gradients(batch)
         self.stopwatch.mark("gradients complete")
-        self.optimizer.step()
+        self.optimizer.step(self.stopwatch.mark)
         self.stopwatch.mark("end")
         loss = self.global_loss(replica_loss)
         if not math.isfinite(loss):
@@ -65,7 +67,7 @@ class Step:
         return loss
 
     def gradients(self, batch: Batch) -> Tensor:
-        """Leave the gradients of the global batch with the optimizer; return what ``Passes`` does."""
+        """Leave the gradients that it takes with the optimizer; return what ``Passes`` does."""
         with kernel_context(self.layout), loss_context(self.layout):
             replica_loss = self.passes(batch)
         self.optimizer.take_gradients()

@@ -10,6 +10,7 @@ from autotuner.errors import InvalidInput
 
 __all__ = [
     "FP8_PRECISIONS",
+    "MOMENTUM_SYNCS",
     "NARROW_PRECISIONS",
     "AttentionKernel",
     "BatchBalance",
@@ -193,6 +194,10 @@ class GradientSync(Choice):
     RANDOM = 2, "random"  # momentum elements that a shared seed draws, arXiv 2502.06728
     STRIDING = 3, "striding"  # momentum elements at equal distances, others every step, arXiv 2502.06728
     DILOCO = 4, "diloco"  # parameters, every so many steps of its own, arXiv 2311.08105
+
+
+MOMENTUM_SYNCS = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING)
+"""Exchanges of a part of a momentum, the rest of which each replica keeps."""
 
 
 class PayloadPrecision(Choice):

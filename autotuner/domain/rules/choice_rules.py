@@ -25,6 +25,7 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.domain.rules.exchange_rules import num_gradients
 from autotuner.domain.rules.rule import Rule, any_of
 
 __all__ = ["CHOICE_RULES"]
@@ -64,11 +65,6 @@ def _kv_size(job: Job) -> int:
 
 def _labels(members: Iterable[object]) -> str:
     return ", ".join(str(m) for m in members)
-
-
-def _num_gradients(x: Layout) -> int:
-    """Ranks with a gradient of their own for the same parameter: replicas, sharded or not, and parts of a sequence."""
-    return x.data_parallel_degree * x.context_parallel_degree
 
 
 _FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
@@ -278,11 +274,11 @@ CHOICE_RULES: tuple[Rule, ...] = (
         "gradient_bucket_bytes",
         lambda x, j: (
             (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
-            & ((_num_gradients(x) == 1) | any_of(x.shard_level, _BY_LAYER))
+            & ((num_gradients(x) == 1) | any_of(x.shard_level, _BY_LAYER))
         ),
         lambda x, j: (
-            "one replica reduces nothing"
-            if _num_gradients(x) == 1
+            "one replica, alone or beside others that it exchanges less with, reduces nothing"
+            if num_gradients(x) == 1
             else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
         ),
         lambda x, j: DEFAULT_BUCKET_BYTES,
@@ -291,8 +287,8 @@ CHOICE_RULES: tuple[Rule, ...] = (
     Rule(
         "fp32-reduce-needs-half-precision",
         "fp32_gradient_reduce",
-        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (_num_gradients(x) == 1)),
-        lambda x, j: "gradients in fp32, or of one replica, are summed in fp32 already",
+        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (num_gradients(x) == 1)),
+        lambda x, j: "gradients in fp32 are summed in fp32, and one replica's, where it exchanges less, are not summed",
         lambda x, j: False,
         is_idle=True,
     ),

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import BatchBalance, GradientClip, GradientSync, ShardLevel
+from autotuner.domain.layouts.choice import MOMENTUM_SYNCS, BatchBalance, GradientClip, GradientSync, ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.rules.rule import Rule, any_of
 
-__all__ = ["EXCHANGE_RULES"]
+__all__ = ["EXCHANGE_RULES", "num_gradients"]
 
 _OF_ELEMENTS = (GradientSync.RANDOM, GradientSync.STRIDING)
 """What sends single elements of a momentum."""
 
-_OF_MOMENTUM = (GradientSync.DEMO, *_OF_ELEMENTS)
-"""What keeps a momentum."""
-
-_LOSSY = (*_OF_MOMENTUM, GradientSync.DILOCO)
+_LOSSY = (*MOMENTUM_SYNCS, GradientSync.DILOCO)
 
 _DEALT = (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
 """What deals the sequences of a group of ranks among them."""
 
 _BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 """Levels whose gradients are reduced layer by layer, inside the backward pass."""
+
+
+def num_gradients(x: Layout) -> int:
+    """Ranks that sum gradients of the same parameter: shards, parts of a sequence, and replicas that exchange all."""
+    replicas = 1 + (x.data_parallel_replicate_degree - 1) * (x.gradient_sync == GradientSync.FULL)
+    return replicas * x.data_parallel_shard_degree * x.context_parallel_degree
 
 
 def _means_something(field: str, syncs: tuple[GradientSync, ...], what: str) -> Rule:
@@ -70,8 +73,8 @@ EXCHANGE_RULES: tuple[Rule, ...] = (
     _means_something("sync_chunk", (GradientSync.DEMO,), "demo exchange transforms chunks of the momentum"),
     _means_something("sync_top_k", (GradientSync.DEMO,), "demo exchange sends the largest components"),
     _means_something("sync_period", (GradientSync.DILOCO,), "diloco exchange waits several steps"),
-    _means_something("sync_sign", _OF_MOMENTUM, "exchanges of a momentum may follow its sign"),
-    _means_something("sync_decay_permille", _OF_MOMENTUM, "exchanges of a momentum let it decay"),
+    _means_something("sync_sign", MOMENTUM_SYNCS, "exchanges of a momentum may follow its sign"),
+    _means_something("sync_decay_permille", MOMENTUM_SYNCS, "exchanges of a momentum let it decay"),
     _means_something("payload_precision", _LOSSY, "lossy exchanges choose what they send in"),
     Rule(
         "top-k-within-chunk",

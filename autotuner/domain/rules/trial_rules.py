@@ -19,6 +19,7 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.degree_rules import smallest_end
+from autotuner.domain.rules.exchange_rules import num_gradients
 from autotuner.domain.rules.rule import Rule, any_of, job_rule, maximum
 from autotuner.domain.rules.trial_model_rules import TRIAL_MODEL_RULES
 
@@ -56,7 +57,8 @@ def _ranks_of_all_experts(x: Layout) -> int:
 
 def _shards_experts_alone(x: Layout) -> bool:
     """Whether a layer's experts are sharded by themselves: they have ranks of their own, several of which hold each."""
-    several = (x.data_parallel_replicate_degree > 1) | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
+    hybrid = (x.data_parallel_replicate_degree > 1) & (x.gradient_sync == GradientSync.FULL)
+    several = hybrid | (_ranks_of_all_experts(x) > x.expert_parallel_degree)
     return (x.expert_parallel_degree > 1) & several
 
 
@@ -72,13 +74,6 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
 
 
 TRIAL_RULES: tuple[Rule, ...] = (
-    Rule(
-        "trial-reduces-all-gradients",
-        "gradient_sync",
-        lambda x, j: x.gradient_sync != GradientSync.FULL,
-        lambda x, j: f"the trial job has no {x.gradient_sync} exchange yet",
-        lambda x, j: GradientSync.FULL.label,
-    ),
     job_rule(
         "trial-sequences-are-alike",
         "workload.lengths",
@@ -208,10 +203,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda x, j: (
             (x.expert_parallel_degree > 1)
             & (any_of(x.shard_level, _FSDP_LEVELS) == 0)
-            & (
-                (x.data_parallel_degree * x.context_parallel_degree > 1)
-                | (x.expert_parallel_degree != x.tensor_parallel_degree)
-            )
+            & ((num_gradients(x) > 1) | (x.expert_parallel_degree != x.tensor_parallel_degree))
         ),
         lambda x, j: (
             "ranks that hold the same experts average their gradients among each other, which the trial job leaves "

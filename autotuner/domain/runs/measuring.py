@@ -10,6 +10,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_words import links_in_brief
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.pace import half_interval_s
+from autotuner.domain.runs.periods import levelled, period_of
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 
@@ -51,6 +52,7 @@ class Seen:
     foreign_cpu_share: float
     compile_s: float = 0.0
     power_w: float | None = None
+    sync_payload_bytes: float | None = None
 
 
 def step_report(
@@ -92,14 +94,16 @@ def measurement_of(
     spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
 ) -> Measurement:
     """The trial's answer, without a breakdown, from every step that was timed, warm-up included."""
-    times_s = [report.step_time_s for report in steps if report.is_measured]
+    measured = [report for report in steps if report.is_measured]
+    numbers, all_times_s = [report.step for report in measured], [report.step_time_s for report in measured]
+    times_s = levelled(numbers, all_times_s, period_of(spec.layout))
     median_s = statistics.median(times_s)
     available_flop = median_s * peak.flop_per_s
     return Measurement(
         step_time_s=median_s,
         step_time_spread_s=quartile_distance(times_s),
         step_time_interval_s=half_interval_s(times_s),
-        num_steps=len(times_s),
+        num_steps=len(measured),
         num_warmup_steps=sum(report.is_warmup for report in steps),
         tokens_per_s=spec.workload.tokens_per_step / median_s,
         model_flop_per_s=model_flop(spec) / median_s,
@@ -116,6 +120,7 @@ def measurement_of(
         environment={**environment, **_links(spec.cluster), FOREIGN_CPU_SHARE: f"{seen.foreign_cpu_share:.2f}"},
         compile_s=seen.compile_s,
         power_w=seen.power_w,
+        sync_payload_bytes=seen.sync_payload_bytes,
         robust=_robust(spec, peak, [report.step_time_s for report in steps if report.is_under_trace]),
     )
 

@@ -56,7 +56,7 @@ class OptimizerSettings:
 
     def refuses(self, layout: Layout) -> str | None:
         """Why it cannot train with the layout, as a sentence; None where it can."""
-        if layout.gradient_sync != GradientSync.FULL:
+        if layout.gradient_sync != GradientSync.FULL and self.name is not OptimizerName.ADAMW:
             return f"{layout.gradient_sync.label} exchanges less than gradients, for which only AdamW has been tried"
         if self.name is not OptimizerName.LAMB or _holds_whole_tensors(layout):
             return None

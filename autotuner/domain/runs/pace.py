@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from autotuner.domain.runs.periods import levelled, shows_average
 from autotuner.domain.runs.trial import TrialSettings
 
 __all__ = ["Pace", "half_interval_s", "is_stationary"]
@@ -19,11 +20,13 @@ _CONFIDENCE = 0.95
 class Pace:
     """A state machine that sees step times, knows no clock, and says which step counts and when enough do.
 
-    Ranks that are told the same times decide alike, so none has to tell the others.
+    Ranks that are told the same times decide alike, so none has to tell the others. Where replicas average their
+    parameters behind every ``period``-th step, one of these counts before it is done, however few steps are asked for.
     """
 
-    def __init__(self, settings: TrialSettings) -> None:
+    def __init__(self, settings: TrialSettings, *, period: int = 1) -> None:
         self._settings = settings
+        self._period = period
         self._warmup_s: list[float] = []
         self._measured_s: list[float] = []
 
@@ -48,12 +51,14 @@ class Pace:
     def is_done(self) -> bool:
         """Enough steps were measured."""
         settings, num_steps = self._settings, len(self._measured_s)
-        if num_steps < settings.measured_steps:
+        steps = range(len(self._warmup_s), len(self._warmup_s) + num_steps)
+        if num_steps < settings.measured_steps or not shows_average(steps, self._period):
             return False
         if num_steps >= settings.max_measured_steps or sum(self._measured_s) >= settings.measuring_budget_s:
             return True
-        half_s = half_interval_s(self._measured_s)
-        return half_s is not None and half_s <= settings.target_interval * statistics.median(self._measured_s)
+        times_s = levelled(steps, self._measured_s, self._period)
+        half_s = half_interval_s(times_s)
+        return half_s is not None and half_s <= settings.target_interval * statistics.median(times_s)
 
     def add(self, step_time_s: float) -> None:
         """One more step ran; it counts if the pace was warm before it."""

@@ -292,7 +292,8 @@ class PhaseTimes:
     Attributes:
         forward_backward_s: Forward and backward, with the communication inside them and the pipeline's idle time.
         gradient_sync_s: From the gradient of the first layer's input to complete gradients: waiting for collectives,
-            and for the weights' gradients where a schedule computes them apart.
+            and for the weights' gradients where a schedule computes them apart, and what replicas exchange in their
+            place, before or behind the update.
         optimizer_s: The optimizer's step and zeroing the gradients.
     """
 
@@ -338,7 +339,8 @@ class Measurement:
     """What a trial measured, after its warm-up.
 
     Attributes:
-        step_time_s: Median of the measured steps.
+        step_time_s: Median of the measured steps; where replicas average their parameters every few steps, each with
+            its part of that.
         step_time_spread_s: Distance between the quartiles of the measured steps.
         step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
         num_warmup_steps: Steps before timing started; None where it was not recorded.
@@ -368,6 +370,8 @@ class Measurement:
         link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
             count as ``StepReport`` does.
         validation_loss: Of the batches behind the last step, on every rank's own parameters; None where there are none.
+        sync_payload_bytes: What the rank that sends most contributes to the exchange between replicas in an average
+            step, before the collective's own factor; None where replicas sum their gradients, or nobody counts.
     """
 
     step_time_s: float
@@ -400,6 +404,7 @@ class Measurement:
     robust: RobustMeasurement | None = None
     link_events: tuple[LinkEvent, ...] = ()
     validation_loss: float | None = None
+    sync_payload_bytes: float | None = None
 
     @property
     def step_time_error_s(self) -> float:

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import Recompute
+from autotuner.domain.layouts.choice import GradientSync, Recompute
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from tests.builders import cpu_layout
-from tests.trials.specs import trial_spec
+from tests.trials.specs import ddp, trial_spec
 from trials.measurement.cores import CpuTime
 from trials.measurement.measure import RankRecord, measurement
 
@@ -29,7 +30,7 @@ def record(host: str = "a", own_s: float = 3.0, **changes: object) -> RankRecord
         cpu=cpu,
         peak_bytes=100,
         reserved_bytes=200,
-        phases=(phases(1.0, 0.5), phases(2.0, 0.5)),
+        phases=(phases(1.0, 0.5), phases(2.0, 0.5), phases(1.0, 0.5), phases(2.0, 0.5)),
         compile_s=0.0,
         power_w=None,
     )
@@ -44,7 +45,8 @@ def steps(spec: TrialSpec, times_s: Sequence[float] = TIMES_S) -> list[StepRepor
 
 
 def measured(spec: TrialSpec, *records: RankRecord, times_s: Sequence[float] = TIMES_S) -> Measurement:
-    return measurement(spec, PEAK, steps(spec, times_s), records or (record(),), environment={"torch": "2.13.0"})
+    records = records or (record(phases=tuple(phases(1.0, 0.5) for _ in times_s[1:])),)
+    return measurement(spec, PEAK, steps(spec, times_s), records, environment={"torch": "2.13.0"})
 
 
 def test_the_step_time_is_the_median_of_the_measured_steps_and_its_spread_that_of_their_quartiles() -> None:
@@ -82,7 +84,7 @@ def test_losses_include_the_warm_up() -> None:
 
 
 def test_each_phase_is_the_mean_of_the_rank_that_was_slowest_in_it() -> None:
-    other = record(phases=(phases(0.5, 2.0), phases(0.5, 3.0)))
+    other = record(phases=(phases(0.5, 2.0), phases(0.5, 3.0)) * 2)
     result = measured(trial_spec(), record(), other)
     assert result.phases == PhaseTimes(forward_backward_s=1.5, gradient_sync_s=2.5, optimizer_s=0.1)
 
@@ -110,3 +112,24 @@ def test_a_single_measured_step_has_no_spread() -> None:
     spec = trial_spec()
     result = measured(spec, times_s=TIMES_S[:2])
     assert (result.step_time_s, result.step_time_spread_s) == (1.0, 0.0)
+
+
+def averaging(period: int) -> Layout:
+    return ddp(2, gradient_sync=GradientSync.DILOCO, sync_period=period, micro_batch_size=4)
+
+
+def test_every_step_bears_its_part_of_what_an_average_of_parameters_takes_and_sends() -> None:
+    plain, average = phases(1.0, 0.0), phases(1.0, 4.0)
+    rank = record(phases=(plain, plain, average, plain), payload_bytes=(0, 0, 800, 0))
+    result = measured(trial_spec(averaging(4)), rank, times_s=(9.0, 1.0, 1.0, 5.0, 1.0))
+    assert result.step_time_s == 1.0 + 4.0 / 4
+    assert result.num_steps == 4
+    assert result.phases is not None
+    assert result.phases.gradient_sync_s == 4.0 / 4
+    assert result.sync_payload_bytes == 800 / 4
+
+
+def test_the_payload_is_that_of_the_rank_that_sends_most_and_of_no_rank_where_gradients_are_summed() -> None:
+    less, more = record(payload_bytes=(10,) * 4), record(payload_bytes=(12,) * 4)
+    assert measured(trial_spec(ddp(2, gradient_sync=GradientSync.DEMO)), less, more).sync_payload_bytes == 12
+    assert measured(trial_spec()).sync_payload_bytes is None

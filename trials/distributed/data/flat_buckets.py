@@ -35,7 +35,7 @@ class Reduction:
 
     Attributes:
         shards: Ranks that split the update; None: nobody does.
-        replicas: Ranks that hold the same shard; None: nobody else does.
+        replicas: Ranks that hold the same shard and sum its gradient; None: nobody else does.
         num_losses: Ranks whose losses are averaged.
         dtype: Format in which gradients are summed.
     """
@@ -49,11 +49,9 @@ class Reduction:
 class BucketShard:
     """This rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
 
-    The whole job holds the whole bucket ``num_replicas`` times.
-
     Attributes:
-        num_holders: How often the whole job holds the whole bucket.
-        num_copies: How often the ranks do whose losses are one: a replica's tensor ranks and stages.
+        num_holders: How many of the ranks that together hold one gradient (``Grid.gradient``) hold the whole bucket.
+        num_copies: How many of these have losses that are one: a replica's tensor ranks and stages.
         max_norm: What the norm of the bucket's own gradient is scaled down to before its reduction; None: nothing.
     """
 

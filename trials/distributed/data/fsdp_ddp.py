@@ -30,17 +30,17 @@ _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def shard(module: nn.Module, grid: Grid) -> None:
-    """FSDP2, or HSDP where the shards are replicated as well; nothing where the layout shards no gradients.
+    """FSDP2, or HSDP where replicas sum what the shards reduced; nothing where the layout shards no gradients.
 
-    Context ranks are shards too: they hold the same parameters and see other tokens.
+    Context ranks are shards too: they hold the same parameters and see other tokens. Replicas that exchange less than
+    their gradients are none of FSDP's: each shards its own.
     """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS:
         return
-    hybrid = layout.data_parallel_replicate_degree > 1
     # the logits of a tensor rank are a view of a DTensor; the warning is for those who write into them
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    _fully_shard(module, grid.axis("dp_replicate", "shard") if hybrid else grid.axis("shard"), grid)
+    _fully_shard(module, grid.axis("dp_replicate", "shard") if _is_hybrid(grid) else grid.axis("shard"), grid)
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
@@ -48,11 +48,15 @@ def shard_experts(layer: nn.Module, grid: Grid) -> None:
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS or layout.expert_parallel_degree == 1:
         return
-    hybrid = layout.data_parallel_replicate_degree > 1
+    hybrid = _is_hybrid(grid)
     if hybrid or grid.experts("expert_shard").size() > 1:
         for experts in experts_of(layer):
             mesh = grid.experts("dp_replicate", "expert_shard") if hybrid else grid.experts("expert_shard")
             _fully_shard(experts, mesh, grid)
+
+
+def _is_hybrid(grid: Grid) -> bool:
+    return grid.layout.data_parallel_replicate_degree > 1 and grid.sums_over_replicas
 
 
 def _fully_shard(module: nn.Module, mesh: DeviceMesh, grid: Grid) -> None:

@@ -18,7 +18,8 @@ class OptimizerShard(Protocol):
     """Elements of the model that one rank updates.
 
     Attributes:
-        num_replicas: How often the whole job holds these same elements, this rank included.
+        num_replicas: Ranks that hold these same elements, this one included, of those that together hold one gradient
+            (``Grid.gradient``).
         is_tied: The shard is the tied vocabulary table, and another stage holds it as well.
     """
 

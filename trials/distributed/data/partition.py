@@ -32,9 +32,9 @@ class _Kind(NamedTuple):
 def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid) -> list[OptimizerShard]:
     """The shards of all parameters of a stage; where nobody else reduces them, they lie in flat buckets from now on."""
     if not _is_flat(stage, grid):
-        return [ParameterShard(parameter, **kind._asdict()) for parameter, kind in _parameters(stage, spec)]
+        return [ParameterShard(parameter, **kind._asdict()) for parameter, kind in _parameters(stage, spec, grid)]
     kinds: dict[_Kind, list[nn.Parameter]] = defaultdict(list)
-    for parameter, kind in _parameters(stage, spec):
+    for parameter, kind in _parameters(stage, spec, grid):
         kinds[kind].append(parameter)
     reduction = _reduction(spec, grid)
     return [
@@ -60,15 +60,15 @@ def _reduction(spec: TrialSpec, grid: Grid) -> Reduction:
         shards, replicas = None, grid.replicas
     else:
         shards = grid.axis("shard")
-        replicas = grid.axis("dp_replicate") if layout.data_parallel_replicate_degree > 1 else None
+        is_replicated = layout.data_parallel_replicate_degree > 1 and grid.sums_over_replicas
+        replicas = grid.axis("dp_replicate") if is_replicated else None
     dtype = torch.float32 if layout.fp32_gradient_reduce else parameter_dtype(layout.precision)
     return Reduction(shards=shards, replicas=replicas, num_losses=grid.num_losses, dtype=dtype)
 
 
-def _parameters(stage: nn.Module, spec: TrialSpec) -> Iterator[tuple[nn.Parameter, _Kind]]:
-    """Each parameter once, with how often the whole job holds the elements that this rank holds of it."""
-    layout = spec.layout
-    ranks_per_stage = layout.world_size // layout.pipeline_parallel_degree
+def _parameters(stage: nn.Module, spec: TrialSpec, grid: Grid) -> Iterator[tuple[nn.Parameter, _Kind]]:
+    """Each parameter once, with how many ranks of its gradient hold the elements that this rank holds of it."""
+    ranks_per_stage = grid.gradient.size() // spec.layout.pipeline_parallel_degree
     elsewhere = _table_elsewhere(stage, spec)
     for parameter in stage.parameters():
         is_tied = parameter is elsewhere

@@ -300,7 +300,6 @@ CASES = (
     Case("stages-avoid-dead-links", with_dead_link(), Layout(**STAGES)),
 )
 TRIAL_CASES = (
-    Case("trial-reduces-all-gradients", on_gpus(2), Layout(**DEMO)),
     Case("trial-sequences-are-alike", with_lengths(1), Layout()),
     Case(
         "trial-recomputes-selectively-once",

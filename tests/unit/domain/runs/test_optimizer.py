@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.layouts.choice import GradientClip, PipelineSchedule, ShardLevel
+from autotuner.domain.layouts.choice import GradientClip, GradientSync, PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
 from autotuner.errors import InvalidInput
@@ -41,6 +41,12 @@ def test_lamb_trains_where_ranks_hold_whole_tensors(layout: Layout) -> None:
 def test_lamb_is_refused_with_its_reason_where_ranks_hold_parts(layout: Layout) -> None:
     assert "norm of each whole tensor" in (LAMB.refuses(layout) or "")
     assert ADAMW.refuses(layout) is None
+
+
+def test_behind_an_exchange_of_less_than_gradients_only_adamw_has_been_tried() -> None:
+    lossy = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
+    assert "only AdamW has been tried" in (LAMB.refuses(lossy) or "")
+    assert ADAMW.refuses(lossy) is None
 
 
 def test_the_learning_rate_rises_by_equal_parts_and_stays() -> None:
