@@ -8,10 +8,11 @@ from trials.replication.full import FullReplicator
 from trials.replication.offsets import random_offsets, striding_offsets
 from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.parts import local_parts
-from trials.replication.replicator import Replicator
+from trials.replication.replicator import BuildReplicator, Replicator
 
 __all__ = [
     "BucketExchange",
+    "BuildReplicator",
     "DemoReplicator",
     "ElementReplicator",
     "FullReplicator",
