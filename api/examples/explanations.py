@@ -6,18 +6,20 @@ from typing import Any
 
 from api.examples.catalog import model
 from api.examples.predictions import job_body, layout, prediction
-from api.schemas import LayoutExplanation, LinkTimelines, TrialParts, TrialTimelines
+from api.schemas import BandwidthCurve, LayoutExplanation, LinkTimelines, TrialParts, TrialTimelines
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
 from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
+from autotuner.search.explain.bandwidth_curve import BandwidthSpan, BandwidthWay
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.link_timelines import Message, SlowHop
 from autotuner.search.explain.step_parts import StepPart, StepParts
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.explain.trial_parts import StagePeak
 
-__all__ = ["explanation", "explanation_bodies", "link_timelines", "parts", "timelines"]
+__all__ = ["bandwidth_curve", "explanation", "explanation_bodies", "link_timelines", "parts", "timelines"]
 
 
 def explanation_bodies() -> dict[str, Any]:
@@ -60,6 +62,45 @@ def explanation() -> LayoutExplanation:
             caveats=("dense models on nemo with h100-sxm were compared with 63 measured runs",),
         ),
         model(),
+    )
+
+
+def bandwidth_curve() -> BandwidthCurve:
+    """Replicas of two nodes, and what DeMo would make of them: at 10 Mbit/s, 1 Gbit/s and 100 Gbit/s."""
+    full = Layout(data_parallel_replicate_degree=16)
+    demo = Layout(data_parallel_replicate_degree=16, gradient_sync=GradientSync.DEMO)
+    return BandwidthCurve(
+        bandwidths_bytes_per_s=(1.25e6, 1.25e8, 1.25e10),
+        own_bytes_per_s=1.25e9,
+        own="replicas",
+        ways=(
+            BandwidthWay(
+                name="replicas",
+                label=str(full),
+                layout=full,
+                is_lossy=False,
+                fits=True,
+                step_s=(380.0, 6.1, 2.2),
+                faster_below_bytes_per_s=None,
+            ),
+            BandwidthWay(
+                name="demo",
+                label=str(demo),
+                layout=demo,
+                is_lossy=True,
+                fits=True,
+                step_s=(31.0, 2.7, 2.4),
+                faster_below_bytes_per_s=1.9e9,
+            ),
+        ),
+        spans=(
+            BandwidthSpan(way="demo", low_bytes_per_s=1.25e6, high_bytes_per_s=1.9e9),
+            BandwidthSpan(way="replicas", low_bytes_per_s=1.9e9, high_bytes_per_s=1.25e10),
+        ),
+        sentences=(
+            "shortest predicted step by what a rank has of the network between nodes, 10 Gbit/s here: demo below "
+            "15.2 Gbit/s, replicas above",
+        ),
     )
 
 

@@ -9,9 +9,18 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
-from api.schemas import ExplanationRequest, LayoutExplanation, LinkTimelines, SweepRules, TrialParts, TrialTimelines
+from api.schemas import (
+    BandwidthCurve,
+    ExplanationRequest,
+    LayoutExplanation,
+    LinkTimelines,
+    SweepRules,
+    TrialParts,
+    TrialTimelines,
+)
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
+from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import trial_parts
@@ -34,6 +43,28 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     if broken := reasons(body.layout, job):
         raise IllegalLayout(body.layout, broken)
     return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
+
+
+@router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
+def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Document[BandwidthCurve]:
+    """Predict the ways in which a layout's replicas could share what they learnt, by the bandwidth between nodes.
+
+    Full exchanges with whatever is sharded, and lossy ones; which takes the shortest step where, and below which
+    bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
+    layout's data-parallel ranks, and ``sentences`` say so.
+    """
+    job = body.resolved(app)
+    if broken := reasons(body.layout, job):
+        raise IllegalLayout(body.layout, broken)
+    return app.asides.ask(bandwidth_curve, body.layout, job)
+
+
+@router.get("/trials/{trial_id}/bandwidth-curve", responses=problems(404, 422))
+def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCurve]:
+    """Predict what ``POST /bandwidth-curves`` does of a trial's layout, on the cluster that the sweep is for."""
+    trial = app.store.get_trial(trial_id)
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    return app.asides.ask(trial_bandwidth_curve, trial, request)
 
 
 @router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))

@@ -23,6 +23,7 @@ from api.schemas.descriptions import (
     StackProfileList,
 )
 from api.schemas.explanations import (
+    BandwidthCurve,
     LayoutChange,
     LayoutExplanation,
     LinkTimelines,
@@ -86,6 +87,7 @@ __all__ = [
     "Adoption",
     "AttentionList",
     "AuditPage",
+    "BandwidthCurve",
     "BaselineList",
     "BaselineView",
     "BudgetChange",

@@ -17,6 +17,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory
 from autotuner.domain.runs.trial import Trial
+from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.link_timelines import LinkTimelines
@@ -25,7 +26,15 @@ from autotuner.search.explain.step_parts import StepParts
 from autotuner.search.explain.trial_parts import TrialParts
 from autotuner.search.explain.trial_timelines import TrialTimelines
 
-__all__ = ["LayoutChange", "LayoutExplanation", "LinkTimelines", "SweepRules", "TrialParts", "TrialTimelines"]
+__all__ = [
+    "BandwidthCurve",
+    "LayoutChange",
+    "LayoutExplanation",
+    "LinkTimelines",
+    "SweepRules",
+    "TrialParts",
+    "TrialTimelines",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

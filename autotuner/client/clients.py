@@ -81,6 +81,8 @@ class _Operations:
     explain_layout = _Operation(operations.explain_layout)
     compare_layouts = _Operation(operations.compare_layouts)
     explain_trial = _Operation(operations.explain_trial)
+    draw_bandwidth_curve = _Operation(operations.draw_bandwidth_curve)
+    read_bandwidth_curve = _Operation(operations.read_bandwidth_curve)
     read_link_timelines = _Operation(operations.read_link_timelines)
     read_timeline = _Operation(operations.read_timeline)
     read_parts = _Operation(operations.read_parts)

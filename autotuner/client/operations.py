@@ -209,6 +209,16 @@ def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:
     return _get(f"/trials/{trial_id}/explanation", schemas.LayoutExplanation)
 
 
+def draw_bandwidth_curve(body: ExplanationRequest) -> Call[schemas.BandwidthCurve]:
+    """Which way to share gradients is fastest, by the bandwidth between nodes."""
+    return _post("/bandwidth-curves", schemas.BandwidthCurve, body)
+
+
+def read_bandwidth_curve(trial_id: str) -> Call[schemas.BandwidthCurve]:
+    """The same of a trial's layout."""
+    return _get(f"/trials/{trial_id}/bandwidth-curve", schemas.BandwidthCurve)
+
+
 def read_link_timelines(trial_id: str) -> Call[schemas.LinkTimelines]:
     """A trial's step with healthy links beside the same with slow ones."""
     return _get(f"/trials/{trial_id}/link-timelines", schemas.LinkTimelines)

@@ -160,3 +160,20 @@ def test_a_trial_on_healthy_links_has_no_slow_step(client: httpx.Client, driver:
     found = client.get(f"/trials/{driver.running(driver.sweep(), 0).id}/link-timelines").json()
     assert found["slow"] is None
     assert found["links"] == []
+
+
+def test_a_bandwidth_curve_says_which_exchange_is_fastest_where(client: httpx.Client) -> None:
+    layout = {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 8, "shard_level": "parameters"}
+    job = JOB | {"layout": layout, "cluster": "h100:16"}
+    curve = client.post("/bandwidth-curves", json=job).json()
+    assert {way["name"] for way in curve["ways"]} >= {"FSDP", "HSDP", "demo", "random", "diloco"}
+    assert all(len(way["step_s"]) == len(curve["bandwidths_bytes_per_s"]) for way in curve["ways"])
+    assert curve["spans"][0]["way"] in {"demo", "random", "diloco"}
+    refused = client.post("/bandwidth-curves", json=job | {"layout": {"tensor_parallel_degree": 3}})
+    assert refused.status_code == 422
+
+
+def test_a_trial_on_one_machine_has_no_bandwidth_curve_and_hears_why(client: httpx.Client, driver: StoreDriver) -> None:
+    trial = driver.running(driver.sweep(), 0)
+    curve = client.get(f"/trials/{trial.id}/bandwidth-curve").json()
+    assert (curve["ways"], len(curve["sentences"])) == ([], 1)

@@ -24,6 +24,7 @@ READS_BY_POST = {
     "preview_sweep",
     "compare_layouts",
     "explain_layout",
+    "draw_bandwidth_curve",
     "export_layout",
     "import_configuration",
 }

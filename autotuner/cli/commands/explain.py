@@ -38,7 +38,8 @@ def explain(
 ) -> None:
     """Explain a layout: where its time and memory go, what limits it, and which change would help.
 
-    For a trial that was measured, what was measured comes first.
+    On several nodes also which way to share gradients is fastest, by the bandwidth between them. For a trial that was
+    measured, what was measured comes first.
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
@@ -50,13 +51,16 @@ def explain(
         _refuse_options(**job, layout=layout, link_health=link_health, stack=stack)
         with connect(server) as client:
             answer = client.get(f"/trials/{trial}/explanation")
+            answer["bandwidth"] = client.get(f"/trials/{trial}/bandwidth-curve")
             measured = client.get(f"/trials/{trial}")["measured"]
     else:
         measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
         body |= {} if link_health is None else {"link_health": read_link_health(link_health)}
         with connect(server, keep=may_be_stored(cluster or "")) as client:
-            answer = client.post("/explanations", body if stack is None else body | {"stack": stack})
+            body |= {} if stack is None else {"stack": stack}
+            answer = client.post("/explanations", body)
+            answer["bandwidth"] = client.post("/bandwidth-curves", body)
     if as_json:
         return print_json(answer)
     if measured is not None:

@@ -18,7 +18,7 @@ from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, percent
-from autotuner.units import format_bytes, format_seconds
+from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explanation_view", "measurement_view", "rules_view"]
 
@@ -37,6 +37,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         Text(_memory(explained)),
         _memory_table(explained["memory"]),
         *(Text(link["sentence"]) for link in explained.get("links", ())),
+        *_bandwidth(explained["bandwidth"]),
         *_changes(explained),
     )
 
@@ -86,6 +87,19 @@ def _memory_table(parts: Sequence[Mapping[str, Any]]) -> Table:
     for part in parts:
         table.add_row(format_bytes(part["num_bytes"]), percent(part["share"]), PART_WORDS[part["part"]])
     return table
+
+
+def _bandwidth(curve: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The step of each way that fits, a decade of bandwidth apart, and what follows; nothing on a single node."""
+    if not curve["ways"]:
+        return
+    ways = [way for way in curve["ways"] if way["fits"]]
+    table = plain_table("between nodes", *(way["name"] for way in ways))
+    for index, bytes_per_s in list(enumerate(curve["bandwidths_bytes_per_s"]))[::4]:
+        steps = (format_seconds(way["step_s"][index]) for way in ways)
+        table.add_row(format_rate(8 * bytes_per_s, "bit/s"), *steps)
+    yield table
+    yield from (Text(in_sentences([sentence])) for sentence in curve["sentences"])
 
 
 def _changes(explained: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -236,6 +236,12 @@ class Link:
         check.fraction(self, "efficiency", "multicast_efficiency")
         check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion", "mesh_peers")
 
+    def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
+        """The link with another bandwidth; what was timed on it takes as much longer per byte, and starts as fast."""
+        slower = self.bandwidth_bytes_per_s / bandwidth_bytes_per_s
+        timed = tuple(replace(line, s_per_byte=slower * line.s_per_byte) for line in self.measured)
+        return replace(self, bandwidth_bytes_per_s=bandwidth_bytes_per_s, measured=timed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:

@@ -21,17 +21,19 @@ _STEPPED = tuple(
     name
     for name, one in OPTIONS.items()
     if not one.is_split and not one.is_number_format and one.qualifies != "data_parallel_shard_degree"
-    if name != "reshard_after_forward"
+    if name != "reshard_after_forward" and one.qualifies != "gradient_sync"
 )
-"""Fields that take one step by themselves; splits and sharding move several, and formats change the mathematics."""
+"""Fields that take one step by themselves; splits and sharding move several. Formats and details of lossy exchanges
+change the mathematics."""
 
 
 def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
     """Every layout one step away, legal or not, each once.
 
     A step that would say nothing is left out: schedules of one pipeline rank, sequence parallelism over one tensor
-    rank, what the accelerator or the software lacks. Number formats stay, those of products, their scales and the sums
-    of gradients: they change the mathematics.
+    rank, what the accelerator or the software lacks. What changes the mathematics stays, or goes: number formats of
+    products, their scales and the sums of gradients; what replicas exchange and clip, but for a full exchange in the
+    place of a lossy one, and clipping behind it. The bandwidth curve tells what lossy exchanges would bring.
     """
     steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
     steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
@@ -164,5 +166,5 @@ def _options(layout: Layout, job: Job) -> Iterator[Layout]:
 
 def _other_values(one: Option, value: int) -> tuple[int, ...]:
     if not one.is_number:
-        return tuple(other for other in one.values if other != value)
+        return tuple(other for other in one.values if other != value and other not in one.changes_mathematics)
     return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)

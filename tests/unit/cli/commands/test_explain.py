@@ -16,6 +16,17 @@ def test_explain_prints_parts_limits_memory_and_changes_of_a_layout(cli: Command
     assert "8 kv heads do not split over 16 tensor ranks" in text
 
 
+def test_explain_says_below_which_bandwidth_a_lossy_exchange_is_faster(cli: CommandLine) -> None:
+    model = ["--model", "llama-3-8b", *JOB[2:]]
+    layout = ["--layout", "dp8 fsdp8 mb1 reshard recompute-selective flash bf16"]
+    text = cli.run("explain", *model, *layout)
+    assert "between nodes" in text
+    assert "Shorter than with every full exchange: demo below " in " ".join(text.split())
+    curve = cli.run_json("explain", *model, *layout)["bandwidth"]
+    assert curve["own"] == "HSDP"
+    assert curve["spans"][-1]["high_bytes_per_s"] == curve["bandwidths_bytes_per_s"][-1]
+
+
 def test_explain_reads_a_layout_from_json_too(cli: CommandLine) -> None:
     layout = {"data_parallel_shard_degree": 64, "shard_level": "parameters"}
     path = cli.directory / "layout.json"

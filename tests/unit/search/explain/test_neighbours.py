@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    ContextExchange,
+    GradientClip,
+    GradientSync,
+    PipelineSchedule,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import IDLE_RULES, reasons
 from autotuner.search.explain.neighbours import neighbours
@@ -154,3 +162,16 @@ def test_a_step_away_from_every_choice_takes_with_it_what_would_mean_nothing() -
         broken = {reason.rule for reason in reasons(after, big_job(1), IDLE_RULES)}
         assert not broken
         assert after.pipeline_parallel_degree > 1 or not after.first_stage_less_layers + after.last_stage_less_layers
+
+
+def test_a_step_may_leave_a_lossy_exchange_or_an_early_clip_and_takes_up_none() -> None:
+    """They change the mathematics; so do the details of an exchange."""
+    full = Layout(data_parallel_replicate_degree=64)
+    demo, pre = replace(full, gradient_sync=GradientSync.DEMO), replace(full, gradient_clip=GradientClip.PRE)
+    assert not any(step.changes_mathematics for step in neighbours(full, big_job()))
+    assert full in neighbours(demo, big_job())
+    assert full in neighbours(pre, big_job())
+    for step in (*neighbours(demo, big_job()), *neighbours(pre, big_job())):
+        assert (step.sync_chunk, step.sync_top_k) == (full.sync_chunk, full.sync_top_k)
+        assert step.gradient_sync in (GradientSync.FULL, GradientSync.DEMO)
+        assert step.gradient_clip in (GradientClip.POST, GradientClip.PRE)
