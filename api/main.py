@@ -35,6 +35,7 @@ from api.routes import (
     feeds,
     gates,
     health,
+    optimizer_studies,
     predictions,
     results,
     retunes,
@@ -58,7 +59,7 @@ _PREFIX = "/api/v1"
 
 _ROUTES = (
     *(sweeps, control, results, trials, tables, predictions, explanations, comparisons, calibrations, exports, events),
-    *(retunes, gates, webhooks, feeds),
+    *(optimizer_studies, retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )
 """In the order in which the OpenAPI document lists them."""

@@ -9,13 +9,26 @@ from fastapi import Depends, Path
 from api.dependencies import AppOf, CallerOf, Name, SweepOf
 from autotuner.domain.runs.cluster_check import ClusterCheck
 from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.studies.study import OptimizerStudy
 from autotuner.domain.upkeep.mfu_gate import MfuGate
 from autotuner.domain.upkeep.retune import Retune
 
-__all__ = ["CheckId", "GateId", "OwnCheckOf", "OwnGateOf", "OwnRetuneOf", "OwnSweepOf"]
+__all__ = [
+    "CheckId",
+    "GateId",
+    "OptimizerStudyId",
+    "OwnCheckOf",
+    "OwnGateOf",
+    "OwnOptimizerStudyOf",
+    "OwnRetuneOf",
+    "OwnSweepOf",
+]
 
 CheckId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ck-7d2mxq4zab"])]
 GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ga-4kq2mxw7ab"])]
+
+
+OptimizerStudyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["os-4kq2mxw7ab"])]
 
 
 def _sweep(sweep: SweepOf, caller: CallerOf) -> Sweep:
@@ -42,6 +55,15 @@ def _gate(app: AppOf, gate_id: GateId, caller: CallerOf) -> MfuGate:
 
 
 OwnGateOf = Annotated[MfuGate, Depends(_gate)]
+
+
+def _optimizer_study(app: AppOf, study_id: OptimizerStudyId, caller: CallerOf) -> OptimizerStudy:
+    study = app.store.optimizer_studies.get(study_id)
+    caller.require_own("optimizer study", study_id, study.created_by)
+    return study
+
+
+OwnOptimizerStudyOf = Annotated[OptimizerStudy, Depends(_optimizer_study)]
 
 
 def _check(app: AppOf, check_id: CheckId, caller: CallerOf) -> ClusterCheck:

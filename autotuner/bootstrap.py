@@ -27,6 +27,7 @@ from autotuner.domain.jobs.profile import DeviceProfile, profiled
 from autotuner.domain.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.runs.trainer import Trainer
+from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from autotuner.errors import InvalidInput, NotFound
@@ -49,6 +50,7 @@ from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.runnable import require_layouts
+from autotuner.search.studies.starts import starts_of
 from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.search.table.sweep_tables import SweepTables
 from autotuner.search.upkeep.gates.asking import ask_gate
@@ -275,6 +277,23 @@ class App:
             return None
         said = self.launcher.refuses(request.runs_on, request.trainer)
         return _refused(request, said) if said else None
+
+    # ------------------------------------------------------------------ once a layout is chosen
+    def create_optimizer_study(
+        self, request: OptimizerStudyRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
+    ) -> tuple[OptimizerStudy, bool]:
+        """Queue an optimizer study; False beside it when the caller's key had created it before.
+
+        Raises:
+            InvalidInput: Its space holds nothing that can be tried, or this service's own worker has not the devices.
+            Conflict: The key was used for another request.
+        """
+        starts_of(request)
+        cluster = request.job.cluster
+        if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
+            raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
+        now = self.clock.now()
+        return self.store.optimizer_studies.create(request, now=now, idempotency_key=idempotency_key, caller=caller)
 
     # ------------------------------------------------------------------ once a layout is in use
     def create_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:

@@ -17,6 +17,7 @@ from api.dashboard.pages import (
     home,
     login,
     new_sweep,
+    optimizer_studies,
     retunes,
     sweep,
     sweep_actions,
@@ -34,7 +35,7 @@ __all__ = ["include_dashboard"]
 _PAGES = (
     *(home, find, sweep, sweep_actions, trial),
     *(new_sweep, explore, compare),
-    *(retunes, gates, webhooks, clusters, engines, trainers, calibrations),
+    *(optimizer_studies, retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),
 )
 

@@ -41,6 +41,13 @@ from api.schemas.exports import (
     LayoutExport,
 )
 from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
+from api.schemas.optimizer_studies import (
+    OptimizerStudyCreate,
+    OptimizerStudyDetail,
+    OptimizerStudyPage,
+    OptimizerStudyView,
+    OptimizerTrialView,
+)
 from api.schemas.predictions import (
     Current,
     Gain,
@@ -128,6 +135,11 @@ __all__ = [
     "ModelSize",
     "NotSearched",
     "NotStoodFor",
+    "OptimizerStudyCreate",
+    "OptimizerStudyDetail",
+    "OptimizerStudyPage",
+    "OptimizerStudyView",
+    "OptimizerTrialView",
     "Predicted",
     "PredictedLayout",
     "PredictionRequest",

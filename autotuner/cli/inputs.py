@@ -15,6 +15,7 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.studies.space import OptimizerSpace
 from autotuner.domain.wire import from_dict, to_dict, without_defaults
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
@@ -28,6 +29,7 @@ __all__ = [
     "read_fault_trace",
     "read_link_health",
     "read_model",
+    "read_optimizer_space",
     "read_space",
     "read_trial_settings",
     "the_cluster",
@@ -68,6 +70,11 @@ def may_be_stored(cluster: str) -> bool:
 def read_space(text: str | None) -> dict[str, Any]:
     """Axes of the search space, from JSON on the command line or in a file; none when left out."""
     return _read(SearchSpace, text, "space")
+
+
+def read_optimizer_space(text: str | None) -> dict[str, Any]:
+    """What an optimizer study tries, from JSON on the command line or in a file; the default when left out."""
+    return _read(OptimizerSpace, text, "space")
 
 
 def read_trial_settings(text: str | None) -> dict[str, Any]:
@@ -141,7 +148,7 @@ def for_service(text: str, *, kind: str) -> Any:
     return to_dict(read_model(text) if kind == "model" else read_cluster(text))
 
 
-def _read(kind: type[SearchSpace | TrialSettings], text: str | None, field: str) -> dict[str, Any]:
+def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:
     if text is None:
         return {}
     document = _document(text, field) if _is_file(text) else _parsed(text, field)

@@ -29,6 +29,7 @@ from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
 from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
+from autotuner.cli.commands.optimizer import optimizer
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.retune import retune
@@ -74,6 +75,7 @@ for _panel, _commands in _COMMANDS.items():
 app.add_typer(token, name="token", rich_help_panel="Run the service")
 app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
 app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
+app.add_typer(optimizer, name="optimizer", rich_help_panel="Once a layout is in use")
 app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
 
 

@@ -14,6 +14,7 @@ from api.schemas import (
     ExportRequest,
     GateCreate,
     ImportRequest,
+    OptimizerStudyCreate,
     PredictionRequest,
     RetuneCreate,
     SweepClone,
@@ -258,6 +259,30 @@ def export_trial(trial_id: str, *, format: ExportFormat | None = None) -> Call[s
 def import_configuration(body: ImportRequest) -> Call[schemas.ImportedLayout]:
     """The layout that a trainer's configuration describes."""
     return _post("/imports", schemas.ImportedLayout, body)
+
+
+# ---------------------------------------------------------------- optimizer studies
+def list_optimizer_studies(*, limit: int = 50, offset: int = 0) -> Call[schemas.OptimizerStudyPage]:
+    """Optimizer studies, newest first."""
+    return _get("/optimizer-studies", schemas.OptimizerStudyPage, limit=limit, offset=offset)
+
+
+def create_optimizer_study(
+    body: OptimizerStudyCreate, *, idempotency_key: str | None = None
+) -> Call[schemas.OptimizerStudyDetail]:
+    """Have optimizers tried with a layout until their losses are at a target."""
+    key = {"Idempotency-Key": idempotency_key}
+    return Call(method="POST", path="/optimizer-studies", answer=schemas.OptimizerStudyDetail, body=body, headers=key)
+
+
+def read_optimizer_study(study_id: str) -> Call[schemas.OptimizerStudyDetail]:
+    """A study with its trials and the front."""
+    return _get(f"/optimizer-studies/{study_id}", schemas.OptimizerStudyDetail)
+
+
+def cancel_optimizer_study(study_id: str) -> Call[schemas.OptimizerStudyDetail]:
+    """Ask for the end of a study."""
+    return _post(f"/optimizer-studies/{study_id}/cancel", schemas.OptimizerStudyDetail)
 
 
 # ---------------------------------------------------------------- retunes

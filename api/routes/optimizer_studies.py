@@ -1,0 +1,61 @@
+"""Optimizer studies: create, list, read with trials and front, cancel."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from api.dependencies import AppOf, CallerOf, PageOf
+from api.documents import Document
+from api.openapi import problems
+from api.owned import OptimizerStudyId, OwnOptimizerStudyOf
+from api.routes.sweeps import IdempotencyKey
+from api.schemas import OptimizerStudyCreate, OptimizerStudyDetail, OptimizerStudyPage
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/optimizer-studies", tags=["optimizer studies"])
+
+_CREATED_BEFORE = {"model": Document[OptimizerStudyDetail], "description": "This Idempotency-Key created it before."}
+
+
+@router.post("", status_code=201, responses={200: _CREATED_BEFORE, **problems(400, 404, 409, 422)})
+def create_optimizer_study(
+    request: Request,
+    response: Response,
+    app: AppOf,
+    caller: CallerOf,
+    body: Document[OptimizerStudyCreate],
+    idempotency_key: IdempotencyKey = None,
+) -> Document[OptimizerStudyDetail]:
+    """Queue an optimizer study of a layout.
+
+    Candidates, each an optimizer with its numbers, a batch and a data-parallel degree, are trained one after the other
+    until their loss is at the target; searched are those that come there in the least time and for the least
+    accelerator-hours. With an `Idempotency-Key` a repeated request creates nothing, as of sweeps.
+    """
+    study, is_new = app.create_optimizer_study(body.resolved(app), idempotency_key, caller)
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = request.url_for("read_optimizer_study", study_id=study.id).path
+    return OptimizerStudyDetail.of_study(app, study)
+
+
+@router.get("", responses=problems(422))
+def list_optimizer_studies(app: AppOf, page: PageOf) -> Document[OptimizerStudyPage]:
+    """List optimizer studies, newest first."""
+    return OptimizerStudyPage.of(app, page)
+
+
+@router.get("/{study_id}", responses=problems(404, 422))
+def read_optimizer_study(app: AppOf, study_id: OptimizerStudyId) -> Document[OptimizerStudyDetail]:
+    """Read an optimizer study: its trials with their loss curves, and the front of time and accelerator-hours.
+
+    A running trial's curve is stored about every second.
+    """
+    return OptimizerStudyDetail.of_study(app, app.store.optimizer_studies.get(study_id))
+
+
+@router.post("/{study_id}/cancel", responses=problems(404, 422))
+def cancel_optimizer_study(app: AppOf, study: OwnOptimizerStudyOf) -> Document[OptimizerStudyDetail]:
+    """Ask for the end of a study; its running trial is ended first. A finished study stays as it is."""
+    cancelled = app.store.optimizer_studies.request_cancel(study.id, now=app.clock.now())
+    return OptimizerStudyDetail.of_study(app, cancelled)

@@ -1,0 +1,246 @@
+"""Optimizer studies: what is asked, where each stands, its trials with their curves, and the front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from api.documents import extended
+from api.schemas.requests import JobRequest
+from autotuner.bootstrap import App
+from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.trial import TrialSettings, TrialState
+from autotuner.domain.studies.front import front
+from autotuner.domain.studies.space import Candidate, OptimizerSpace
+from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
+from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.ports import Page
+from autotuner.search.studies.starts import starts_of
+
+__all__ = [
+    "OptimizerStudyCreate",
+    "OptimizerStudyDetail",
+    "OptimizerStudyPage",
+    "OptimizerStudyView",
+    "OptimizerTrialView",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStudyCreate(JobRequest):
+    """A study to start: which optimizer, numbers, batch and data-parallel degree come to a target loss fastest.
+
+    Attributes:
+        layout: How the model is trained; a field left out takes its default. Candidates differ from it in data-parallel
+            ranks alone.
+        target_loss: Training is done when the mean loss over ``window_sequences`` sequences is there.
+        window_sequences: Over how many sequences losses are averaged, whatever the batch.
+        space: What may be tried.
+        budget: When the study ends.
+        prunes: Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'.
+        trial: How long a trial may take, and what clips its gradients; the study says how many steps it runs.
+        name: For people; need not be unique.
+    """
+
+    layout: Layout
+    target_loss: Annotated[float, Field(gt=0)]
+    window_sequences: Annotated[int, Field(ge=1)] = 64
+    space: OptimizerSpace = field(default_factory=OptimizerSpace)
+    budget: StudyBudget = field(default_factory=StudyBudget)
+    prunes: bool = True
+    trial: TrialSettings = field(default_factory=TrialSettings)
+    seed: Annotated[int, Field(ge=0)] = 0
+    name: str = ""
+
+    def resolved(self, app: App) -> OptimizerStudyRequest:
+        """The study that is asked for.
+
+        Raises:
+            InvalidInput: A description breaks a rule.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        return OptimizerStudyRequest(
+            job=self.named(app, Stack()),
+            layout=self.layout,
+            target_loss=self.target_loss,
+            window_sequences=self.window_sequences,
+            space=self.space,
+            budget=self.budget,
+            prunes=self.prunes,
+            trial=self.trial,
+            seed=self.seed,
+            name=self.name,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerTrialView:
+    """One candidate of a study, and how it trained.
+
+    Attributes:
+        state: Complete: it came to the target, or used up its samples; ``reached`` says which.
+        label: The candidate in words.
+        world_size: Ranks that it takes.
+        attempts: How often it was started; above 1 after an interruption.
+        is_on_front: Whether no other came to the target both sooner and with fewer accelerator-hours.
+        reached: What it took to the target; null where it did not come there.
+        detail: How it ended, as a sentence without a full stop; empty before.
+        num_steps: Optimizer steps by now.
+        losses: One per step, each the mean over a batch that the model had not seen before.
+        smoothed_losses: The same over ``window_sequences`` sequences.
+        step_time_s: Median of the steps but the first.
+        accelerator_hours: What its steps took by now, on all of its ranks.
+        started_at: Epoch seconds, as is the next.
+    """
+
+    id: str
+    number: int
+    state: TrialState
+    label: str
+    candidate: Candidate
+    world_size: int
+    attempts: int
+    is_on_front: bool
+    reached: Reached | None
+    detail: str
+    num_steps: int
+    losses: tuple[float, ...]
+    smoothed_losses: tuple[float, ...]
+    step_time_s: float
+    accelerator_hours: float
+    started_at: float | None
+    finished_at: float | None
+
+    @classmethod
+    def of(cls, trial: OptimizerTrial, *, window_sequences: int, is_on_front: bool) -> Self:
+        """What a caller may know of the trial."""
+        return cls(
+            id=trial.id,
+            number=trial.number,
+            state=trial.state,
+            label=str(trial.candidate),
+            candidate=trial.candidate,
+            world_size=trial.world_size,
+            attempts=trial.attempts,
+            is_on_front=is_on_front,
+            reached=trial.reached,
+            detail=trial.detail,
+            num_steps=trial.curve.num_steps,
+            losses=trial.curve.losses,
+            smoothed_losses=trial.curve.smoothed(window_sequences),
+            step_time_s=trial.curve.step_time_s,
+            accelerator_hours=trial.accelerator_hours,
+            started_at=trial.started_at,
+            finished_at=trial.finished_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStudyView:
+    """Where a study stands.
+
+    Attributes:
+        detail: How it ended, as a sentence without a full stop; empty before.
+        model: Its name.
+        cluster: Its name.
+        label: The layout in short.
+        created_at: Epoch seconds, as are the next two.
+        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
+    """
+
+    id: str
+    name: str
+    state: StudyState
+    detail: str
+    model: str
+    cluster: str
+    label: str
+    target_loss: float
+    num_trials: int
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    cancel_requested: bool
+    created_by: str
+
+    @classmethod
+    def of(cls, study: OptimizerStudy) -> Self:
+        """What a caller may know of the study."""
+        request = study.request
+        return cls(
+            id=study.id,
+            name=request.name,
+            state=study.state,
+            detail=study.detail,
+            model=request.job.model.name,
+            cluster=request.job.cluster.name,
+            label=str(request.layout),
+            target_loss=request.target_loss,
+            num_trials=request.budget.num_trials,
+            created_at=study.created_at,
+            started_at=study.started_at,
+            finished_at=study.finished_at,
+            cancel_requested=study.cancel_requested,
+            created_by=study.created_by,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStudyDetail(OptimizerStudyView):
+    """A study with all that was asked of it, its trials by number, and the front.
+
+    Attributes:
+        front: Numbers of the trials that no other beats both in time and in accelerator-hours, the fastest first.
+        refusals: What of the space cannot be tried, and why, as sentences without a full stop.
+    """
+
+    request: OptimizerStudyRequest
+    trials: tuple[OptimizerTrialView, ...]
+    front: tuple[int, ...]
+    refusals: tuple[str, ...]
+
+    @classmethod
+    def of_study(cls, app: App, study: OptimizerStudy) -> Self:
+        """The study with its trials as they are stored now."""
+        return cls.with_trials(study, app.store.optimizer_studies.trials(study.id))
+
+    @classmethod
+    def with_trials(cls, study: OptimizerStudy, trials: Sequence[OptimizerTrial]) -> Self:
+        """The study with these trials."""
+        best, window = [trial.number for trial in front(trials)], study.request.window_sequences
+        return extended(
+            cls,
+            OptimizerStudyView.of(study),
+            request=study.request,
+            trials=tuple(
+                OptimizerTrialView.of(trial, window_sequences=window, is_on_front=trial.number in best)
+                for trial in trials
+            ),
+            front=tuple(best),
+            refusals=starts_of(study.request).refusals,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerStudyPage:
+    """Optimizer studies, newest first.
+
+    Attributes:
+        total: How many there are, on all pages; no more than 10,000 are counted behind this one.
+    """
+
+    items: tuple[OptimizerStudyView, ...]
+    total: int
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, app: App, page: Page) -> Self:
+        """The studies of one page."""
+        studies, total = app.store.optimizer_studies.list(page=page)
+        items = tuple(OptimizerStudyView.of(study) for study in studies)
+        return cls(items=items, total=total, limit=page.limit, offset=page.offset)
