@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSpec
 from tests.builders import cpu_layout
-from tests.trials.specs import THREE_STEPS, trial_spec
+from tests.trials.specs import THREE_STEPS, WORKLOAD, trial_spec
 from tests.trials.zygote import Zygote
 
 __all__ = ["TOLERANCES", "Tolerance", "Trainer", "Training", "assert_alike", "for_each"]
@@ -75,10 +76,17 @@ class Trainer:
         self._alone: dict[TrialSpec, Training] = {}
         self._num_runs = 0
 
-    def assert_alike(self, layout: Layout, model: TransformerSpec, tolerance: Tolerance | None = None) -> None:
+    def assert_alike(
+        self,
+        layout: Layout,
+        model: TransformerSpec,
+        tolerance: Tolerance | None = None,
+        *,
+        workload: Workload = WORKLOAD,
+    ) -> None:
         """The layout trains as a single process does, within its precision's tolerance unless another is given."""
-        found = self.train(trial_spec(layout, model=model, settings=THREE_STEPS))
-        self.assert_equal(found, layout, model, tolerance)
+        found = self.train(trial_spec(layout, model=model, workload=workload, settings=THREE_STEPS))
+        assert_alike(found, self.alone(layout, model, workload=workload), tolerance or TOLERANCES[layout.precision])
 
     def assert_equal(
         self, found: Training, layout: Layout, model: TransformerSpec, tolerance: Tolerance | None = None
@@ -86,10 +94,10 @@ class Trainer:
         """The layout trained as a single process does."""
         assert_alike(found, self.alone(layout, model), tolerance or TOLERANCES[layout.precision])
 
-    def alone(self, layout: Layout, model: TransformerSpec) -> Training:
+    def alone(self, layout: Layout, model: TransformerSpec, *, workload: Workload = WORKLOAD) -> Training:
         """What a single process computes in the layout's number format, with all sequences in one micro-batch."""
         whole = cpu_layout(micro_batch_size=8, precision=layout.precision, fp8_recipe=layout.fp8_recipe)
-        spec = trial_spec(whole, model=model)
+        spec = trial_spec(whole, model=model, workload=workload)
         if spec not in self._alone:
             self._alone[spec] = self.train(spec)
         return self._alone[spec]

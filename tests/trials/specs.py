@@ -25,6 +25,7 @@ __all__ = [
     "SEQUENCE",
     "TENSOR",
     "THREE_STEPS",
+    "WORKLOAD",
     "ZBV",
     "ddp",
     "fsdp",

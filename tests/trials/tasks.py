@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +121,14 @@ class _Rank:
 
     def batch(self, number: int, *, part: tuple[int, int] | None = None) -> Batch:
         """This rank's part of a step's batch, or one of several equal parts."""
-        index, num_parts = part or (self.grid.data_parallel_rank, self.spec.layout.data_parallel_degree)
+        index, spec = self.grid.data_parallel_rank, self.spec
+        if part is not None:
+            index, num_parts = part
+            spec = replace(spec, layout=replace(spec.layout, data_parallel_replicate_degree=num_parts))
         return batch(
-            self.spec.workload,
-            vocab_size=self.spec.model.vocab_size,
-            seed=self.spec.seed,
+            spec,
             step=number,
             data_parallel_rank=index,
-            data_parallel_degree=num_parts,
             part=context_part(self.grid),
             device=torch.device("cpu"),
         )

@@ -46,7 +46,7 @@ def _vocabulary_parallel_cross_entropy(tensor_axis: DeviceMesh, vocab_size: int)
         shape = torch.Size((*logits_BSV.shape[:2], vocab_size))
         stride = (shape[1] * vocab_size, vocab_size, 1)
         whole = DTensor.from_local(logits_BSV, tensor_axis, [Shard(2)], run_check=False, shape=shape, stride=stride)
-        mean = cross_entropy(whole, labels_BS)
-        return mean.to_local() if isinstance(mean, DTensor) else mean
+        total = cross_entropy(whole, labels_BS)
+        return total.to_local() if isinstance(total, DTensor) else total
 
     return loss

@@ -61,11 +61,11 @@ def _meta_decoder(spec: TrialSpec, grid: Grid, device: torch.device, stage: int)
     """The layers of a stage, without memory."""
     layout, seq_len = spec.layout, spec.workload.seq_len
     core = context_core(attention_core(layout.attention_kernel, seq_len=seq_len, device=device), grid, device)
-    positions, experts = context_part(grid).positions, local_experts(grid)
+    positions, experts = context_part(grid).own_positions, local_experts(grid)
     with torch.device("meta"):
         return Decoder(
             spec.model,
-            seq_len=seq_len,
+            seq_len=seq_len // layout.context_parallel_degree,
             layers=stage_layers(layout, spec.model.num_layers, stage),
             token_positions=positions,
             core=core,

@@ -87,7 +87,7 @@ def pipeline_schedule(
     log: ActionLog,
     senders: Senders | None = None,
 ) -> Schedule:
-    """The layout's schedule over this rank's stages; the losses of the micro-batches sum to that of the step.
+    """The layout's schedule over this rank's stages; ``loss`` gives each micro-batch's share of that of the step.
 
     ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
     within the step where the schedule is a list of actions, between which others' passes run. ``log`` is told of every
@@ -97,7 +97,7 @@ def pipeline_schedule(
 
     def micro_batch_loss(logits: Tensor, labels: Tensor) -> Tensor:
         with log.going_on():
-            return loss(logits, labels) / num_micro_batches
+            return loss(logits, labels)
 
     if is_planned(spec):
         planned = _planned_stages(modules, spec, grid, device, log)

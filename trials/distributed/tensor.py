@@ -65,7 +65,9 @@ def _layer_plan(spec: TrialSpec) -> _Plan:
     """
     between = Shard(1) if spec.layout.sequence_parallel else Replicate()
     plan: _Plan = {
-        "attention": PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None)),
+        "attention": PrepareModuleInput(
+            input_layouts=(between, None, None), desired_input_layouts=(Replicate(), None, None)
+        ),
         "attention.query": ColwiseParallel(),
         "attention.key": ColwiseParallel(),
         "attention.value": ColwiseParallel(),

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.domain.layouts.choice import AttentionKernel, BatchBalance
 from autotuner.domain.runs.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
 from autotuner.domain.runs.trial import TrialSpec
 from trials.distributed.context.plan import context_part
@@ -215,12 +215,9 @@ def _parameters(stages: Sequence[nn.Module]) -> Iterator[nn.Parameter]:
 
 def _own_batch(spec: TrialSpec, grid: Grid) -> Batch:
     return batch(
-        spec.workload,
-        vocab_size=spec.model.vocab_size,
-        seed=spec.seed,
+        spec,
         step=0,
         data_parallel_rank=grid.data_parallel_rank,
-        data_parallel_degree=spec.layout.data_parallel_degree,
         part=context_part(grid),
         device=_DEVICE,
     )
@@ -241,7 +238,12 @@ def _runnable(spec: TrialSpec) -> tuple[TrialSpec, tuple[str, ...]]:
         notes.append("offloaded activations left at once: copies under way are not counted")
     if layout.expert_parallel_degree > 1:
         notes.append("every expert got as many tokens as the others: what a router chooses is not known")
-    return replace(spec, layout=layout), tuple(notes)
+    workload = spec.workload
+    if workload.lengths is not None:
+        notes.append(f"every sequence was as long as the longest may be, {workload.seq_len} tokens")
+        workload = replace(workload, lengths=None)
+        layout = replace(layout, batch_balance=BatchBalance.NONE, num_dealing_ranks=0)
+    return replace(spec, layout=layout, workload=workload), tuple(notes)
 
 
 def _combined(answers: Sequence[RankDryRun], weights: Sequence[float]) -> RankDryRun:

@@ -237,15 +237,11 @@ class _Steps:
     def _batch(self, number: int, turn: int = 0) -> Batch:
         """What this rank reads in a step, some turns away from its own language."""
         return batch(
-            self.spec.workload,
-            vocab_size=self.spec.model.vocab_size,
-            seed=self.spec.seed,
+            self.spec,
             step=number,
             data_parallel_rank=self.grid.data_parallel_rank,
-            data_parallel_degree=self.spec.layout.data_parallel_degree,
             device=self.device,
             part=context_part(self.grid),
-            num_languages=self.spec.settings.num_languages,
             turn=turn,
         )
 

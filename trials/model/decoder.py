@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from autotuner.domain.jobs.model import TransformerSpec
+from trials.batches.documents import WHOLE_ROWS, Documents, positions_in
 from trials.model.attention import AttentionCore, attend
 from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
 from trials.model.feed_forward import FeedForward
@@ -24,14 +25,14 @@ from trials.model.norm import norm
 __all__ = ["Decoder", "Layer", "TokenPositions"]
 
 TokenPositions = Callable[[int, torch.device | None], Tensor]
-"""From the length of a sequence and a device to the positions of the tokens that this rank sees."""
+"""From the tokens that this rank sees of each sequence, and a device, to their positions in it."""
 
 _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
 
 
-def every_position(seq_len: int, device: torch.device | None) -> Tensor:
+def every_position(num_tokens: int, device: torch.device | None) -> Tensor:
     """The positions of a rank that sees whole sequences."""
-    return torch.arange(seq_len, device=device)
+    return torch.arange(num_tokens, device=device)
 
 
 def rotary_table(positions: Tensor, head_dim: int) -> Tensor:
@@ -67,14 +68,14 @@ class Attention(nn.Module):
         self.key_norm = norm(spec, spec.head_dim, fused=fused_norm) if spec.qk_norm else nn.Identity()
         self.core = core
 
-    def forward(self, x_BSD: Tensor, table: Tensor | None) -> Tensor:
-        """Attend over the whole sequence; ``table`` is None with learned positions."""
+    def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
+        """Attend over the whole sequence, or document; ``table`` is None with learned positions."""
         q_BSHE = self.query_norm(self.query(x_BSD).unflatten(-1, (-1, self.head_dim)))
         k_BSKE = self.key_norm(self.key(x_BSD).unflatten(-1, (-1, self.head_dim)))
         v_BSKE = self.value(x_BSD).unflatten(-1, (-1, self.head_dim))
         if table is not None:
             q_BSHE, k_BSKE = rotate(q_BSHE, table), rotate(k_BSKE, table)
-        attended_BSHE = self.core(q_BSHE, k_BSKE, v_BSKE)
+        attended_BSHE = self.core(q_BSHE, k_BSKE, v_BSKE, documents)
         out_BSD: Tensor = self.output(attended_BSHE.flatten(2))
         return out_BSD
 
@@ -96,9 +97,9 @@ class Layer(nn.Module):
         self.mlp_norm = norm(spec, spec.hidden_size, fused=fused_norm)
         self.mlp = _dense(spec) if feed_forward is None else feed_forward
 
-    def forward(self, x_BSD: Tensor, table: Tensor | None) -> Tensor:
+    def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
         """The hidden state after this layer."""
-        h_BSD: Tensor = x_BSD + self.attention(self.attention_norm(x_BSD), table)
+        h_BSD: Tensor = x_BSD + self.attention(self.attention_norm(x_BSD), table, documents)
         out_BSD: Tensor = h_BSD + self.mlp(self.mlp_norm(h_BSD))
         return out_BSD
 
@@ -106,7 +107,8 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """The layers ``layers`` of a decoder, with the embedding if they begin it and the output if they end it.
 
-    Of every sequence of ``seq_len`` tokens it sees those at ``token_positions``.
+    Of every sequence it sees the tokens at ``token_positions``: ``seq_len`` of them where it is not fed the tokens
+    themselves. Tensor ranks may hold a part of the hidden states, which do not tell how many they are.
 
     Parameters are named as in the whole model (``layers.7.mlp.up.weight``), whichever part this is. Tied tables are
     two parameters until somebody ties them: what replaces parameters by parts of them must do it again.
@@ -139,18 +141,25 @@ class Decoder(nn.Module):
         self.norm = norm(spec, spec.hidden_size, fused=fused_norm) if ends else None
         self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, documents: Documents = WHOLE_ROWS) -> Tensor:
         """From tokens_BS where the part begins the model, else x_BSD; to logits_BSV where it ends it, else x_BSD."""
+        positions_S = self._positions(x, documents)
         if self.embedding is not None:
             tokens_BS, x = x, self.embedding(x)
             if self.positions is not None:
-                x = x + self.positions(self._token_positions(self.seq_len, x.device).expand_as(tokens_BS))
-        table = rotary_table(self._token_positions(self.seq_len, x.device), self.head_dim) if self.rotary else None
+                x = x + self.positions(positions_S.expand_as(tokens_BS))
+        table = rotary_table(positions_S, self.head_dim) if self.rotary else None
         for layer in self.layers.values():
-            x = layer(x, table)
+            x = layer(x, table, documents)
         if self.norm is not None and self.output is not None:
             x = self.output(self.norm(x))
         return x
+
+    def _positions(self, x: Tensor, documents: Documents) -> Tensor:
+        """Where the tokens that this rank sees stand in their sequence."""
+        if documents:
+            return positions_in(documents, x.device)
+        return self._token_positions(self.seq_len if self.embedding is None else x.shape[1], x.device)
 
 
 def _feed_forward(spec: TransformerSpec, local: LocalExperts, layer: int) -> nn.Module:

@@ -27,6 +27,7 @@ from trials.training.exchange import exchange_of
 from trials.training.optimizer import Peers, ShardedOptimizer
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
 from trials.training.step import Step
+from trials.training.token_mean import TokenMean
 
 __all__ = ["build_step"]
 
@@ -87,7 +88,7 @@ def _passes(
 ) -> Passes:
     """The passes of a step, which tell the shards of each stage in ``early`` when they may start their reduction."""
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
-    loss = loss_of(layout, grid.axis("tp"), spec.model.vocab_size)
+    loss = TokenMean(loss_of(layout, grid.axis("tp"), spec.model.vocab_size))
 
     def expect_backward_passes(num_left: int) -> None:
         for shard in early[0]:
@@ -104,6 +105,7 @@ def _passes(
             schedule=pipeline_schedule(
                 stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log, senders=senders
             ),
+            loss=loss,
             has_first_stage=0 in indices,
             has_last_stage=layout.num_stages - 1 in indices,
             # schedules of several stages, and planned ones, say themselves when a stage's last backward pass is done
@@ -111,8 +113,6 @@ def _passes(
         )
     return AccumulatedPasses(
         stages[0],
-        micro_batch_size=layout.micro_batch_size,
-        num_micro_batches=num_micro_batches,
         loss=loss,
         before_last=partial(expect_backward_passes, 1),
         log=log,

@@ -1,66 +1,130 @@
-"""Synthetic tokens: a function of seed, step and sequence, so every layout trains on the same global batches."""
+"""Synthetic batches: a function of seed, step and sequence, so every layout trains on the same global batches."""
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from autotuner.domain.jobs.workload import Workload
+from autotuner.batches.dealing import dealt
+from autotuner.batches.draws import drawn
+from autotuner.batches.groups import dealing_ranks
+from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.rule import any_of
+from autotuner.domain.runs.trial import TrialSpec
+from trials.batches.micro_batch import MicroBatch, packed, padded
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.training.languages import Languages
 
-__all__ = ["Batch", "batch"]
+__all__ = ["Batch", "batch", "sequence_lengths"]
+
+_FP8_BLOCK = 16
+"""Tokens that a weight's gradient is summed over together: ``torch._scaled_mm`` (torch 2.13) takes multiples of it."""
+
+_MULTIPLIED_IN_BLOCKS = (Precision.FP8, Precision.NVFP4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One replica's slice of a global batch, or a context rank's part of it; a label is the token that follows."""
+    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows.
 
-    tokens_BS: Tensor
-    labels_BS: Tensor
+    Attributes:
+        tokens_per_loss: Real tokens of the global batch over the ranks whose losses are averaged: what each divides
+            its summed losses by, so that every token of the batch counts alike.
+    """
 
-    def micro_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Tokens and labels of ``size`` sequences at a time."""
-        for start in range(0, len(self.tokens_BS), size):
-            rows = slice(start, start + size)
-            yield self.tokens_BS[rows], self.labels_BS[rows]
+    micro_batches: tuple[MicroBatch, ...]
+    tokens_per_loss: float
+
+    def together(self) -> MicroBatch:
+        """All micro-batches as one, where their rows have one length: a pipeline cuts them itself."""
+        return MicroBatch(
+            tokens_BS=torch.cat([one.tokens_BS for one in self.micro_batches]),
+            labels_BS=torch.cat([one.labels_BS for one in self.micro_batches]),
+        )
 
 
 def batch(
-    workload: Workload,
+    spec: TrialSpec,
     *,
-    vocab_size: int,
-    seed: int,
     step: int,
     data_parallel_rank: int,
-    data_parallel_degree: int,
     device: torch.device,
     part: ContextPart = WHOLE,
-    num_languages: int = 1,
     turn: int = 0,
 ) -> Batch:
-    """A part of the sequences of one replica: its contiguous slice of the global batch, drawn without the others.
+    """The sequences that are dealt to one replica, or a part of them, drawn without those of the others.
 
-    Every ``turn`` each rank reads the next language.
+    Each rank reads a language of its own, every ``turn`` the next one.
     """
-    languages = Languages(vocab_size=vocab_size, num_languages=num_languages)
-    size = workload.global_batch_size // data_parallel_degree
-    rows = range(data_parallel_rank * size, (data_parallel_rank + 1) * size)
-    sequences = torch.stack(
-        [
-            languages.tokens(
-                languages.of_row(row, workload.global_batch_size, turn),
-                _shares(workload.seq_len + 1, f"{seed}/{step}/{row}"),
-            )
-            for row in rows
-        ]
+    layout, lengths = spec.layout, sequence_lengths(spec, step)
+    languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)
+    own = _dealt(spec, lengths)[data_parallel_rank]
+    sequences = [
+        languages.tokens(
+            languages.of_row(place, len(lengths), turn), _shares(lengths[row] + 1, f"{spec.seed}/{step}/{row}")
+        )
+        for place, row in enumerate(own, start=data_parallel_rank * len(own))
+    ]
+    size, num_losses = layout.micro_batch_size, layout.data_parallel_degree * part.num_ranks
+    micro_batches = [_rows(spec, sequences[start : start + size]) for start in range(0, len(sequences), size)]
+    return Batch(
+        micro_batches=tuple(_held(whole, part, device) for whole in micro_batches),
+        tokens_per_loss=sum(lengths) / num_losses,
     )
-    positions = part.positions(workload.seq_len)
-    return Batch(tokens_BS=sequences[:, positions].to(device), labels_BS=sequences[:, positions + 1].to(device))
+
+
+def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
+    """Tokens of each sequence of a step's global batch, before it is dealt."""
+    workload = spec.workload
+    if workload.lengths is None:
+        return (workload.seq_len,) * workload.global_batch_size
+    return drawn(workload.lengths, num_sequences=workload.global_batch_size, seed=spec.seed, step=step)
+
+
+def _dealt(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Positions of each replica's sequences; every rank knows them from the shared seed, without a word."""
+    layout, cluster = spec.layout, spec.cluster
+    return dealt(
+        lengths,
+        num_ranks=layout.data_parallel_degree,
+        balance=layout.batch_balance,
+        num_dealing_ranks=dealing_ranks(layout, cluster.accelerators_per_node if cluster else layout.world_size),
+    )
+
+
+def _rows(spec: TrialSpec, sequences: Sequence[Tensor]) -> MicroBatch:
+    """A micro-batch as its layout wants it; stages of a pipeline take rows of one length."""
+    layout, seq_len = spec.layout, spec.workload.seq_len
+    if layout.sequence_packing:
+        return packed(sequences, multiple=_row_multiple(layout))
+    if layout.pipeline_parallel_degree > 1:
+        return padded(sequences, row_length=seq_len)
+    multiple, longest = _row_multiple(layout), max(map(len, sequences)) - 1
+    return padded(sequences, row_length=min(seq_len, -(-longest // multiple) * multiple))  # the rules know seq_len
+
+
+def _row_multiple(layout: Layout) -> int:
+    """Rows come in multiples of what ranks and products divide them into."""
+    context_ranks = layout.context_parallel_degree
+    parts = 1 if context_ranks == 1 else 2 * context_ranks  # each context rank holds two of a row
+    block = _FP8_BLOCK * context_ranks if any_of(layout.precision, _MULTIPLIED_IN_BLOCKS) else 1
+    return math.lcm(parts, block, context_ranks * layout.tensor_parallel_degree)
+
+
+def _held(whole: MicroBatch, part: ContextPart, device: torch.device) -> MicroBatch:
+    """What a context rank holds of the rows."""
+    positions = part.positions(whole.tokens_BS.shape[1])
+    return MicroBatch(
+        tokens_BS=whole.tokens_BS[:, positions].to(device),
+        labels_BS=whole.labels_BS[:, positions].to(device),
+        documents=whole.documents,
+    )
 
 
 def _shares(length: int, key: str) -> Tensor:

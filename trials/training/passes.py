@@ -14,8 +14,8 @@ from autotuner.domain.runs.timeline import BlockKind
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.pipeline import Schedule
 from trials.measurement.action_log import ActionLog
-from trials.model.loss import Loss
 from trials.training.data import Batch
+from trials.training.token_mean import TokenMean
 
 __all__ = ["AccumulatedPasses", "Passes", "PipelinePasses"]
 
@@ -35,15 +35,11 @@ class AccumulatedPasses:
         self,
         model: nn.Module,
         *,
-        micro_batch_size: int,
-        num_micro_batches: int,
-        loss: Loss,
+        loss: TokenMean,
         before_last: Callable[[], None],
         log: ActionLog,
     ) -> None:
         self._model = model
-        self._micro_batch_size = micro_batch_size
-        self._num_micro_batches = num_micro_batches
         self._loss = loss
         self._before_last = before_last
         self._log = log
@@ -51,15 +47,17 @@ class AccumulatedPasses:
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica."""
         reshard(self._model)  # what the step before gathered is not updated
-        total = torch.zeros((), device=batch.tokens_BS.device)
-        for index, (tokens_BS, labels_BS) in enumerate(batch.micro_batches(self._micro_batch_size), start=1):
-            is_last = index == self._num_micro_batches
+        self._loss.tokens_per_loss = batch.tokens_per_loss
+        total = torch.zeros((), device=batch.micro_batches[0].tokens_BS.device)
+        for index, one in enumerate(batch.micro_batches):
+            is_last = index == len(batch.micro_batches) - 1
             if is_last:
                 self._before_last()
             with nullcontext() if is_last else self._unsynchronised():
-                with self._log.running(BlockKind.FORWARD, 0, index - 1):
-                    loss = self._loss(self._model(tokens_BS), labels_BS) / self._num_micro_batches
-                with self._log.running(BlockKind.BACKWARD, 0, index - 1):
+                with self._log.running(BlockKind.FORWARD, 0, index):
+                    # no name for the logits: it would keep them through the backward pass
+                    loss = self._loss(self._model(one.tokens_BS, one.documents), one.labels_BS)
+                with self._log.running(BlockKind.BACKWARD, 0, index):
                     loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -79,6 +77,7 @@ class PipelinePasses:
     """
 
     schedule: Schedule
+    loss: TokenMean
     has_first_stage: bool
     has_last_stage: bool
     before_first: Callable[[], None]
@@ -86,10 +85,12 @@ class PipelinePasses:
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
         self.before_first()
-        inputs = (batch.tokens_BS,) if self.has_first_stage else ()
+        self.loss.tokens_per_loss = batch.tokens_per_loss
+        whole = batch.together()
+        inputs = (whole.tokens_BS,) if self.has_first_stage else ()
         losses: list[Tensor] = []
-        target = batch.labels_BS if self.has_last_stage else None
+        target = whole.labels_BS if self.has_last_stage else None
         self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
         if not losses:
-            return torch.zeros((), device=batch.tokens_BS.device)
+            return torch.zeros((), device=whole.tokens_BS.device)
         return torch.stack([loss.detach() for loss in losses]).sum()

@@ -74,11 +74,15 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
 
 
 TRIAL_RULES: tuple[Rule, ...] = (
-    job_rule(
-        "trial-sequences-are-alike",
-        "workload.lengths",
-        lambda j: j.workload.lengths is not None,
-        lambda j: "sequences of the trial job have one length yet",
+    Rule(
+        "trial-compiles-rows-of-one-length",
+        "compiled",
+        lambda x, j: (x.compiled != 0) & (j.workload.lengths is not None) & (x.pipeline_parallel_degree == 1),
+        lambda x, j: (
+            "rows are as long as the sequences of their micro-batch, and would be compiled anew for every length; the "
+            f"stages of a pipeline, whose rows are all filled up to {j.workload.seq_len} tokens, compile"
+        ),
+        lambda x, j: False,
     ),
     Rule(
         "trial-recomputes-selectively-once",

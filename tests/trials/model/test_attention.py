@@ -3,14 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask
 
 from autotuner.domain.layouts.choice import AttentionKernel
 from tests.builders import cpu_layout
-from trials.model.attention import attend, attention_core, causal_mask, is_visible, kernel_context
+from trials.batches.documents import Documents
+from trials.model.attention import attend, attention_core, kernel_context
 
 SEQ_LEN = 150  # a block and a part of one
 CPU = torch.device("cpu")
+ALL = slice(None)
 MATH, FLASH, FLEX = AttentionKernel.MATH, AttentionKernel.FLASH, AttentionKernel.FLEX
 
 
@@ -18,10 +19,11 @@ def heads(num_heads: int, seed: int) -> Tensor:
     return torch.randn(2, SEQ_LEN, num_heads, 16, generator=torch.Generator().manual_seed(seed))
 
 
-def attended(kernel: AttentionKernel, num_kv_heads: int) -> Tensor:
+def attended(kernel: AttentionKernel, num_kv_heads: int, documents: Documents = (), tokens: slice = ALL) -> Tensor:
     core = attention_core(kernel, seq_len=SEQ_LEN, device=CPU)
     with torch.no_grad(), kernel_context(cpu_layout(attention_kernel=kernel)):
-        return core(heads(4, 0), heads(num_kv_heads, 1), heads(num_kv_heads, 2))
+        q, k, v = (heads(num, seed)[:, tokens] for num, seed in ((4, 0), (num_kv_heads, 1), (num_kv_heads, 2)))
+        return core(q, k, v, documents)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # as is meant on a CPU
@@ -40,14 +42,14 @@ def test_attention_is_causal_scaled_and_sums_to_one() -> None:
     torch.testing.assert_close(means, positions / 2, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("seq_len", [1, 128, 300, 512])
-def test_the_mask_of_blocks_is_the_one_that_torch_finds_by_looking(seq_len: int) -> None:
-    made = causal_mask(seq_len, CPU)
-    found = create_block_mask(is_visible, None, None, seq_len, seq_len, device="cpu")
-    assert torch.equal(made.to_dense(), found.to_dense())
-    for blocks in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
-        assert torch.equal(getattr(made, blocks), getattr(found, blocks)), blocks
-    assert made.seq_lengths == found.seq_lengths
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # as is meant on a CPU
+@pytest.mark.parametrize("kernel", [MATH, FLASH, FLEX], ids=str)
+def test_documents_of_a_row_attend_each_to_itself_by_every_kernel(kernel: AttentionKernel) -> None:
+    documents = (100, 1, 49)
+    whole = attended(kernel, 2, documents)
+    alone = attended(kernel, 2, tokens=slice(101, 150))
+    # weights of up to 150 tokens are summed in another order, each rounded by 6e-8
+    torch.testing.assert_close(whole[:, 101:], alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", [AttentionKernel.EFFICIENT, AttentionKernel.CUDNN], ids=str)

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
 from tests.builders import tiny_model
+from trials.batches.documents import WHOLE_ROWS, Documents
 from trials.model.attention import attend
 from trials.model.decoder import Decoder, TokenPositions, every_position, rotary_table, rotate
 from trials.model.weights import materialise
@@ -94,7 +95,7 @@ def test_the_parts_of_a_decoder_compute_what_the_whole_does() -> None:
 def test_a_part_of_a_sequence_has_the_positions_that_it_has_in_the_whole(num_learned_positions: int) -> None:
     spec = tiny_model(num_learned_positions=num_learned_positions)
     held, inputs = torch.tensor([2, 3, 11, 12]), tokens(spec)
-    part = first_queries(spec, inputs[:, held], lambda seq_len, device: held)
+    part = first_queries(spec, inputs[:, held], lambda num_tokens, device: held)
     assert torch.equal(part, first_queries(spec, inputs, every_position)[:, held])
 
 
@@ -102,9 +103,9 @@ def first_queries(spec: TransformerSpec, inputs: Tensor, positions: TokenPositio
     """What the first layer attends with, its position included."""
     seen: list[Tensor] = []
 
-    def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def core(q: Tensor, k: Tensor, v: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
         seen.append(q)
-        return attend(q, k, v)
+        return attend(q, k, v, documents)
 
     decoder(spec, token_positions=positions, core=core)(inputs)
     return seen[0]

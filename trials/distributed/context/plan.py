@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from autotuner.domain.layouts.choice import ContextExchange
+from trials.batches.documents import WHOLE_ROWS, Documents
 from trials.distributed.context.allgather_kv import all_gather_kv_attention
 from trials.distributed.context.block_attention import BlockKernel, block_kernel
 from trials.distributed.context.ring import ring_attention
@@ -38,10 +39,20 @@ def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> Atten
         return core
     group = grid.context.get_group()
     if layout.context_exchange == ContextExchange.ALL_TO_ALL:
-        return partial(ulysses_attention, core=core, part=part, group=group)
+        return _of_whole_rows(partial(ulysses_attention, core=core, part=part, group=group))
     attend = ring_attention if layout.context_exchange == ContextExchange.RING else all_gather_kv_attention
     kernel = block_kernel(layout.attention_kernel, device)
-    return partial(_by_blocks, attend=attend, kernel=kernel, part=part, group=group)
+    return _of_whole_rows(partial(_by_blocks, attend=attend, kernel=kernel, part=part, group=group))
+
+
+def _of_whole_rows(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> AttentionCore:
+    """A core for rows that are one sequence each."""
+
+    def core(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
+        assert not documents, "packing needs whole sequences, says a rule"
+        return attend(q_BSHE, k_BSKE, v_BSKE)
+
+    return core
 
 
 def _by_blocks(

@@ -34,6 +34,10 @@ class ContextPart:
             return torch.arange(seq_len, device=device)
         return torch.cat([torch.arange(part * size, (part + 1) * size, device=device) for part in self.parts])
 
+    def own_positions(self, num_tokens: int, device: torch.device | None = None) -> Tensor:
+        """The positions of the so many tokens that are held of a sequence, rising."""
+        return self.positions(num_tokens * self.num_ranks, device)
+
     def in_order(self, tensor: Tensor, dim: int) -> Tensor:
         """From what all ranks hold, one rank after the other, to the order of the sequence."""
         held = tensor.chunk(2 * self.num_ranks, dim)

@@ -300,7 +300,7 @@ CASES = (
     Case("stages-avoid-dead-links", with_dead_link(), Layout(**STAGES)),
 )
 TRIAL_CASES = (
-    Case("trial-sequences-are-alike", with_lengths(1), Layout()),
+    Case("trial-compiles-rows-of-one-length", with_lengths(1), Layout(compiled=True)),
     Case(
         "trial-recomputes-selectively-once",
         on_gpus(2),
@@ -499,7 +499,6 @@ def test_tensor_ranks_that_split_every_expert_lend_no_expert_ranks() -> None:
 def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
     blamed = {case.rule: reasons(case.layout, case.job, [BY_NAME[case.rule]])[0] for case in TRIAL_CASES}
     assert {name: reason.path for name, reason in blamed.items() if reason.is_of_job} == {
-        "trial-sequences-are-alike": "workload.lengths",
         "trial-runs-torch": "stack.name",
         "trial-keeps-fp32-moments": "workload.optimizer_state_precision",
         "trial-experts-are-plain": "model.experts",
