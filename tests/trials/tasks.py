@@ -68,6 +68,34 @@ def save_halves(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> in
     return 0
 
 
+def save_exchanges(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """The whole parameters behind each step, bytes sent, and parameters of a rank that goes on from a saved state."""
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    numbers = range(spec.settings.measured_steps)
+    behind: list[dict[str, Tensor]] = []
+    payload_bytes: list[int] = []
+    for number in numbers:
+        if number == len(numbers) // 2:
+            torch.save(rank_of_trial.step.optimizer.state_dict(), folder / f"state of {rank}.pt")
+        rank_of_trial.step(rank_of_trial.batch(number), number=number)
+        behind.append(rank_of_trial.whole_parameters())
+        assert rank_of_trial.step.optimizer.exchange is not None
+        payload_bytes.append(rank_of_trial.step.optimizer.exchange.payload_bytes)
+    num_elements = sum(shard.values().numel() for shard in rank_of_trial.step.optimizer.shards)
+    successor = _Rank.on(rank_of_trial.grid, spec, torch.device("cpu"))
+    successor.step.optimizer.load_state_dict(torch.load(folder / f"state of {rank}.pt"))
+    for number in numbers[len(numbers) // 2 :]:
+        successor.step(successor.batch(number), number=number)
+    saved = {
+        "behind": behind,
+        "payload_bytes": payload_bytes,
+        "num_elements": num_elements,
+        "of_successor": successor.whole_parameters(),
+    }
+    torch.save(saved, folder / f"{rank}.pt")
+    return 0
+
+
 def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """A trial whose last rank joins the others and is gone without a word."""
     if rank < world_size - 1:
@@ -82,6 +110,7 @@ TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
     "training": save_training,
     "halves": save_halves,
+    "exchanges": save_exchanges,
     "deserter": desert,
 }
 
@@ -110,7 +139,11 @@ class _Rank:
         store = _store(folder, world_size)
         senders = Senders.start(spec, rank, device, store)
         join_process_group(device, rank_info, timeout_s=60.0, store=store)
-        grid = Grid(spec.layout, device)
+        return cls.on(Grid(spec.layout, device), spec, device, senders)
+
+    @classmethod
+    def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, senders: Senders | None = None) -> _Rank:
+        """With the first values, whatever was trained on the grid before."""
         stages = parallel_stages(spec, grid, device)
         return cls(
             spec=spec,

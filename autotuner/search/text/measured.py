@@ -91,6 +91,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
         yield "compilation", f"{format_seconds(measured.compile_s)}, before the steps that count"
     if measured.hfu > measured.mfu:
         yield "HFU", f"{100 * measured.hfu:.1f} %, with what is computed again"
+    if measured.sync_payload_bytes is not None:
+        yield "sent to other replicas", f"{format_bytes(measured.sync_payload_bytes)} of a rank per step"
     yield "peak memory per rank", _memory(measured)
     if measured.power_w is not None:
         yield "power per accelerator", f"{measured.power_w:.0f} W"

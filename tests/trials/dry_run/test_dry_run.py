@@ -12,13 +12,20 @@ import pytest
 
 from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    GradientSync,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRun, DryRunRequest, RankDryRun
 from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps
 from tests.builders import cpu_layout, llama_70b, tiny_model
-from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, trial_spec, zero
+from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
 from trials.dry_run.dry_run import dry_run
 
@@ -38,6 +45,7 @@ SPARSE = replace(
 )
 
 TWO_STAGES: dict[str, Any] = {**PIPELINE, "virtual_stages_per_rank": 2}
+DEMO: dict[str, Any] = {"gradient_sync": GradientSync.DEMO}
 CHEAP = (
     (DENSE, fsdp(2, micro_batch_size=2, reshard_after_forward=True, attention_kernel=AttentionKernel.FLASH)),
     (DENSE, cpu_layout(**TWO_STAGES, micro_batch_size=2, pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B)),
@@ -48,6 +56,9 @@ OTHERS = (
     (DENSE, cpu_layout(micro_batch_size=4, attention_kernel=AttentionKernel.FLASH)),
     (DENSE, cpu_layout(micro_batch_size=4, precision=Precision.FP8_EMULATED)),
     (DENSE, ddp(2, micro_batch_size=2)),
+    (DENSE, ddp(2, **DEMO, micro_batch_size=2)),
+    (DENSE, ddp(2, gradient_sync=GradientSync.RANDOM, sync_sign=False, micro_batch_size=2)),
+    (DENSE, hsdp(2, 2, gradient_sync=GradientSync.DILOCO, micro_batch_size=1)),
     (DENSE, zero(2, micro_batch_size=2)),
     (DENSE, fsdp(2, micro_batch_size=2, precision=Precision.BF16)),
     (DENSE, cpu_layout(**SEQUENCE, micro_batch_size=2)),
@@ -128,6 +139,21 @@ def test_zero_1_splits_the_optimizer_and_neither_parameters_nor_gradients(precis
     # two moments, and a master where the parameters are not fp32
     optimizer_bytes = (8 if precision == Precision.FP32 else 12) * num_parameters / 2
     assert held.optimizer_bytes == pytest.approx(optimizer_bytes, rel=1e-3)  # and the counts of steps
+
+
+@pytest.mark.parametrize(
+    ("exchange", "num_values"),
+    [
+        (DEMO, 1),  # the momentum, and a cosine basis of 64 x 64; sign descent has no moments
+        ({**DEMO, "sync_sign": False}, 3),
+        ({"gradient_sync": GradientSync.DILOCO}, 3),  # anchors and moments
+    ],
+)
+def test_what_an_exchange_remembers_counts_with_the_optimizer(exchange: dict[str, Any], num_values: int) -> None:
+    spec = wide(ddp(2, **exchange, micro_batch_size=2))
+    held, num_parameters = alone(spec).held, spec.model.num_parameters
+    # the basis is 0.4 % of a momentum here; chunks are filled up, and counts of steps are a number more per parameter
+    assert held.optimizer_bytes == pytest.approx(4 * num_values * num_parameters, rel=5e-3)
 
 
 def test_what_gradients_are_reduced_in_counts_as_gradients() -> None:

@@ -10,11 +10,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.layouts.choice import GradientSync
+from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_cluster
 from trials.distributed.functional_collectives import all_gather, all_to_all
 from trials.dry_run.fake_ranks import fake_ranks
 from trials.faults.late_collectives import GroupCut, LateCollectives, ring_hold_s
 from trials.faults.links import Links
+from trials.training.exchange import exchange_of
 
 CPU = torch.device("cpu")
 DELAY_S = 0.004
@@ -60,6 +63,17 @@ def test_a_collective_waits_for_the_late_link_in_each_of_its_steps(
     late = LateCollectives([group], CPU, seed=0)
     late.meet(links())
     assert took_s(lambda: collective(torch.ones(8), group)) >= num_steps * DELAY_S
+
+
+@pytest.mark.parametrize(("sync", "num_steps"), [(GradientSync.DEMO, 3), (GradientSync.RANDOM, 6)])
+def test_what_replicas_exchange_in_the_place_of_gradients_is_late_too(
+    group: dist.ProcessGroup, sync: GradientSync, num_steps: int
+) -> None:
+    late = LateCollectives([group], CPU, seed=0)
+    late.meet(links())
+    exchange = exchange_of(Layout(data_parallel_replicate_degree=4, gradient_sync=sync), [torch.zeros(640)], group)
+    assert exchange is not None
+    assert took_s(lambda: exchange.gradients([torch.ones(640)])) >= num_steps * DELAY_S
 
 
 def test_other_groups_pass_as_they_are_and_so_does_a_group_whose_link_has_healed(group: dist.ProcessGroup) -> None:

@@ -124,6 +124,14 @@ def test_behind_the_last_pass_lie_gradients_and_update_and_the_rest_is_idle() ->
     assert seconds.idle_s == 1.0
 
 
+def test_parameters_that_replicas_average_are_exchanged_within_the_update() -> None:
+    (step,) = recording(0).steps
+    averaging = RankRecording(rank=0, host="a", steps=(replace(step, averaging_s=(4.7, 4.9)),))
+    found = step_timeline([averaging], REPLICAS, num_micro_batches=2).ranks[0]
+    assert found.actions[-4:] == ("sync", "optimizer", "sync", "optimizer")
+    assert (found.seconds.sync_s, found.seconds.optimizer_s) == (0.7, 0.3)
+
+
 def test_of_several_steps_the_shortest_is_shown() -> None:
     ranks = [recording(0, done_s=(9.0, 6.0, 8.0)), recording(1, done_s=(6.0, 7.0, 6.0))]
     assert step_timeline(ranks, REPLICAS, num_micro_batches=2).step_s == 7.0

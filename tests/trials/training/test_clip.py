@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import GradientClip, PipelineSchedule, Precision
+from autotuner.domain.layouts.choice import GradientClip, GradientSync, PipelineSchedule, Precision
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, for_each
@@ -31,6 +31,7 @@ from tests.trials.specs import (
     ZBV,
     ddp,
     fsdp,
+    hsdp,
     trial_spec,
     zero,
 )
@@ -40,6 +41,8 @@ MAX_NORM = 0.1
 """Far below the norm of the first steps, some 2: every step is clipped."""
 
 TIED = tiny_model(name="tied", tied_embeddings=True)
+UNCOMPRESSED: dict[str, Any] = {"gradient_sync": GradientSync.STRIDING, "sync_sparsity": 1, "sync_sign": False}
+"""Replicas exchange all of what each has clipped by itself."""
 PRE: dict[str, Any] = {"gradient_clip": GradientClip.PRE}
 BUCKET: dict[str, Any] = {"gradient_clip": GradientClip.BUCKET}
 SMALL: dict[str, Any] = {"gradient_bucket_bytes": 2**14}
@@ -143,6 +146,10 @@ def tied_halves(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Hal
         (TIED, ddp(2, **PRE, **PIPELINE, micro_batch_size=2)),
         (TIED, zero(2, **PRE, **ZBV, micro_batch_size=2)),
         (TIED, ddp(2, **PRE, **TENSOR, **PIPELINE, micro_batch_size=2)),
+        (tiny_model(), ddp(2, **UNCOMPRESSED, micro_batch_size=2)),
+        (tiny_model(), hsdp(2, 2, **UNCOMPRESSED, **TENSOR, micro_batch_size=2)),
+        (TIED, ddp(2, **UNCOMPRESSED, **PIPELINE, micro_batch_size=2)),
+        (TIED, zero(2, **UNCOMPRESSED, **ZBV, data_parallel_replicate_degree=2, micro_batch_size=2)),
     ],
 )
 def test_each_replica_clips_its_own_gradient_whole(

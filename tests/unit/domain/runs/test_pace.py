@@ -14,9 +14,9 @@ NOISE_S = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)
 """Twenty per cent of scatter: no median of it is known to 1 % after forty steps."""
 
 
-def run(settings: TrialSettings, later_s: Iterator[float]) -> tuple[int, int]:
+def run(settings: TrialSettings, later_s: Iterator[float], *, period: int = 1) -> tuple[int, int]:
     """Steps of the warm-up and of the measurement."""
-    pace, num_steps = Pace(settings), 0
+    pace, num_steps = Pace(settings, period=period), 0
     for step_time_s in chain([FIRST_S], later_s):
         if pace.is_done:
             break
@@ -49,6 +49,16 @@ def test_a_wider_target_needs_fewer_steps() -> None:
     _, strict = run(TrialSettings(target_interval=0.05, max_measured_steps=500, measuring_budget_s=1e6), cycle(NOISE_S))
     _, lenient = run(TrialSettings(target_interval=0.2, max_measured_steps=500, measuring_budget_s=1e6), cycle(NOISE_S))
     assert lenient < strict
+
+
+def test_steps_are_measured_until_one_has_averaged_parameters_however_few_are_asked_for() -> None:
+    settings = TrialSettings(measured_steps=1, max_measured_steps=2)
+    assert run(settings, repeat(0.1), period=16) == (3, 13)
+
+
+def test_an_average_now_and_then_is_no_noise() -> None:
+    averaging = (0.5 if step % 4 == 3 else 0.1 for step in range(1, 400))
+    assert run(TrialSettings(warmup_steps=4, max_warmup_steps=4), averaging, period=4) == (4, 7)  # six of them without an average
 
 
 def test_the_fewest_steps_run_whatever_they_cost() -> None:

@@ -60,6 +60,7 @@ def test_an_older_record_says_what_it_knows() -> None:
             "step 8: the link between stages 0 and 1 is dead",
         ),
         ({"power_w": 612.3}, "power per accelerator", "612 W"),
+        ({"sync_payload_bytes": 12_340.0}, "sent to other replicas", "12.3 kB of a rank per step"),
     ],
 )
 def test_what_else_is_known_of_a_measurement_is_said(changes: dict[str, object], name: str, text: str) -> None:
