@@ -58,7 +58,8 @@ def test_steps_are_measured_until_one_has_averaged_parameters_however_few_are_as
 
 def test_an_average_now_and_then_is_no_noise() -> None:
     averaging = (0.5 if step % 4 == 3 else 0.1 for step in range(1, 400))
-    assert run(TrialSettings(warmup_steps=4, max_warmup_steps=4), averaging, period=4) == (4, 7)  # six of them without an average
+    six_plain_ones = (4, 7)
+    assert run(TrialSettings(warmup_steps=4, max_warmup_steps=4), averaging, period=4) == six_plain_ones
 
 
 def test_the_fewest_steps_run_whatever_they_cost() -> None:
