@@ -31,7 +31,7 @@ from trials.distributed.data.flat_buckets import BucketShard
 from trials.distributed.mesh import Grid, local_part
 from trials.distributed.parallelize import parallel_stages
 from trials.dry_run.extrapolate import Extrapolation
-from trials.dry_run.fake_ranks import answer_reducers, fake_ranks, without_values
+from trials.dry_run.fake_ranks import answered_reducers, fake_ranks, without_values
 from trials.dry_run.tracker import Tracker, tracked
 from trials.measurement.stopwatch import Stopwatch
 from trials.options import offload
@@ -106,6 +106,7 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
         grid = Grid(spec.layout, _DEVICE)
         with (
             without_values(),
+            answered_reducers(),
             tracked(on_cpu=spec.device == "cpu") as tracker,
             _host_apart(spec, tracker),
             _fused_norms(spec),
@@ -167,7 +168,6 @@ def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
     allocations = tracker.allocations
     allocations.now = "parameters"
     stages = parallel_stages(spec, grid, _DEVICE)
-    answer_reducers(stages)
     allocations.now = "optimizer"
     step = build_step(spec, stages, grid, _DEVICE, _GradientFinder(stages, tracker))
     for parameter in _parameters(stages):  # flat buckets took their place while the optimizer was built

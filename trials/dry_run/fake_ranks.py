@@ -7,7 +7,7 @@ hundred megabytes here. What is real when the rank is entered stays real: the me
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -15,16 +15,16 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import torch.distributed._tools.fake_collectives  # its import gives collectives an implementation without values
-from torch import Tensor, UntypedStorage, nn
-from torch._C._distributed_c10d import GradBucket
+from torch import Tensor, UntypedStorage
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["answer_reducers", "fake_ranks", "without_values"]
+from trials.clipping import hooks
+
+__all__ = ["answered_reducers", "fake_ranks", "without_values"]
 
 _NUMBER_READ = 1
 """What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite
@@ -53,23 +53,18 @@ def without_values() -> Iterator[None]:
         yield
 
 
-def answer_reducers(stages: Iterable[nn.Module]) -> None:
-    """Have DDP's reducers reduce by a call of ours.
+@contextmanager
+def answered_reducers() -> Iterator[None]:
+    """Where DDP's buckets are reduced at once: ranks that only seem to be there promise no result for later."""
 
-    Their own asks the collective for its result, and ranks that only seem to be there return none.
-    """
-    for stage in stages:
-        if isinstance(stage, DistributedDataParallel):
-            hook = lambda group, bucket: _reduced(group, bucket)  # noqa: E731, PLW0108  # DDP refuses annotations that are text
-            stage.register_comm_hook(stage.process_group, hook)
+    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> Future[list[Tensor]]:
+        dist.all_reduce(buffer, group=group)
+        answer: Future[list[Tensor]] = Future()
+        answer.set_result([buffer])
+        return answer
 
-
-def _reduced(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
-    buffer = bucket.buffer()
-    dist.all_reduce(buffer, group=group)
-    answer: Future[Tensor] = Future()
-    answer.set_result(buffer)
-    return answer
+    with mock.patch.object(hooks, "all_reduced", reduced):
+        yield
 
 
 class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor its making

@@ -74,6 +74,7 @@ def run_steps(
     )
     steps.warm_up()
     helpers = senders.pids if senders is not None else ()
+    step.overlap.reset()
     cpu, power = CpuTime.now(helpers), PowerMeter.start(gpu)
     steps.measure()
     used, power_w = CpuTime.now(helpers).since(cpu), power.mean_w()
@@ -87,6 +88,8 @@ def run_steps(
         peak_bytes=watch.peak_bytes,
         reserved_bytes=watch.reserved_bytes,
         compile_s=compile_time_s(),
+        reduced_bytes=step.overlap.reduced_bytes,
+        overlapped_bytes=step.overlap.overlapped_bytes,
     )
     facts = of_all_ranks(_gathered(environment(device, gpu)))
     measured = measurement(spec, peak, steps.reports, _gathered(record), environment=facts)

@@ -24,6 +24,8 @@ class RankRecord:
         phases: One per measured step.
         power_w: Mean during the measured steps; None where nothing measures it.
         payload_bytes: Contributed to the exchange between replicas, per measured step; empty where they sum gradients.
+        reduced_bytes: Of gradients in the measured steps, as far as hooks hear of it.
+        overlapped_bytes: Those of them whose reduction started before the last gradient of their step was computed.
     """
 
     host: str
@@ -34,6 +36,8 @@ class RankRecord:
     compile_s: float
     power_w: float | None
     payload_bytes: tuple[int, ...] = ()
+    reduced_bytes: int = 0
+    overlapped_bytes: int = 0
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
@@ -65,6 +69,7 @@ def measurement(
         compile_s=max(record.compile_s for record in ranks),
         power_w=_mean_power_w(ranks),
         sync_payload_bytes=max((measured.mean(r.payload_bytes) for r in ranks if r.payload_bytes), default=None),
+        overlapped_share=_overlapped_share(ranks),
     )
     return measurement_of(spec, peak, steps, seen, environment=environment)
 
@@ -85,6 +90,12 @@ class _Measured:
     def mean(self, values: Sequence[float]) -> float:
         """The mean step of one value per measured step."""
         return mean_over_period(self.steps, values, self.period)
+
+
+def _overlapped_share(ranks: Sequence[RankRecord]) -> float | None:
+    """Over the bytes of all ranks; None where none heard of a reduction."""
+    reduced_bytes = sum(record.reduced_bytes for record in ranks)
+    return sum(record.overlapped_bytes for record in ranks) / reduced_bytes if reduced_bytes else None
 
 
 def _slowest_phases(ranks: Sequence[RankRecord], measured: _Measured) -> PhaseTimes:

@@ -12,6 +12,7 @@ from torch import nn
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, stages_of_rank
 from autotuner.domain.layouts.choice import MOMENTUM_SYNCS, GradientClip
 from autotuner.domain.runs.trial import TrialSpec
+from trials.clipping.overlap import Overlap
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.data.partition import optimizer_shards
 from trials.distributed.loss import loss_of
@@ -26,6 +27,7 @@ from trials.training.clip import clip_before_reduction
 from trials.training.exchange import exchange_of
 from trials.training.optimizer import Peers, ShardedOptimizer
 from trials.training.passes import AccumulatedPasses, Passes, PipelinePasses
+from trials.training.reductions import Reductions
 from trials.training.step import Step
 from trials.training.token_mean import TokenMean
 
@@ -46,14 +48,18 @@ def build_step(
     ``log`` hears of every pass. ``senders`` send for a planned pipeline; without them its process group does.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
-    shards = [optimizer_shards(stage, spec, grid) for stage in stages]
+    overlap = Overlap()
+    shards = [optimizer_shards(stage, spec, grid, overlap) for stage in stages]
     # a gradient that is clipped whole waits for the last backward pass, and for the optimizer to take it
     early = [[] if spec.layout.gradient_clip == GradientClip.PRE else of_stage for of_stage in shards]
     return Step(
         layout=spec.layout,
-        passes=_passes(spec, stages, early, grid, device, log or ActionLog(device), senders),
+        passes=_passes(
+            spec, stages, Reductions(early=early, overlap=overlap), grid, device, log or ActionLog(device), senders
+        ),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
+        overlap=overlap,
     )
 
 
@@ -80,40 +86,31 @@ def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) ->
 def _passes(
     spec: TrialSpec,
     stages: Sequence[nn.Module],
-    early: Sequence[Sequence[OptimizerShard]],
+    reductions: Reductions,
     grid: Grid,
     device: torch.device,
     log: ActionLog,
     senders: Senders | None,
 ) -> Passes:
-    """The passes of a step, which tell the shards of each stage in ``early`` when they may start their reduction."""
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
     loss = TokenMean(loss_of(layout, grid.axis("tp"), spec.model.vocab_size))
-
-    def expect_backward_passes(num_left: int) -> None:
-        for shard in early[0]:
-            shard.expect_backward_passes(num_left)
-
-    def start_reduction(stage: int) -> None:
-        for shard in early[stage]:
-            shard.start_reduction()
 
     if layout.pipeline_parallel_degree > 1:
         indices = stages_of_rank(layout, grid.position("pp"))
         in_torchs_order = layout.pipeline_schedule in ONE_STAGE_SCHEDULES and not is_planned(spec)
         return PipelinePasses(
             schedule=pipeline_schedule(
-                stages, spec, grid, device, loss=loss, start_reduction=start_reduction, log=log, senders=senders
+                stages, spec, grid, device, loss=loss, start_reduction=reductions.start, log=log, senders=senders
             ),
             loss=loss,
             has_first_stage=0 in indices,
             has_last_stage=layout.num_stages - 1 in indices,
             # schedules of several stages, and planned ones, say themselves when a stage's last backward pass is done
-            before_first=partial(expect_backward_passes, num_micro_batches if in_torchs_order else 0),
+            before_first=partial(reductions.expect_backward_passes, num_micro_batches if in_torchs_order else 0),
         )
     return AccumulatedPasses(
         stages[0],
         loss=loss,
-        before_last=partial(expect_backward_passes, 1),
+        before_last=partial(reductions.expect_backward_passes, 1),
         log=log,
     )

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.domain.layouts.layout import Layout
+from trials.clipping.overlap import Overlap
 from trials.distributed.loss import loss_context
 from trials.measurement.stopwatch import Stopwatch
 from trials.model.attention import kernel_context
@@ -23,12 +24,17 @@ __all__ = ["Step"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An optimizer step, ready to be repeated."""
+    """An optimizer step, ready to be repeated.
+
+    Attributes:
+        overlap: Counts the gradients whose reduction starts while backward passes run.
+    """
 
     layout: Layout
     passes: Passes
     optimizer: ShardedOptimizer
     stopwatch: Stopwatch
+    overlap: Overlap
 
     def __call__(self, batch: Batch, *, number: int) -> float:
         """Train on the batch and return the loss: the mean over all tokens of the global batch, on every rank.
@@ -70,6 +76,7 @@ class Step:
         """Leave the gradients that it takes with the optimizer; return what ``Passes`` does."""
         with kernel_context(self.layout), loss_context(self.layout):
             replica_loss = self.passes(batch)
+        self.overlap.end_backward()
         self.optimizer.take_gradients()
         return replica_loss
 

@@ -30,6 +30,7 @@ from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts
 from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
 
 __all__ = ["TrialPage", "links_of", "ranks_of", "timeline_of"]
@@ -148,7 +149,8 @@ def _step(parts: TrialParts, trial: Trial, source: str) -> StepView:
     measured = trial.measurement
     reached = None if measured is None else Spread.within(measured.step_time_s, measured.step_time_error_s)
     predicted = Spread.within_factor(parts.step.predicted_s, error)
-    return StepView.of(parts.step, predicted=predicted, reached=reached, reached_name=source)
+    overlap = overlap_sentence(parts.predicted_overlap, parts.measured_overlap)
+    return StepView.of(parts.step, predicted=predicted, reached=reached, reached_name=source, overlap=overlap)
 
 
 def _steps(trial: Trial) -> Markup:

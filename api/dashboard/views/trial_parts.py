@@ -52,6 +52,7 @@ class StepView:
         is_measured: A step was divided; else the prediction stands alone.
         rank: Whose step was profiled; None where phases of the slowest ranks were timed, or nothing.
         rows: The parts, and last the whole step.
+        overlap: How much of the gradients is reduced under backward passes, as a sentence; empty where nothing is.
     """
 
     picture: Markup
@@ -59,9 +60,12 @@ class StepView:
     is_measured: bool
     rank: int | None
     rows: tuple[PartRow, ...]
+    overlap: str = ""
 
     @classmethod
-    def of(cls, step: StepParts, *, predicted: Spread, reached: Spread | None, reached_name: str) -> Self:
+    def of(
+        cls, step: StepParts, *, predicted: Spread, reached: Spread | None, reached_name: str, overlap: str = ""
+    ) -> Self:
         """The view of a step; spreads are those of the whole step, as ``step_bars`` takes them."""
         unit = SecondsUnit.of(max(step.predicted_s, step.measured_s or 0.0))
         most_s = max((abs(_difference_s(part) or 0.0) for part in step.parts), default=0.0)
@@ -73,6 +77,7 @@ class StepView:
             is_measured=step.measured_s is not None,
             rank=step.rank,
             rows=(*rows, _whole(step, unit)),
+            overlap=overlap,
         )
 
 

@@ -53,6 +53,7 @@ class Seen:
     compile_s: float = 0.0
     power_w: float | None = None
     sync_payload_bytes: float | None = None
+    overlapped_share: float | None = None
 
 
 def step_report(
@@ -121,6 +122,7 @@ def measurement_of(
         compile_s=seen.compile_s,
         power_w=seen.power_w,
         sync_payload_bytes=seen.sync_payload_bytes,
+        overlapped_share=seen.overlapped_share,
         robust=_robust(spec, peak, [report.step_time_s for report in steps if report.is_under_trace]),
     )
 

@@ -365,6 +365,9 @@ class Measurement:
         extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
         phases: None where nobody divided the steps, as of a registered trainer.
         is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
+        overlapped_share: Of the bytes of gradients that were reduced, those whose reduction started before the last
+            gradient of their step was computed, by hooks; None where no hook hears of it, as under FSDP or in a
+            registered trainer, and where nothing is reduced.
         timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
         robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
         link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
@@ -405,6 +408,7 @@ class Measurement:
     link_events: tuple[LinkEvent, ...] = ()
     validation_loss: float | None = None
     sync_payload_bytes: float | None = None
+    overlapped_share: float | None = None
 
     @property
     def step_time_error_s(self) -> float:

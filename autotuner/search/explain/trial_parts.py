@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.step.overlapped_share import overlapped_share
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
@@ -47,6 +48,9 @@ class TrialParts:
         largest_loss: What of the step is no computation: sentences.
         stages: Memory by pipeline rank, as today's cost model predicts it.
         limit_bytes: What a rank may allocate.
+        predicted_overlap: Share of the bytes of gradients whose reduction starts before the backward passes end, by
+            prediction; None where one rank sees all tokens.
+        measured_overlap: The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured.
     """
 
     is_small: bool
@@ -54,6 +58,8 @@ class TrialParts:
     largest_loss: str
     stages: tuple[StagePeak, ...]
     limit_bytes: float
+    predicted_overlap: float | None = None
+    measured_overlap: float | None = None
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
@@ -76,6 +82,8 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
         largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
         stages=stage_peaks(layout, job, trial.measurement.peak_bytes if trial.measurement else ()),
         limit_bytes=float(job.cluster.accelerator.memory_bytes),
+        predicted_overlap=overlapped_share(layout, job),
+        measured_overlap=trial.measurement.overlapped_share if trial.measurement else None,
     )
 
 

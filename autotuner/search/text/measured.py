@@ -65,6 +65,14 @@ def facts(measured: Measurement) -> dict[str, str]:
     return dict(_facts(measured))
 
 
+def overlap_sentence(predicted: float | None, measured: float | None) -> str:
+    """Both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
+    if predicted is None:
+        return ""
+    told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
+    return f"Gradients whose reduction starts before the last backward pass ends: {told}, by bytes."
+
+
 def source(measured: Measurement) -> str:
     """What a figure is called: measured, or simulated where nothing ran."""
     return "simulated" if measured.is_simulated else "measured"
@@ -87,6 +95,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.extrapolated_from:
         layers = " and ".join(map(str, measured.extrapolated_from))
         yield "extrapolated", f"from {layers} layers per stage, not measured on the whole model"
+    if measured.overlapped_share is not None:
+        yield "reduced under backward", f"{percent(measured.overlapped_share)} of the bytes of gradients"
     if measured.compile_s:
         yield "compilation", f"{format_seconds(measured.compile_s)}, before the steps that count"
     if measured.hfu > measured.mfu:

@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from trials.clipping.bound import clip, squared_norms
+from trials.clipping.overlap import Overlap
 from trials.distributed.data.optimizer_shard import complete_gradient
 from trials.distributed.mesh import local_part
 
@@ -38,12 +39,14 @@ class Reduction:
         replicas: Ranks that hold the same shard and sum its gradient; None: nobody else does.
         num_losses: Ranks whose losses are averaged.
         dtype: Format in which gradients are summed.
+        overlap: Hears of every gradient and every reduction.
     """
 
     shards: DeviceMesh | None
     replicas: DeviceMesh | None
     num_losses: int
     dtype: torch.dtype
+    overlap: Overlap
 
 
 class BucketShard:
@@ -94,6 +97,7 @@ class BucketShard:
 
     def _on_gradient(self, parameter: Tensor) -> None:
         del parameter
+        self._reduction.overlap.gradient()
         if self._num_expected > 0:
             self._num_expected -= 1
             if self._num_expected == 0:
@@ -119,6 +123,7 @@ class BucketShard:
             (squared,) = squared_norms([whole])
             clip([whole], squared.sqrt(), self.max_norm)
         whole /= self._reduction.num_losses
+        self._reduction.overlap.reduction(whole.nbytes)
         if self._reduction.shards is not None:
             group = self._reduction.shards.get_group()
             self._sum = torch.empty_like(self._own, dtype=whole.dtype)

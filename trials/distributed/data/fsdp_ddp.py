@@ -6,14 +6,11 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed import GradBucket  # type: ignore[attr-defined]  # exported, but not by name
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
@@ -117,25 +114,13 @@ def _suits_ddp(part: nn.Module, layout: Layout) -> bool:
 
 
 def _replica(part: nn.Module, grid: Grid) -> DistributedDataParallel:
-    group = grid.replicas.get_group()
-    replica = DistributedDataParallel(
+    return DistributedDataParallel(
         part,
-        process_group=group,
+        process_group=grid.replicas.get_group(),
         init_sync=False,  # the first values are equal by construction
         gradient_as_bucket_view=True,
         bucket_cap_mb=grid.layout.gradient_bucket_bytes / MIB,
     )
-    if grid.layout.fp32_gradient_reduce:
-        # a lambda, for DDP compares a hook's annotations with classes, and ours are texts
-        replica.register_comm_hook(None, lambda _, bucket: _mean_in_fp32(bucket, group))
-    return replica
-
-
-def _mean_in_fp32(bucket: GradBucket, group: dist.ProcessGroup) -> Future[Tensor]:
-    """Average a bucket of gradients over the replicas, in fp32 on the way."""
-    total = bucket.buffer().float().div_(group.size())
-    future: Future[list[Tensor]] = dist.all_reduce(total, group=group, async_op=True).get_future()
-    return future.then(lambda summed: bucket.buffer().copy_(summed.value()[0]))
 
 
 def _sharded_modules(model: nn.Module) -> Iterator[FSDPModule]:

@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.runs.trial import TrialSpec
+from trials.clipping.hooks import average
+from trials.clipping.overlap import Overlap
 from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
 from trials.distributed.data.optimizer_shard import OptimizerShard, ParameterShard, num_parts
 from trials.distributed.mesh import Grid
@@ -29,14 +31,19 @@ class _Kind(NamedTuple):
     is_tied: bool
 
 
-def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid) -> list[OptimizerShard]:
-    """The shards of all parameters of a stage; where nobody else reduces them, they lie in flat buckets from now on."""
+def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Overlap) -> list[OptimizerShard]:
+    """The shards of all parameters of a stage; where nobody else reduces them, they lie in flat buckets from now on.
+
+    What is reduced by DDP or in flat buckets is counted in ``overlap``; of FSDP's own reductions nobody hears.
+    """
+    if isinstance(stage, DistributedDataParallel):
+        average(stage, dtype=torch.float32 if spec.layout.fp32_gradient_reduce else None, overlap=overlap)
     if not _is_flat(stage, grid):
         return [ParameterShard(parameter, **kind._asdict()) for parameter, kind in _parameters(stage, spec, grid)]
     kinds: dict[_Kind, list[nn.Parameter]] = defaultdict(list)
     for parameter, kind in _parameters(stage, spec, grid):
         kinds[kind].append(parameter)
-    reduction = _reduction(spec, grid)
+    reduction = _reduction(spec, grid, overlap)
     return [
         BucketShard(stage, bucket, reduction, **kind._asdict())
         for kind, parameters in kinds.items()
@@ -52,7 +59,7 @@ def _is_flat(stage: nn.Module, grid: Grid) -> bool:
     return level == ShardLevel.OPTIMIZER
 
 
-def _reduction(spec: TrialSpec, grid: Grid) -> Reduction:
+def _reduction(spec: TrialSpec, grid: Grid, overlap: Overlap) -> Reduction:
     layout = spec.layout
     shards: DeviceMesh | None
     replicas: DeviceMesh | None
@@ -63,7 +70,7 @@ def _reduction(spec: TrialSpec, grid: Grid) -> Reduction:
         is_replicated = layout.data_parallel_replicate_degree > 1 and grid.sums_over_replicas
         replicas = grid.axis("dp_replicate") if is_replicated else None
     dtype = torch.float32 if layout.fp32_gradient_reduce else parameter_dtype(layout.precision)
-    return Reduction(shards=shards, replicas=replicas, num_losses=grid.num_losses, dtype=dtype)
+    return Reduction(shards=shards, replicas=replicas, num_losses=grid.num_losses, dtype=dtype, overlap=overlap)
 
 
 def _parameters(stage: nn.Module, spec: TrialSpec, grid: Grid) -> Iterator[tuple[nn.Parameter, _Kind]]:

@@ -65,3 +65,11 @@ def test_a_small_trial_is_set_beside_the_prediction_of_what_ran() -> None:
     assert found.is_small
     assert len(found.stages) == small.ran.pipeline_parallel_degree
     assert found.step.predicted_s != prediction().step_time.total_s
+
+
+def test_what_is_reduced_under_backward_stands_beside_what_was_predicted_to_be() -> None:
+    layout = cpu_layout(data_parallel_replicate_degree=2, gradient_bucket_bytes=2**14)
+    found = trial_parts(trial(measurement(overlapped_share=0.875), layout), sweep_request())
+    assert found.measured_overlap == 0.875
+    assert found.predicted_overlap is not None
+    assert 0.5 < found.predicted_overlap < 1.0

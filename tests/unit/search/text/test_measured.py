@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.trial import Breakdown
-from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, has_own_peak, phases
+from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, has_own_peak, overlap_sentence, phases
 from tests.builders import breakdown, measurement
 
 
@@ -61,6 +61,7 @@ def test_an_older_record_says_what_it_knows() -> None:
         ),
         ({"power_w": 612.3}, "power per accelerator", "612 W"),
         ({"sync_payload_bytes": 12_340.0}, "sent to other replicas", "12.3 kB of a rank per step"),
+        ({"overlapped_share": 0.875}, "reduced under backward", "88 % of the bytes of gradients"),
     ],
 )
 def test_what_else_is_known_of_a_measurement_is_said(changes: dict[str, object], name: str, text: str) -> None:
@@ -72,3 +73,10 @@ def test_a_precision_has_a_peak_of_its_own_where_its_utilization_is_not_the_mfu(
     assert not has_own_peak(0.4, 0.4)
     assert not has_own_peak(0.4, None)
     assert not has_own_peak(0.4, float("nan"))
+
+
+def test_the_overlap_is_told_as_predicted_and_as_measured() -> None:
+    words = "Gradients whose reduction starts before the last backward pass ends"
+    assert overlap_sentence(0.9, 0.875) == f"{words}: 90 % predicted, 88 % measured, by bytes."
+    assert overlap_sentence(0.9, None) == f"{words}: 90 % predicted, by bytes."
+    assert overlap_sentence(None, None) == ""

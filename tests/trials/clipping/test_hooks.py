@@ -1,0 +1,104 @@
+"""Hooks on a plain model of two replicas, beside what the paper's formulas make of each replica's own gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.trials.clipping.replicas import MAX_NORM, NUM_LAYERS, NUM_STEPS, model, own_gradients
+from tests.trials.zygote import Zygote
+
+
+def assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    # fp32 keeps 7 digits, and a mean of two rounds once; sums of squares in another order differ by as much
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def found(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What both replicas found, by hook."""
+    folder = tmp_path_factory.mktemp("replicas")
+    run = zygote.have_done("tests.trials.clipping.replicas:train", folder, 2)
+    assert set(run.exit_codes) == {0}, run.logs
+    first, second = (torch.load(folder / f"{rank}.pt") for rank in range(2))
+    for name in first:
+        for mine, theirs in zip(first[name]["steps"], second[name]["steps"], strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)), name
+    return first
+
+
+def own(step: int) -> list[list[Tensor]]:
+    """Gradients of each replica's own batch."""
+    return [own_gradients(rank, step, model()) for rank in range(2)]
+
+
+def norm(gradients: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(float(gradient.double().norm()) ** 2 for gradient in gradients))
+
+
+def clipped(gradients: Sequence[Tensor], max_norm: float) -> list[Tensor]:
+    return [min(1.0, max_norm / norm(gradients)) * gradient for gradient in gradients]
+
+
+def by_layer(gradients: Sequence[Tensor], bound: float) -> list[Tensor]:
+    return [one for gradient in gradients for one in clipped([gradient], bound)]
+
+
+def mean(replicas: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [(first + second) / 2 for first, second in zip(*replicas, strict=True)]
+
+
+@pytest.mark.parametrize("step", range(NUM_STEPS))
+def test_a_hook_that_clips_nothing_averages(found: Any, step: int) -> None:
+    expected = mean(own(step))
+    for name in ("post", "unclipped pre", "unclipped bucket"):
+        assert_close(found[name]["steps"][step], expected)
+
+
+def test_the_way_may_be_narrower_than_the_gradients(found: Any) -> None:
+    expected = mean(own(2))
+    # bf16 keeps 8 bits, of each replica's gradient and of their sum
+    torch.testing.assert_close(found["post in bf16"]["steps"][2], expected, rtol=2**-6, atol=1e-4)
+    assert found["post in bf16"]["bytes"] == found["post"]["bytes"] // 2
+
+
+@pytest.mark.parametrize("step", range(NUM_STEPS))
+def test_each_replica_is_clipped_whole(found: Any, step: int) -> None:
+    expected = mean([clipped(gradients, MAX_NORM) for gradients in own(step)])
+    assert_close(found["pre"]["steps"][step], expected)
+
+
+def test_each_bucket_is_clipped_to_its_part_of_the_norm_once_buckets_are_formed(found: Any) -> None:
+    bound = MAX_NORM / math.sqrt(NUM_LAYERS)
+    expected = mean([by_layer(gradients, bound) for gradients in own(2)])
+    assert_close(found["bucket"]["steps"][2], expected)
+
+
+def test_a_model_that_is_part_of_another_is_told_how_many_buckets_that_has(found: Any) -> None:
+    bound = MAX_NORM / math.sqrt(4 * NUM_LAYERS)
+    expected = mean([by_layer(gradients, bound) for gradients in own(2)])
+    assert_close(found["bucket of more"]["steps"][2], expected)
+
+
+def test_one_bucket_is_the_whole_gradient(found: Any) -> None:
+    for one, whole in zip(found["one bucket"]["steps"], found["pre"]["steps"], strict=True):
+        assert_close(one, whole)
+
+
+def test_clipped_gradients_never_exceed_the_norm(found: Any) -> None:
+    for name in ("pre", "bucket", "bucket of more", "one bucket"):
+        # fp32 keeps 7 digits of the bound
+        assert all(norm(step) <= MAX_NORM * (1 + 1e-6) for step in found[name]["steps"]), name
+
+
+def test_buckets_start_before_backward_ends_and_whole_gradients_wait(found: Any) -> None:
+    """Of eight layers' buckets all but the last start while backward runs."""
+    assert found["post"]["share"] >= 0.5
+    assert found["bucket"]["share"] >= 0.5
+    assert found["pre"]["share"] == 0.0
+    assert found["one bucket"]["share"] == 0.0
