@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,6 +37,7 @@ from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BLOCKING, Transport, delegated
 from autotuner.pipeline_schedules.zero_bubble import zb_interleaved
+from bench.forked_ranks import on_ranks
 from trials.job.attempt import attempt
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.delegated import DelegatedTransport, Delegates
@@ -146,50 +143,16 @@ class ComputingStage(nn.Module):
 
 def run(way: Way, delay_s: float, num_steps: int, *, sleeps: bool = True) -> float:
     """Median seconds of a step, without the first, from the first rank's begin to the last one's end, on one clock."""
-    found = _on_ranks(lambda rank, folder: _steps(way, delay_s, num_steps, rank, folder, sleeps=sleeps))
+    found = on_ranks(_RANKS, lambda rank, folder: _steps(way, delay_s, num_steps, rank, folder, sleeps=sleeps))
     steps = list(zip(*found, strict=True))[1:]
     return float(median(max(end for _, end in ranks) - min(begin for begin, _ in ranks) for ranks in steps))
 
 
-def _on_ranks(task: Callable[[int, str], Any]) -> list[Any]:
-    """What every rank answers, each a process of its own.
-
-    Raises:
-        RuntimeError: One failed; with its words.
-    """
-    context = get_context("fork")
-    told = context.SimpleQueue()
-
-    def answer(rank: int, folder: str) -> None:
-        try:
-            told.put((rank, True, task(rank, folder)))
-        except BaseException:
-            told.put((rank, False, traceback.format_exc()))
-        os._exit(0)
-
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        processes = [context.Process(target=answer, args=(rank, folder)) for rank in range(_RANKS)]
-        for process in processes:
-            process.start()
-        answers = []
-        for _ in processes:
-            answers.append(told.get())
-            if not answers[-1][1]:
-                break
-        for process in processes:
-            process.join(1.0)
-            process.kill()
-    failed = [words for _, went_well, words in answers if not went_well]
-    if failed:
-        raise RuntimeError(failed[0])
-    return [value for _, _, value in sorted(answers)]
-
-
 def _steps(
-    way: Way, delay_s: float, num_steps: int, rank: int, folder: str, *, sleeps: bool
+    way: Way, delay_s: float, num_steps: int, rank: int, folder: Path, *, sleeps: bool
 ) -> list[tuple[float, float]]:
     torch.set_num_threads(1)
-    store = FileStore(str(Path(folder) / "store"), _RANKS)
+    store = FileStore(str(folder / "store"), _RANKS)
     meeting = Meeting.beside(store, {})
     around = Neighbourhood.of(way.schedule or zb_interleaved(_RANKS, 1, _MICRO_BATCHES), rank)
     delegates = Delegates.start(meeting, around, _DELEGATES, timeout_s=_TIMEOUT_S) if way.is_delegated else None
@@ -320,15 +283,15 @@ def _trial_s(layout: Layout, delay_s: float) -> float:
         cluster=replace(load_cluster(f"cpu:1x{_RANKS}"), link_health=health),
     )
 
-    def of_rank(rank: int, folder: str) -> list[float]:
+    def of_rank(rank: int, folder: Path) -> list[float]:
         info = RankInfo(rank=rank, world_size=_RANKS, local_rank=rank, local_world_size=_RANKS)
-        reports = Path(folder) / "reports.jsonl"
-        store = FileStore(str(Path(folder) / "store"), _RANKS)
+        reports = folder / "reports.jsonl"
+        store = FileStore(str(folder / "store"), _RANKS)
         code = attempt(wire.dumps(spec), Reporter(reports, rank=rank), info, store=store)
         assert code == 0, reports.read_text()
         return list(_step_times(reports)) if rank == 0 else []
 
-    return float(median(_on_ranks(of_rank)[0]))
+    return float(median(on_ranks(_RANKS, of_rank)[0]))
 
 
 def _step_times(reports: Path) -> Iterator[float]:

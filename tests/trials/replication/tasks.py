@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from bench.lossy_convergence import EXCHANGES, trained
 from tests.trials.replication.replicators import REPLICATORS, gradients, tensors
 from trials.process.task import TaskContext
 from trials.replication.averaging import ParameterAverager
 
-__all__ = ["NUM_STEPS", "averages", "exchanges", "goes_on"]
+__all__ = ["NUM_STEPS", "averages", "exchanges", "goes_on", "learns"]
 
 NUM_STEPS = 5
+_TRAINED_STEPS = 60
+"""Of a training whose loss counts."""
 
 
 def exchanges(context: TaskContext) -> int:
@@ -57,6 +60,14 @@ def averages(context: TaskContext) -> int:
         was_due = averager.after_step()
         found.append({"parameters": [own.clone() for own in held], "due": was_due, "payload": averager.payload_bytes})
     torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def learns(context: TaskContext) -> int:
+    """The benchmark's training, shorter, with the exchange that the file ``exchange`` names."""
+    exchange = EXCHANGES[(context.folder / "exchange").read_text()]
+    found = trained(exchange, context.rank_info.rank, context.folder, seed=0, num_steps=_TRAINED_STEPS)
+    torch.save(found, context.folder / f"{context.rank_info.rank}.pt")
     return 0
 
 
