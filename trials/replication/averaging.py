@@ -62,7 +62,7 @@ class ParameterAverager:
         self._num_steps = 0
         self._rows = Rows(parameters, 1)
         self._anchor = self._rows.zeros()
-        self._remember()
+        self._rows.load(self._anchor, parameters)
 
     @torch.no_grad()
     def after_step(self) -> bool:
@@ -90,14 +90,11 @@ class ParameterAverager:
         anchors = [anchor.clone() for anchor in self._rows.elements(self._anchor)]
         return AveragerState(anchors=anchors, num_steps=self._num_steps)
 
-    @torch.no_grad()
     def load_state_dict(self, state: AveragerState) -> None:
-        """Go on from these anchors."""
-        for own, anchor in zip(self._rows.elements(self._anchor), state["anchors"], strict=True):
-            own.copy_(anchor)
-        self._num_steps = state["num_steps"]
+        """Go on from these anchors.
 
-    @torch.no_grad()
-    def _remember(self) -> None:
-        for anchor, held in zip(self._rows.elements(self._anchor), self._parameters, strict=True):
-            anchor.copy_(held)
+        Raises:
+            InvalidInput: They have other shapes.
+        """
+        self._rows.load(self._anchor, state["anchors"])
+        self._num_steps = state["num_steps"]

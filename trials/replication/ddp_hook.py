@@ -47,7 +47,7 @@ class BucketExchange:
 
     def state_dict(self) -> dict[int, ReplicatorState]:
         """What this replica has not sent, by bucket; each replica saves its own."""
-        return {index: replicator.state_dict() for index, replicator in self._replicators.items()}
+        return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
 
     def load_state_dict(self, state: dict[int, ReplicatorState]) -> None:
         """Go on from there behind the first step, with the same buckets."""

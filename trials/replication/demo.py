@@ -85,6 +85,7 @@ class DemoReplicator:
         Replicas add in the order of their ranks, and no replica names a component twice: every rank computes the same
         bits, also where a GPU adds in any order.
         """
+        assert self._gathered, "an exchange is started before it is finished"
         if self._sending is not None:
             self._sending.wait()
         total_RC, num_senders_RC = self._momentum.rows.zeros(), self._momentum.rows.zeros()

@@ -59,16 +59,11 @@ class Momentum:
         """Residuals by tensor, so that other widths can go on with them."""
         return ReplicatorState(residuals=[held.clone() for held in self._elements], num_steps=self.num_steps)
 
-    @torch.no_grad()
     def load_state_dict(self, state: ReplicatorState) -> None:
         """Go on from these residuals.
 
         Raises:
             InvalidInput: They have other shapes.
         """
-        saved, held = ([list(one.shape) for one in many] for many in (state["residuals"], self._elements))
-        if saved != held:
-            raise InvalidInput("residuals", saved, f"must have the shapes of this replicator's tensors, {held}")
-        for own, residual in zip(self._elements, state["residuals"], strict=True):
-            own.copy_(residual)
+        self.rows.load(self.matrix, state["residuals"])
         self.num_steps = state["num_steps"]

@@ -56,6 +56,19 @@ class Rows:
         pieces = zip(self._cut(matrix), self._shapes, strict=True)
         return [rest for piece, shape in pieces if (rest := piece[shape.numel() :]).numel() > 0]
 
+    @torch.no_grad()
+    def load(self, matrix: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Copy what was saved into the matrix.
+
+        Raises:
+            InvalidInput: They have other shapes.
+        """
+        saved, held = ([list(shape) for shape in shapes] for shapes in ([one.shape for one in tensors], self._shapes))
+        if saved != held:
+            raise InvalidInput("state", saved, f"must have the shapes of the tensors, {held}")
+        for own, one in zip(self.elements(matrix), tensors, strict=True):
+            own.copy_(one)
+
     def _cut(self, matrix: Tensor) -> list[Tensor]:
         ends = accumulate((rows * self.width for rows in self.num_rows_of), initial=0)
         flat = matrix.view(-1)

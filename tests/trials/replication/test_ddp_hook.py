@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trials.replication.ddp_hook import BucketExchange, exchange_hook
+from trials.replication.demo import DemoReplicator
+
+
+def trained(exchange: BucketExchange, num_steps: int) -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    model.register_comm_hook(exchange, exchange_hook)
+    for _ in range(num_steps):
+        model(torch.randn(4, 8)).square().mean().backward()
+        model.zero_grad()
+
+
+def test_a_hook_keeps_its_residuals_over_a_checkpoint(alone: dist.ProcessGroup) -> None:
+    build = partial(DemoReplicator, group=alone, chunk=8, top_k=1)
+    first, second = BucketExchange(build, alone), BucketExchange(build, alone)
+    trained(first, 3)
+    (saved,) = first.state_dict().values()
+    second.load_state_dict(first.state_dict())
+    (still,) = second.state_dict().values()
+    assert all(torch.equal(one, other) for one, other in zip(saved["residuals"], still["residuals"], strict=True))
+    trained(second, 2)  # the first is exchanged in full, the second goes on from the residuals
+    (later,) = second.state_dict().values()
+    assert later["num_steps"] == saved["num_steps"] + 1
