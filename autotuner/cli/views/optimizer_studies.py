@@ -61,5 +61,5 @@ def _row(trial: Document) -> tuple[str, ...]:
         f"{losses[-1]:.4g}" if losses else "",
         format_seconds(reached["time_s"]) if reached else "",
         f"{reached['accelerator_hours']:.3g}" if reached else "",
-        f"{reached['cost']:.2f}" if reached and reached["cost"] is not None else "",
+        f"{reached['cost']:.3g}" if reached and reached["cost"] is not None else "",
     )

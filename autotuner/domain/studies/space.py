@@ -91,5 +91,5 @@ class Candidate:
 
     def __str__(self) -> str:
         chosen = self.optimizer
-        scale = f"{self.global_batch_size} sequences on {self.data_parallel_degree} data-parallel ranks"
+        scale = f"batch {self.global_batch_size}, data-parallel degree {self.data_parallel_degree}"
         return f"{chosen.name}, learning rate {chosen.learning_rate:.3g}, {scale}"

@@ -43,8 +43,9 @@ class Pruning:
         time_s = curve.num_steps * curve.step_time_s
         hours = time_s * trial.world_size / 3600
         for other in self._reached:
-            if other.reached and other.reached.time_s <= time_s and other.reached.accelerator_hours <= hours:
-                return f"number {other.number} was at the target after {other.reached.time_s:.3g} s and less of both"
+            took = other.reached
+            if took and took.time_s <= time_s and took.accelerator_hours <= hours:
+                return f"number {other.number} came to the target sooner and for less, after {took.time_s:.3g} s"
         is_warm = curve.num_samples >= self._window and curve.num_steps > trial.candidate.optimizer.warmup_steps
         return self._above_median(trial, time_s, hours) if is_warm else None
 

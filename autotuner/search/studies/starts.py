@@ -57,9 +57,8 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
         if legal:
             scales[name] = tuple(legal)
     if not scales:
-        raise InvalidInput(
-            "space", [str(scale) for scale in _scales(request)], f"holds nothing: {next(iter(refusals))}"
-        )
+        asked = [str(scale) for scale in _scales(request)]
+        raise InvalidInput("space", asked, f"holds nothing that can be tried: {next(iter(refusals))}")
     return Starts(scales=scales, refusals=tuple(refusals))
 
 

@@ -1,0 +1,120 @@
+"""Optimizer studies on real ranks: one is lived through, interrupted, and finds what it is for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.clock import SystemClock
+from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.domain.runs.trial import StepReport, TrialState
+from autotuner.domain.studies.space import OptimizerSpace, Range
+from autotuner.domain.studies.study import OptimizerStudyRequest, StudyBudget, StudyState
+from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.zygote import Forks
+from autotuner.ports import Launcher, Store
+from autotuner.search.studies.worker import StudyWorker
+from autotuner.store.sql import memory_store
+from tests.studies import study_request
+
+TARGET = 5.2
+"""The tiny model starts at ln 256 = 5.55, and learns the frequencies of tokens, whose entropy is 4.55 (in nats)."""
+
+LARGE = 64
+"""Sequences of 32 tokens; as far from a batch of 1 as a laptop likes to go."""
+
+
+def request(space: OptimizerSpace, num_trials: int, **changes: object) -> OptimizerStudyRequest:
+    budget = StudyBudget(num_trials=num_trials, max_samples=20 * LARGE)
+    values = {"target_loss": TARGET, "window_sequences": LARGE, "budget": budget}
+    return study_request(**{**values, "space": space, **changes})
+
+
+def worker(store: Store, launcher: Launcher, shutdown: threading.Event | None = None) -> StudyWorker:
+    return StudyWorker(
+        store.optimizer_studies, launcher, SystemClock(), owner="worker", lease_s=10.0, shutdown=shutdown
+    )
+
+
+def lived_through(asked: OptimizerStudyRequest, launcher: Launcher) -> list[OptimizerTrial]:
+    store = memory_store()
+    study, _ = store.optimizer_studies.create(asked, now=1.0)
+    assert worker(store, launcher).run_once()
+    ended = store.optimizer_studies.get(study.id)
+    assert ended.state.finished, ended
+    return list(store.optimizer_studies.trials(study.id))
+
+
+@pytest.mark.oracle  # half a dozen trainings
+@pytest.mark.timeout(600)
+def test_a_study_finds_a_large_batch_adamw_that_needs_fewer_steps_than_lamb_as_it_comes(
+    tmp_path: Path, forks: Forks
+) -> None:
+    """Acceptance test 5 of paper 002; AdamW needs some 5 steps, and LAMB does not come there in 20."""
+    launcher = LocalLauncher(tmp_path, forks)
+    searched = OptimizerSpace(optimizers=(OptimizerName.ADAMW, OptimizerName.LAMB), global_batch_sizes=(LARGE,))
+    found = lived_through(request(searched, 5), launcher)
+    best = min(
+        trial.reached.num_steps
+        for trial in found
+        if trial.reached and trial.candidate.optimizer.name is OptimizerName.ADAMW
+    )
+    by_default = only(OptimizerSettings(name=OptimizerName.LAMB, learning_rate=1e-3, weight_decay=0.0))
+    (lamb,) = lived_through(request(by_default, 1, prunes=False), launcher)
+    assert lamb.state is TrialState.COMPLETE
+    steps = lamb.reached.num_steps if lamb.reached else lamb.curve.num_steps
+    assert best < steps
+
+
+def only(settings: OptimizerSettings) -> OptimizerSpace:
+    """That optimizer with those very numbers, at the large batch."""
+    return OptimizerSpace(
+        optimizers=(settings.name,),
+        learning_rate=Range(low=settings.learning_rate, high=settings.learning_rate),
+        beta1=Range(low=settings.beta1, high=settings.beta1),
+        beta2=Range(low=settings.beta2, high=settings.beta2),
+        weight_decay=Range(low=settings.weight_decay, high=settings.weight_decay),
+        warmup_steps=(settings.warmup_steps,),
+        global_batch_sizes=(LARGE,),
+    )
+
+
+class _StoppedAtStep(LocalLauncher):
+    """Has the worker told to stop when a trial has taken so many steps."""
+
+    shutdown: threading.Event
+    step: int
+
+    def run(self, spec, watcher):  # type: ignore[no-untyped-def]  # as the launcher's
+        told = watcher.on_step
+
+        def on_step(step: StepReport) -> None:
+            told(step)
+            if step.step == self.step:
+                self.shutdown.set()
+
+        watcher.on_step = on_step
+        return super().run(spec, watcher)
+
+
+def test_a_study_goes_on_where_a_worker_that_was_told_to_stop_left_it(tmp_path: Path, forks: Forks) -> None:
+    quick = replace(only(OptimizerSettings(learning_rate=1e-2)), global_batch_sizes=(16,))
+    budget = StudyBudget(num_trials=1, max_samples=12 * 16)
+    asked = request(quick, 1, budget=budget, target_loss=5.5, window_sequences=16)
+    store, shutdown = memory_store(), threading.Event()
+    study, _ = store.optimizer_studies.create(asked, now=1.0)
+    stopping = _StoppedAtStep(tmp_path, forks)
+    stopping.shutdown, stopping.step = shutdown, 0
+    worker(store, stopping, shutdown).run_once()
+    (left,) = store.optimizer_studies.trials(study.id)
+    assert (store.optimizer_studies.get(study.id).owner, left.state) == (None, TrialState.QUEUED)
+    worker(store, LocalLauncher(tmp_path, forks)).run_once()
+    (ended,) = store.optimizer_studies.trials(study.id)
+    assert (ended.id, ended.attempts, ended.candidate) == (left.id, 2, left.candidate)
+    assert store.optimizer_studies.get(study.id).state is StudyState.COMPLETE
+    assert ended.reached is not None
+    assert ended.reached.num_samples == ended.reached.num_steps * 16
