@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from api.dashboard.views.permalink import Permalink
 from autotuner.bootstrap import App
+from autotuner.catalog.length_lines import written_lengths
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
@@ -176,6 +177,7 @@ def _link(job: Job) -> Permalink:
         global_batch_size=job.workload.global_batch_size,
         stack=job.stack.name,
         optimizer_state_precision=job.workload.optimizer_state_precision,
+        lengths="" if job.workload.lengths is None else written_lengths(job.workload.lengths),
     )
 
 

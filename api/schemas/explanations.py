@@ -18,6 +18,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Memory
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.link_timelines import LinkTimelines
@@ -90,6 +91,8 @@ class LayoutExplanation:
         illegal: Changes that break a rule.
         caveats: What a reader should know, as of a table of predictions.
         links: Links of the cluster that are not healthy, and the axes whose groups reach over each.
+        batches: Ways to deal and pack sequences that differ in length, with all else as here; none where all are as
+            long.
     """
 
     model_size: ModelSize
@@ -107,6 +110,7 @@ class LayoutExplanation:
     illegal: tuple[Refusal, ...]
     caveats: tuple[str, ...]
     links: tuple[CrossedLink, ...] = ()
+    batches: tuple[BatchWay, ...] = ()
 
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
@@ -127,6 +131,7 @@ class LayoutExplanation:
             illegal=explanation.illegal,
             caveats=explanation.caveats,
             links=explanation.links,
+            batches=explanation.batches,
         )
 
     @classmethod

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from random import Random
 
 from autotuner.batches.dealing import dealt
-from autotuner.batches.draws import drawn
 from autotuner.batches.groups import dealing_ranks
 from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.workload import Workload
@@ -20,7 +20,8 @@ _DRAWN_SEQUENCES = 8192
 """Sequences whose dealing a prediction averages over: of the lengths in docs/batches.md, dealt by chance to 4, 16 or
 1,024 ranks, the slowest rank's tokens then vary by 0.8, 1.3 and 2.2 % from seed to seed (one standard deviation)."""
 
-_FEWEST_BATCHES, _MOST_BATCHES = 4, 256
+_FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
+"""Few large batches are as good as many small ones: the slowest of thousands of ranks varies little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +103,9 @@ class _Pass:
 def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sharing], BatchShape]:
     """The shapes of global batches of so many sequences, each way to share them computed once.
 
-    Batches are drawn by seed 0, so that two predictions of a workload agree to the last digit.
+    Batches are of one shuffled corpus, so that two predictions of a workload agree to the last digit.
     """
-    num_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, _DRAWN_SEQUENCES // num_sequences))
-    batches = [drawn(lengths, num_sequences=num_sequences, seed=0, step=step) for step in range(num_batches)]
+    batches = _batches(lengths, num_sequences)
 
     @lru_cache(maxsize=32)  # hands are long, and shared by the ways to cut them into micro-batches
     def hands(num_ranks: int, balance: BatchBalance, num_dealing_ranks: int) -> list[list[list[int]]]:
@@ -122,6 +122,15 @@ def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sh
         return _shape(hands(sharing.num_ranks, sharing.balance, sharing.num_dealing_ranks), sharing)
 
     return shape
+
+
+def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]:
+    """Batches of a corpus in which every length occurs as often as it should, up to one sequence."""
+    num_batches = max(_DRAWN_SEQUENCES // num_sequences, min(_FEWEST_BATCHES, _MOST_SEQUENCES // num_sequences), 1)
+    total = num_batches * num_sequences
+    corpus = list(lengths.at_each((i + 0.5) / total for i in range(total)))
+    Random(0).shuffle(corpus)
+    return [corpus[start : start + num_sequences] for start in range(0, total, num_sequences)]
 
 
 def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> BatchShape:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.descriptions import cluster_described, model_described
+from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.domain.jobs.cluster import Cluster
@@ -30,6 +31,7 @@ __all__ = [
     "read_link_health",
     "read_model",
     "read_optimizer_space",
+    "read_sequence_lengths",
     "read_space",
     "read_trial_settings",
     "the_cluster",
@@ -107,13 +109,19 @@ def read_document(path: str, field: str) -> dict[str, Any]:
 
 
 def job_body(
-    model: str, cluster: str, global_batch: int, seq_len: int, link_health: str | None = None
+    model: str,
+    cluster: str,
+    global_batch: int,
+    seq_len: int,
+    link_health: str | None = None,
+    lengths: str | None = None,
 ) -> dict[str, Any]:
     """The job as the service takes it."""
+    workload: dict[str, Any] = {"seq_len": seq_len, "global_batch_size": global_batch}
     body = {
         "model": for_service(model, kind="model"),
         "cluster": for_service(cluster, kind="cluster"),
-        "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
+        "workload": workload if lengths is None else workload | {"lengths": read_sequence_lengths(lengths)},
     }
     return body if link_health is None else body | {"link_health": read_link_health(link_health)}
 
@@ -126,6 +134,16 @@ def read_link_health(text: str) -> list[dict[str, Any]]:
     """
     said = _text(text, "link_health") if isfile(text) else text
     return [without_defaults(link) for link in read_links(said)]
+
+
+def read_sequence_lengths(text: str) -> dict[str, Any]:
+    """How long sequences are, from the file that says or counts it, or from the text itself.
+
+    Raises:
+        InvalidInput: A part says no length, with that part, or the file cannot be read.
+    """
+    lengths: dict[str, Any] = to_dict(read_lengths(_text(text, "lengths") if isfile(text) else text))
+    return lengths
 
 
 def the_cluster(cluster: str | None, for_cluster: str | None) -> str:

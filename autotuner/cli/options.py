@@ -14,6 +14,7 @@ __all__ = [
     "GlobalBatch",
     "Json",
     "LayoutText",
+    "LengthsText",
     "LinkHealthText",
     "Measured",
     "Model",
@@ -78,6 +79,13 @@ OptionalStack = Annotated[str | None, _STACK]
 LayoutText = Annotated[str, _LAYOUT]
 OptionalLayoutText = Annotated[str | None, _LAYOUT]
 
+LengthsText = Annotated[
+    str | None,
+    typer.Option(
+        "--lengths",
+        help="How long sequences are, where not all have --seq-len tokens: a file of lengths, or '1-128:6, 512:3'.",
+    ),
+]
 LinkHealthText = Annotated[
     str | None,
     typer.Option(

@@ -36,6 +36,7 @@ _OF_SWEEP = "sweep:"
 _SHORT = {
     "seq_len": "workload.seq_len",
     "global_batch_size": "workload.global_batch_size",
+    "lengths": "workload.lengths",
     "optimizer_state_precision": "workload.optimizer_state_precision",
 }
 """What addresses of a job call inputs of the form."""

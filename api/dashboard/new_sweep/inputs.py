@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
+from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links, written_links
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import TrialSettings
-from autotuner.domain.wire import from_dict, without_defaults
+from autotuner.domain.wire import from_dict, to_dict, without_defaults
 
 __all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
 
-_Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links"]
+_Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Input:
             return "on" if value else "off"
         if self.kind == "links" and not isinstance(value, str):
             return written_links(from_dict(LinkHealth, link) for link in value)
+        if self.kind == "lengths" and not isinstance(value, str):
+            return written_lengths(from_dict(LengthDistribution, value))
         if isinstance(value, (list, tuple)):
             return ", ".join(map(str, value))
         if isinstance(value, (int, float)):
@@ -71,7 +75,7 @@ class Input:
         """What was typed as the body has it; what is no number stays as it is, to be refused with its name.
 
         Raises:
-            InvalidInput: Lines say no links.
+            InvalidInput: Lines say no links, or no lengths.
         """
         match self.kind:
             case "switch":
@@ -84,6 +88,8 @@ class Input:
                 return _number(text, self.factor)
             case "links":
                 return [without_defaults(link) for link in read_links(text)]
+            case "lengths":
+                return to_dict(read_lengths(text))
         return text
 
 
@@ -120,6 +126,7 @@ def _of(cls: type[Any], prefix: str, name: str, label: str, **more: Any) -> Inpu
 
 WORKLOAD = (
     _of(Workload, "workload.", "seq_len", "Sequence length", unit="tokens", is_required=True),
+    _of(Workload, "workload.", "lengths", "Lengths", kind="lengths", hint="all as long, or 1-128:6, 512:3"),
     _of(Workload, "workload.", "global_batch_size", "Global batch", unit="sequences", is_required=True),
     _of(
         Workload,

@@ -10,8 +10,10 @@ from pprint import pformat
 from typing import Any
 
 from api.schemas import SweepCreate
+from autotuner.catalog.length_lines import written_lengths
 from autotuner.catalog.link_lines import written_links
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
@@ -85,6 +87,7 @@ def _curl(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
 
 def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     used = sorted((cls for name, cls in _GROUPS.items() if name in body), key=lambda cls: cls.__module__)
+    used += [LengthDistribution] if "lengths" in body["workload"] else []
     imports = [f"from {cls.__module__} import {cls.__name__}" for cls in used]
     first = ["import os", ""] if asks else []
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
@@ -107,11 +110,15 @@ def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
 
 def _expression(name: str, value: Any) -> str:
     if name in _GROUPS:
-        fields = ", ".join(f"{field}={inner!r}" for field, inner in value.items())
+        fields = ", ".join(f"{field}={_inner(field, inner)}" for field, inner in value.items())
         return f"{_GROUPS[name].__name__}({fields})"
     if isinstance(value, dict):
         return pformat(value, width=100, sort_dicts=False).replace("\n", "\n" + " " * 12)
     return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _inner(field: str, value: Any) -> str:
+    return repr(from_dict(LengthDistribution, value)) if field == "lengths" else repr(value)
 
 
 def _command(body: Mapping[str, Any], request: SweepRequest, service: str) -> str:
@@ -164,6 +171,8 @@ def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[s
     if trace := request.fault_trace:
         yield f"--fault-trace {shlex.quote(str(trace))}"
         yield from [f"--fault-steps {trace.num_steps}"] if isinstance(body["fault_trace"], dict) else []
+    if lengths := request.job.workload.lengths:
+        yield f"--lengths {shlex.quote(written_lengths(lengths))}"
     if body.get("link_health"):
         links = written_links(from_dict(LinkHealth, link) for link in body["link_health"])
         yield f"--link-health {shlex.quote(links)}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.dashboard.charts.batch_ways import batch_ways_picture, length_histogram
 from api.dashboard.charts.stage_memory import stage_memory
 from api.dashboard.charts.window import Window
 from api.dashboard.render import page
@@ -26,6 +27,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged
+from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
@@ -43,7 +45,16 @@ _Zoom = Annotated[str | None, Query(max_length=32)]
 _BESIDE_PANEL = 896
 """Pixels of a picture beside the controls."""
 
-_INPUTS = ("model", "cluster", "count", "seq_len", "global_batch_size", "stack", "optimizer_state_precision")
+_INPUTS = (
+    "model",
+    "cluster",
+    "count",
+    "seq_len",
+    "lengths",
+    "global_batch_size",
+    "stack",
+    "optimizer_state_precision",
+)
 """Inputs of the job, which say beside themselves what is wrong with them."""
 
 
@@ -145,7 +156,17 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
         "memory": memory,
         "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
         "helps": Help.of_all(explanation, link),
+        **_batches(explanation.batches, job),
     }
+
+
+def _batches(ways: Sequence[BatchWay], job: Job) -> dict[str, Any]:
+    """Sequences that differ in length, and what ways to deal them do; nothing where all are as long."""
+    lengths = job.workload.lengths
+    if lengths is None:
+        return {"batches": ()}
+    pictures = length_histogram(lengths, wide=_BESIDE_PANEL), batch_ways_picture(ways, wide=_BESIDE_PANEL)
+    return {"batches": ways, "lengths_picture": pictures[0], "batches_picture": pictures[1]}
 
 
 def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:

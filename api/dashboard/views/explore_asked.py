@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
+from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.catalog.load import accelerators
 from autotuner.domain.layouts.layout import OPTIONS, Layout
@@ -93,6 +94,7 @@ def _link(query: Mapping[str, str], errors: dict[str, str]) -> Permalink:
             errors[name] = "must be 1 or more"
     asked = {name: query[name].strip() for name in ("model", "stack", "optimizer_state_precision") if query.get(name)}
     cluster, links = _cluster(query, errors), _links(query, errors)
+    asked["lengths"] = _lengths(query, errors)
     return replace(DEFAULT, cluster=cluster, link_health=links, **asked, **numbers)  # type: ignore[arg-type]  # names of its own fields
 
 
@@ -103,6 +105,17 @@ def _links(query: Mapping[str, str], errors: dict[str, str]) -> str:
     except InvalidInput as error:
         nearest = "" if error.nearest is None else f"; nearest: {error.nearest}"
         errors["link_health"] = f"{error.rule}{nearest}"
+        return ""
+
+
+def _lengths(query: Mapping[str, str], errors: dict[str, str]) -> str:
+    """How long sequences are, as an address has it; nothing where a part says no length."""
+    text = query.get("lengths", "").strip()
+    try:
+        return text if not text or text.startswith("sweep:") else written_lengths(read_lengths(text))
+    except InvalidInput as error:
+        nearest = "" if error.nearest is None else f"; such as {error.nearest}"
+        errors["lengths"] = f"{error.rule}{nearest}"
         return ""
 
 

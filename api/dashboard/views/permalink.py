@@ -11,10 +11,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from api.documents import MAX_INTEGER
 from api.schemas import named_cluster, named_model
 from autotuner.bootstrap import App
+from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
@@ -28,6 +30,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}")
 
 _OF_SWEEP = "sweep:"
 """Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""
+
+_LONGEST_TEXT = 1000
+"""Characters of lengths in an address: browsers and proxies cut addresses of many thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,7 @@ class Permalink:
         stack: Software that would run it.
         optimizer_state_precision: Of AdamW's moments.
         link_health: Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``.
+        lengths: How long sequences are, where they differ: ``1-128:6, 512:3``, or ``sweep:ID`` as that sweep has it.
     """
 
     model: str
@@ -53,6 +59,7 @@ class Permalink:
     stack: str = "torch"
     optimizer_state_precision: str = "fp32"
     link_health: str = ""
+    lengths: str = ""
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
@@ -66,6 +73,7 @@ class Permalink:
             layout=layout,
             stack=job.stack.name,
             optimizer_state_precision=job.workload.optimizer_state_precision,
+            lengths=_lengths_of(job.workload.lengths, sweep),
         )
 
     @classmethod
@@ -93,6 +101,7 @@ class Permalink:
             stack=query.get("stack") or DEFAULT.stack,
             optimizer_state_precision=query.get("optimizer_state_precision") or DEFAULT.optimizer_state_precision,
             link_health=query.get("link_health", "").strip(),
+            lengths=query.get("lengths", "").strip(),
         )
 
     @property
@@ -104,7 +113,7 @@ class Permalink:
             "seq_len": self.seq_len,
             "global_batch_size": self.global_batch_size,
         }
-        for name in ("stack", "optimizer_state_precision", "link_health"):
+        for name in ("stack", "optimizer_state_precision", "link_health", "lengths"):
             if getattr(self, name) != getattr(DEFAULT, name):
                 said[name] = getattr(self, name)
         if self.layout is not None:
@@ -135,11 +144,17 @@ class Permalink:
             seq_len=self.seq_len,
             global_batch_size=self.global_batch_size,
             optimizer_state_precision=self.optimizer_state_precision,  # type: ignore[arg-type]  # it is checked there
+            lengths=self._lengths(app),
         )
         model, cluster = self._model(app), self._cluster(app)
         cluster = cluster.with_link_health(read_links(self.link_health))
         job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(self.stack))
         return app.calibrated(job)
+
+    def _lengths(self, app: App) -> LengthDistribution | None:
+        if self.lengths.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.lengths.removeprefix(_OF_SWEEP)).request.job.workload.lengths
+        return read_lengths(self.lengths) if self.lengths else None
 
     def _model(self, app: App) -> TransformerSpec:
         _require_name("model", self.model)
@@ -174,6 +189,11 @@ def _require_name(kind: str, given: str) -> None:
     """Return if something could be stored under that name: not all that people type can be asked of a database."""
     if not _NAME.fullmatch(given):
         raise NotFound(kind, given[:40])
+
+
+def _lengths_of(lengths: LengthDistribution | None, sweep: Sweep) -> str:
+    written = "" if lengths is None else written_lengths(lengths)
+    return written if len(written) <= _LONGEST_TEXT else f"{_OF_SWEEP}{sweep.id}"
 
 
 def _is_catalog_model(model: TransformerSpec) -> bool:

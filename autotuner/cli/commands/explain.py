@@ -8,6 +8,7 @@ import typer
 
 from autotuner.cli.options import (
     Json,
+    LengthsText,
     LinkHealthText,
     OptionalCluster,
     OptionalGlobalBatch,
@@ -32,6 +33,7 @@ def explain(
     seq_len: OptionalSeqLen = None,
     layout: OptionalLayoutText = None,
     link_health: LinkHealthText = None,
+    lengths: LengthsText = None,
     stack: OptionalStack = None,
     server: Server = None,
     as_json: Json = False,
@@ -43,12 +45,12 @@ def explain(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import may_be_stored, read_link_health
+    from autotuner.cli.inputs import may_be_stored, read_link_health, read_sequence_lengths
     from autotuner.cli.views.explanation import explanation_view, measurement_view
 
     if trial is not None:
         job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
-        _refuse_options(**job, layout=layout, link_health=link_health, stack=stack)
+        _refuse_options(**job, layout=layout, link_health=link_health, lengths=lengths, stack=stack)
         with connect(server) as client:
             answer = client.get(f"/trials/{trial}/explanation")
             answer["bandwidth"] = client.get(f"/trials/{trial}/bandwidth-curve")
@@ -57,6 +59,7 @@ def explain(
         measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
         body |= {} if link_health is None else {"link_health": read_link_health(link_health)}
+        body["workload"] |= {} if lengths is None else {"lengths": read_sequence_lengths(lengths)}
         with connect(server, keep=may_be_stored(cluster or "")) as client:
             body |= {} if stack is None else {"stack": stack}
             answer = client.post("/explanations", body)

@@ -10,6 +10,7 @@ from autotuner.cli.options import (
     ClusterArgument,
     GlobalBatch,
     Json,
+    LengthsText,
     LinkHealthText,
     Measured,
     Model,
@@ -43,6 +44,7 @@ def predict(
     stack: StackName = "torch",
     measured: Measured = None,
     link_health: LinkHealthText = None,
+    lengths: LengthsText = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
     server: Server = None,
     as_json: Json = False,
@@ -58,7 +60,7 @@ def predict(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
 
-    body = job_body(model, cluster, global_batch, seq_len, link_health)
+    body = job_body(model, cluster, global_batch, seq_len, link_health, lengths)
     body |= read_measured(measured, body["workload"])
     body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted}
     given = {"layout": layout, "current": current}

@@ -9,6 +9,7 @@ import typer
 from autotuner.cli.options import (
     GlobalBatch,
     Json,
+    LengthsText,
     LinkHealthText,
     Measured,
     Model,
@@ -145,6 +146,7 @@ def sweep(
     ] = True,
     measured: Measured = None,
     link_health: LinkHealthText = None,
+    lengths: LengthsText = None,
     trial: TrialOption = None,
     space: Space = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
@@ -176,7 +178,7 @@ def sweep(
         "prune_below": prune_below,
         "min_gain": min_gain,
     }
-    job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len, link_health)
+    job = job_body(model, the_cluster(cluster, for_cluster), global_batch, seq_len, link_health, lengths)
     job["workload"]["optimizer_state_precision"] = optimizer_states
     body = {
         **job,

@@ -38,6 +38,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         _memory_table(explained["memory"]),
         *(Text(link["sentence"]) for link in explained.get("links", ())),
         *_bandwidth(explained["bandwidth"]),
+        *([_batch_table(explained["batches"])] if explained.get("batches") else []),
         *_changes(explained),
     )
 
@@ -100,6 +101,16 @@ def _bandwidth(curve: Mapping[str, Any]) -> Iterator[RenderableType]:
         table.add_row(format_rate(8 * bytes_per_s, "bit/s"), *steps)
     yield table
     yield from (Text(in_sentences([sentence])) for sentence in curve["sentences"])
+
+
+def _batch_table(ways: Sequence[Mapping[str, Any]]) -> Table:
+    """Ways to deal and pack sequences that differ; the layout's own is marked."""
+    table = plain_table("step", "slowest rank", "padding", "batches")
+    for way in ways:
+        name = f"{way['name']}{' (this layout)' if way['is_own'] else ''}"
+        shares = f"+{percent(way['imbalance'])}", f"+{percent(way['padding_waste'])}"
+        table.add_row(format_seconds(way["step_time_s"]), *shares, name)
+    return table
 
 
 def _changes(explained: Mapping[str, Any]) -> Iterator[RenderableType]:

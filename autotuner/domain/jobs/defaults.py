@@ -6,13 +6,14 @@ a layout (shards inside a node, stages of a rank, smaller ends) are found by ``s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autotuner.domain.jobs.crossings import hop_crosses
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
+    BatchBalance,
     Fp8Recipe,
     P2PTransport,
     PipelineSchedule,
@@ -43,6 +44,13 @@ _CUDNN_HEADS = range(8, 129, 8)
 """Heads that torch hands to cuDNN's kernel, as the trial job's rules have it."""
 
 
+_BALANCING: Mapping[str, tuple[int, ...]] = {
+    "batch_balance": (BatchBalance.NONE, BatchBalance.STRATIFIED_SNAKE, BatchBalance.GLOBAL_SORT),
+    "sequence_packing": (False, True),
+}
+"""The least, the usual and the most that balance costs: the others lie between them."""
+
+
 def default_space(job: Job) -> SearchSpace:
     """What people would try, for a prediction; it needs no devices, so whatever the device and the software offer.
 
@@ -66,9 +74,17 @@ def default_space(job: Job) -> SearchSpace:
                                    pipelines of up to 8 ranks
     =============================  =================================================================================
 
+    Where sequences differ in length, what balances them is tried beside nothing:
+
+    =============================  =================================================================================
+    batch balance                  none; strata and the exchange within nodes of arXiv 2402.02447; a sort of all
+    packing                        on and off
+    =============================  =================================================================================
+
     Slack beyond what delays ask for is no faster by prediction, and not tried unless a caller names it.
     """
     usual = _usual_space(job)
+    usual = usual if job.workload.lengths is None else usual.with_axes(**_BALANCING)
     return usual.with_axes(**slow_link_axes(job)) if _ailing(job) else usual
 
 

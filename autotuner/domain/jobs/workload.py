@@ -10,7 +10,11 @@ from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 
-__all__ = ["Workload"]
+__all__ = ["MOST_DEALT", "Workload"]
+
+MOST_DEALT = 1 << 17
+"""Sequences of a batch that are dealt one by one: eight times those of the largest published batch (arXiv 2402.02447),
+which take up to half a second for each way to deal them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,7 @@ class Workload:
         lengths: How long sequences are; None: all have ``seq_len`` tokens.
 
     Raises:
-        InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``.
+        InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
     """
 
     seq_len: int
@@ -35,9 +39,16 @@ class Workload:
     def __post_init__(self) -> None:
         check.positive(self, "seq_len", "global_batch_size")
         check.one_of("optimizer_state_precision", self.optimizer_state_precision, ("fp32", "bf16"))
-        if self.lengths is not None and self.lengths.longest > self.seq_len:
-            rule = f"must hold the longest sequence, of {self.lengths.longest} tokens"
-            raise InvalidInput("seq_len", self.seq_len, rule, self.lengths.longest)
+        if self.lengths is not None:
+            self._require_dealt(self.lengths)
+
+    def _require_dealt(self, lengths: LengthDistribution) -> None:
+        if lengths.longest > self.seq_len:
+            rule = f"must hold the longest sequence, of {lengths.longest} tokens"
+            raise InvalidInput("seq_len", self.seq_len, rule, lengths.longest)
+        if self.global_batch_size > MOST_DEALT:
+            rule = f"must not exceed {MOST_DEALT:,} where sequences differ in length, as each is dealt"
+            raise InvalidInput("global_batch_size", self.global_batch_size, rule, MOST_DEALT)
 
     @property
     def tokens_per_step(self) -> int:

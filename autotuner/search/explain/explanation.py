@@ -12,6 +12,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
+from autotuner.search.explain.batch_ways import BatchWay, batch_ways
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
 from autotuner.search.explain.neighbours import neighbours
@@ -109,6 +110,7 @@ class Explanation:
         illegal: Changes that no cluster of this shape or model can run.
         caveats: What a reader should know: sentences without full stops.
         links: Links of the cluster that are not healthy, and which groups reach over them.
+        batches: Ways to deal and pack sequences that differ in length; none where all are as long.
     """
 
     layout: Layout
@@ -124,6 +126,7 @@ class Explanation:
     illegal: tuple[Refusal, ...]
     caveats: tuple[str, ...]
     links: tuple[CrossedLink, ...] = ()
+    batches: tuple[BatchWay, ...] = ()
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -154,6 +157,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
         links=crossed_links(layout, job),
+        batches=batch_ways(layout, job),
     )
 
 

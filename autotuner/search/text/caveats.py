@@ -34,7 +34,17 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *calibrated_on(job),
         *approximations(job.model),
         *_counted_whole(job),
+        *_drawn(job),
     )
+
+
+def _drawn(job: Job) -> Iterator[str]:
+    """What is taken for granted of sequences that differ in length."""
+    if job.workload.lengths is not None:
+        yield (
+            "lengths of sequences are drawn independently of each other, as of a shuffled corpus; memory is that of "
+            f"micro-batches of sequences of {job.workload.seq_len:,} tokens, and to exchange sequences costs nothing"
+        )
 
 
 def _counted_whole(job: Job) -> Iterator[str]:

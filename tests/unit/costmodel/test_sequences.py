@@ -78,6 +78,6 @@ def test_a_table_says_of_each_layout_what_it_says_of_it_alone() -> None:
 
 def test_a_prediction_says_how_unequal_ranks_are_and_what_is_padding() -> None:
     prediction = predict_one(LAYOUTS[1], job(wikipedia()))
-    # as seed 0 draws them; it knows means to 1 %
+    # of one shuffled corpus, which knows means to 1 %
     assert prediction.imbalance == pytest.approx(0.146, abs=0.01)
     assert prediction.padding_waste == pytest.approx(0.77, abs=0.01)

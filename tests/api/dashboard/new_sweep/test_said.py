@@ -97,6 +97,9 @@ FORMS: dict[str, Any] = {
         ("fault_trace.num_steps", "45"),
         ("cluster.engine", "simulated/plain"),
     ),
+    "sequences that differ": lambda app: form(
+        ("workload.seq_len", "512"), ("workload.lengths", "1-128:6, 512:3"), ("cluster.engine", "simulated/plain")
+    ),
     "a clone": lambda app: Given.of_request(REQUESTS["everything said"], app),
 }
 

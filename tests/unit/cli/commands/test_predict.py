@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,17 @@ def test_a_config_json_of_hugging_face_is_read(cli: CommandLine) -> None:
     path.write_text(json.dumps(config))
     answer = cli.run_json("predict", "--model", str(path), *JOB[2:])
     assert answer["items"]
+
+
+def test_predict_takes_lengths_from_a_file_or_as_a_histogram(cli: CommandLine, tmp_path: Path) -> None:
+    counted = tmp_path / "lengths.txt"
+    counted.write_text("1024\n1024\n8192\n")
+    layout = ("--layout", "fsdp8 tp8 mb1 sp recompute-full")
+    by_file, by_text, whole = (
+        cli.run_json("predict", *JOB, *layout, *lengths)["items"][0]["predicted"]
+        for lengths in (("--lengths", str(counted)), ("--lengths", "1024:2, 8192"), ())
+    )
+    assert by_file == by_text
+    assert by_file["step_time_s"] < whole["step_time_s"]
+    assert by_file["imbalance"] > 0
+    assert whole["imbalance"] is None

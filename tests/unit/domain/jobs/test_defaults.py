@@ -10,9 +10,10 @@ import pytest
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, BatchBalance, P2PTransport, PipelineSchedule, Precision
 from tests.builders import big_job, h100, h100_cluster, tiny_job
 
 
@@ -112,6 +113,14 @@ def test_slow_links_bring_plans_delegates_and_places_and_healthy_ones_nothing() 
     assert space.values("p2p_transport") == tuple(P2PTransport)
     assert space.values("stage_rotation") == (0, 3, 6)  # of 4 ranks the fourth leads, of 8 the seventh
     assert space.values("extra_slack") == (0,)
+
+
+def test_sequences_that_differ_bring_ways_to_balance_and_pack_them() -> None:
+    job = big_job()
+    unequal = replace(job, workload=replace(job.workload, lengths=LengthDistribution.of([16, 64])))
+    assert len(default_space(unequal).values("batch_balance") or ()) == 3
+    assert default_space(unequal).values("sequence_packing") == (False, True)
+    assert default_space(job).values("batch_balance") == (BatchBalance.NONE,)
 
 
 def test_software_without_delegates_or_plans_is_not_asked_for_them() -> None:

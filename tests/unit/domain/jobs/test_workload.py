@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
@@ -30,3 +31,20 @@ def test_an_impossible_workload_is_refused_by_name(field: str, value: object) ->
     with pytest.raises(InvalidInput) as caught:
         Workload(**{"seq_len": 128, "global_batch_size": 8, field: value})  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+LENGTHS = LengthDistribution(lengths=(16, 64), weights=(3.0, 1.0))
+
+
+def test_tokens_of_sequences_that_differ_are_those_of_an_average_step() -> None:
+    workload = Workload(seq_len=128, global_batch_size=8, lengths=LENGTHS)
+    assert workload.tokens_per_step == 8 * (3 * 16 + 64) // 4
+    assert workload.keys_per_token == round((3 * 16**2 + 64**2) / (3 * 16 + 64))
+    assert workload.of_longest == Workload(seq_len=128, global_batch_size=8)
+
+
+@pytest.mark.parametrize(("field", "value", "nearest"), [("seq_len", 63, 64), ("global_batch_size", 131_073, 131_072)])
+def test_sequences_that_differ_must_fit_and_be_few_enough_to_be_dealt(field: str, value: int, nearest: int) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Workload(**{"seq_len": 64, "global_batch_size": 8, "lengths": LENGTHS, field: value})  # type: ignore[arg-type]
+    assert (caught.value.field, caught.value.nearest) == (field, nearest)
