@@ -11,11 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.measuring import Peak, step_report
 from autotuner.domain.runs.pace import Pace
-from autotuner.domain.runs.periods import averages_in, period_of, shows_average
+from autotuner.domain.runs.periods import averages_in, shows_average
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import Breakdown, PhaseTimes, StepReport, TrialSpec
 from trials.distributed.context.plan import context_part
@@ -68,7 +69,7 @@ def run_steps(
         step=step,
         log=log,
         watch=watch,
-        pace=Pace(spec.settings, period=period_of(spec.layout)),
+        pace=Pace(spec.settings, period=steps_per_exchange(spec.layout)),
         faults=LinkFaults.of(spec, grid, step.pipeline, device),
         steered=SteeredPipeline.of(spec, place_on(grid), step.pipeline, _gathered),
     )
@@ -183,7 +184,7 @@ class _Steps:
         Where replicas average their parameters every few steps, one of these is recorded too.
         """
         recordings: dict[int, Recording] = {}
-        number, period = len(self.reports), period_of(self.spec.layout)
+        number, period = len(self.reports), steps_per_exchange(self.spec.layout)
         while len(recordings) < self.spec.settings.profiled_steps or not shows_average(list(recordings), period):
             if len(recordings) < self.spec.settings.profiled_steps or averages_in(number, period):
                 with recorded(self.device, stages) as recordings[number]:
@@ -253,7 +254,7 @@ class _Steps:
 
     def _has_averaged(self, number: int) -> bool:
         """Whether replicas averaged their parameters in this step."""
-        period = period_of(self.spec.layout)
+        period = steps_per_exchange(self.spec.layout)
         return self.spec.layout.gradient_sync == GradientSync.DILOCO and averages_in(number, period)
 
     def _of_slowest_rank(self, step_time_s: float) -> float:

@@ -7,8 +7,9 @@ from dataclasses import fields
 
 import torch
 
+from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.periods import mean_over_period, period_of
+from autotuner.domain.runs.periods import mean_over_period
 from autotuner.domain.runs.trial import Breakdown
 from trials.measurement.device_time import device_time_ns
 from trials.measurement.host_time import host_time_ns
@@ -28,7 +29,7 @@ def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: to
         else host_time_ns(recording.host, pipelined=pipelined)
         for recording in recordings.values()
     ]
-    numbers, period = list(recordings), period_of(layout)
+    numbers, period = list(recordings), steps_per_exchange(layout)
     parts = {part: mean_over_period(numbers, [step[part] for step in steps], period) / 1e9 for part in _PARTS}
     return Breakdown(rank=rank, **parts)
 

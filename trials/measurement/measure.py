@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
-from autotuner.domain.runs.periods import mean_over_period, period_of
+from autotuner.domain.runs.periods import mean_over_period
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.stopwatch import Stopwatch
@@ -60,7 +61,9 @@ def measurement(
 ) -> Measurement:
     """The trial's answer, without a breakdown, from rank 0's steps and every rank's record."""
     here = [record for record in ranks if record.host == ranks[0].host]
-    measured = _Measured(steps=[report.step for report in steps if report.is_measured], period=period_of(spec.layout))
+    measured = _Measured(
+        steps=[report.step for report in steps if report.is_measured], period=steps_per_exchange(spec.layout)
+    )
     seen = Seen(
         peak_bytes=tuple(record.peak_bytes for record in ranks),
         reserved_bytes=tuple(record.reserved_bytes for record in ranks),

@@ -9,8 +9,9 @@ from itertools import chain
 import torch
 from torch import nn
 
+from autotuner.domain.jobs.payload import follows_signs
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, stages_of_rank
-from autotuner.domain.layouts.choice import MOMENTUM_SYNCS, GradientClip
+from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.runs.trial import TrialSpec
 from trials.clipping.overlap import Overlap
 from trials.distributed.data.optimizer_shard import OptimizerShard
@@ -73,7 +74,7 @@ def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) ->
         settings=spec.trained_by,
         kernel=layout.optimizer_kernel,
         max_gradient_norm=max_norm if layout.gradient_clip == GradientClip.POST else None,
-        follows_signs=layout.sync_sign and layout.gradient_sync in MOMENTUM_SYNCS,
+        follows_signs=bool(follows_signs(layout)),
         peers=Peers(
             gradient=grid.gradient,
             before_reduction=clip_whole,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_words import links_in_brief
+from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
 from autotuner.domain.runs.pace import half_interval_s
-from autotuner.domain.runs.periods import levelled, period_of
+from autotuner.domain.runs.periods import levelled
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
 
@@ -97,7 +98,7 @@ def measurement_of(
     """The trial's answer, without a breakdown, from every step that was timed, warm-up included."""
     measured = [report for report in steps if report.is_measured]
     numbers, all_times_s = [report.step for report in measured], [report.step_time_s for report in measured]
-    times_s = levelled(numbers, all_times_s, period_of(spec.layout))
+    times_s = levelled(numbers, all_times_s, steps_per_exchange(spec.layout))
     median_s = statistics.median(times_s)
     available_flop = median_s * peak.flop_per_s
     return Measurement(

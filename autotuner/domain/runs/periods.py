@@ -1,6 +1,7 @@
 """Steps that are not alike: behind every so many of them replicas average their parameters, and that takes longer.
 
 A median of steps would pass over the average, so that its part is added to each step before anything is said of them.
+A ``period`` is ``payload.steps_per_exchange`` of a layout; 1 where all steps are alike.
 """
 
 from __future__ import annotations
@@ -8,15 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
-
-__all__ = ["averages_in", "levelled", "mean_over_period", "period_of", "shows_average"]
-
-
-def period_of(layout: Layout) -> int:
-    """Steps from one average of the parameters to the next; 1 where all steps are alike."""
-    return layout.sync_period if layout.gradient_sync == GradientSync.DILOCO else 1
+__all__ = ["averages_in", "levelled", "mean_over_period", "shows_average"]
 
 
 def averages_in(step: int, period: int) -> bool:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from autotuner.domain.layouts.choice import ShardLevel
+from autotuner.domain.jobs.placement import place_of
+from autotuner.domain.layouts.choice import GradientSync, RankOrder, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from trials.distributed.mesh import Grid
 from trials.dry_run.fake_ranks import fake_ranks
@@ -50,3 +53,21 @@ def test_shards_are_the_ranks_of_a_replica_that_see_other_tokens() -> None:
 def test_copies_are_all_ranks_that_see_other_tokens_through_the_same_parameters(rank: int, copies: list[int]) -> None:
     with grid(REPLICATED, rank) as found:
         assert found.replicas.mesh.tolist() == copies
+
+
+@pytest.mark.parametrize("order", RankOrder)
+def test_a_replica_that_exchanges_less_than_its_gradient_holds_one_of_its_own(order: RankOrder) -> None:
+    lossy = replace(SHARDED, gradient_sync=GradientSync.DEMO, rank_order=order, stage_rotation=1)
+    for rank in range(32):
+        with grid(lossy, rank) as found:
+            own = dist.get_process_group_ranks(found.gradient)
+            assert {place_of(lossy, other).replica for other in own} == {found.position("dp_replicate")}
+            assert len(own) == 16
+            assert found.num_losses == 4
+    with grid(SHARDED, 5) as found:
+        assert found.gradient.size() == 32
+
+
+def test_context_ranks_of_a_replica_sum_its_gradient_though_replicas_do_not() -> None:
+    with grid(replace(REPLICATED, gradient_sync=GradientSync.RANDOM), 4) as found:
+        assert found.replicas.mesh.tolist() == [4, 6]

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.payload import payload_bytes
+from autotuner.domain.jobs.payload import payload_bytes, steps_per_exchange
 from autotuner.domain.layouts.choice import GradientSync, PayloadPrecision, Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.periods import averages_in, mean_over_period, period_of
+from autotuner.domain.runs.periods import averages_in, mean_over_period
 from autotuner.domain.runs.trial import TrialSettings
 from tests.builders import tiny_model
 from tests.trials.agreement import Case, for_each
@@ -72,7 +72,7 @@ def test_replicas_hold_the_same_bits_behind_each_exchange_and_go_on_from_a_saved
     for step in range(FOUR_STEPS.measured_steps):
         versions = {version for seen in ranks for version in versions_of(seen.behind[step])}
         names = {name for seen in ranks for name in seen.behind[step]}
-        assert (len(versions) == len(names)) == averages_in(step, period_of(layout))
+        assert (len(versions) == len(names)) == averages_in(step, steps_per_exchange(layout))
     assert all(versions_of(seen.of_successor) == versions_of(seen.behind[-1]) for seen in ranks)
 
 
@@ -89,7 +89,7 @@ def test_a_rank_contributes_as_many_bytes_as_the_formula_says(
 ) -> None:
     for seen in trained(zygote, tmp_path, model, layout):
         steps = range(FOUR_STEPS.measured_steps)
-        sent_bytes = mean_over_period(steps, seen.payload_bytes, period_of(layout))
+        sent_bytes = mean_over_period(steps, seen.payload_bytes, steps_per_exchange(layout))
         # the last chunk of each tensor is filled up, and a norm of so small a model is one chunk
         assert sent_bytes == pytest.approx(payload_bytes(layout, seen.num_elements, 4), rel=0.05)
 

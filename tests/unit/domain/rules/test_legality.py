@@ -449,6 +449,23 @@ def test_a_rule_can_be_broken_alone_and_says_so(case: Case) -> None:
     found[case.rule].value(case.layout, case.job)  # it names what there is
 
 
+def test_what_is_summed_over_replicas_alone_means_nothing_where_these_exchange_less() -> None:
+    lossy = Layout(**DEMO, precision=Precision.BF16)
+    sharding = replace(lossy, data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER)
+    for field, value in (("gradient_bucket_bytes", 2**20), ("fp32_gradient_reduce", True)):
+        change: dict[str, Any] = {field: value}
+        (reason,) = reasons(replace(lossy, **change), on_gpus(2))
+        assert reason.field == field
+        assert not reasons(replace(sharding, **change), on_gpus(4))
+
+
+def test_experts_of_lossy_replicas_need_no_fsdp_where_tensor_ranks_hold_them() -> None:
+    experts = Layout(**TWO, tensor_parallel_degree=2, expert_parallel_degree=2)
+    summed = reasons(experts, on_gpus(4, experts=EXPERTS), TRIAL_RULES)
+    assert [reason.rule for reason in summed] == ["trial-shards-with-expert-ranks"]
+    assert not reasons(replace(experts, gradient_sync=GradientSync.DEMO), on_gpus(4, experts=EXPERTS), TRIAL_RULES)
+
+
 @cases
 def test_the_nearest_value_repairs_the_rule_it_is_offered_for(case: Case) -> None:
     rule = BY_NAME[case.rule]

@@ -4,15 +4,7 @@ import statistics
 
 import pytest
 
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.periods import averages_in, levelled, mean_over_period, period_of, shows_average
-
-
-def test_only_replicas_that_average_parameters_have_steps_that_are_not_alike() -> None:
-    averaging = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO, sync_period=8)
-    assert period_of(averaging) == 8
-    assert period_of(Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)) == 1
+from autotuner.domain.runs.periods import averages_in, levelled, mean_over_period, shows_average
 
 
 def test_the_average_lies_in_the_last_step_of_each_period() -> None:
