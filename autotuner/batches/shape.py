@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from math import lcm
 from random import Random
 
 from autotuner.batches.dealing import dealt
@@ -64,7 +65,7 @@ class _Sharing:
         num_dealing_ranks: Ranks of a group that deals among its members.
         micro_batch_size: Sequences of a forward pass; they divide what a rank has.
         is_packed: They follow each other in one row; else each is padded to the longest of them.
-        multiple: Rows that are padded have a multiple of so many tokens, as ranks that split them ask for.
+        multiple: Rows have a multiple of so many tokens: as ranks that split them ask for, a context rank in two parts.
         waits_for_each: Ranks wait for each other in every micro-batch, not only at the end of the step.
     """
 
@@ -86,9 +87,13 @@ class _Sharing:
             num_dealing_ranks=dealing_ranks(layout, devices_per_node),
             micro_batch_size=layout.micro_batch_size,
             is_packed=layout.sequence_packing,
-            multiple=layout.tensor_parallel_degree * context * (1 + (context > 1)),  # two parts to each context rank
+            multiple=lcm(context * layout.tensor_parallel_degree, 2 * context if context > 1 else 1),
             waits_for_each=layout.shard_level == ShardLevel.PARAMETERS,
         )
+
+    def filled(self, num_tokens: int) -> int:
+        """Tokens of a row that holds so many."""
+        return -(-num_tokens // self.multiple) * self.multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +162,9 @@ def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
     for start in range(0, len(hand), sharing.micro_batch_size):
         rows = hand[start : start + sharing.micro_batch_size]
         if sharing.is_packed:
-            yield _Pass(sum(rows), sum(length * length for length in rows))
+            yield _Pass(sharing.filled(sum(rows)), sum(length * length for length in rows))
         else:
-            width = -(-max(rows) // sharing.multiple) * sharing.multiple
+            width = sharing.filled(max(rows))
             yield _Pass(width * len(rows), width * width * len(rows))
 
 

@@ -31,7 +31,8 @@ def test_sequences_that_are_alike_are_neither_padded_nor_waited_for() -> None:
 def test_a_row_is_as_long_as_ranks_that_split_it_ask_for() -> None:
     assert shape(EQUAL, tensor_parallel_degree=5).tokens == 100
     assert shape(EQUAL, context_parallel_degree=5).tokens == 100  # two parts for each context rank
-    assert shape(EQUAL, tensor_parallel_degree=5, sequence_packing=True).tokens == 96
+    packed = shape(EQUAL, tensor_parallel_degree=5, sequence_packing=True, micro_batch_size=4)
+    assert packed.tokens == 385 / 4  # one row of four sequences is filled up once
 
 
 def test_balance_cuts_what_the_slowest_rank_has() -> None:
