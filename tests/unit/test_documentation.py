@@ -23,9 +23,12 @@ def test_every_setting_is_documented() -> None:
     assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
 
 
+_PAGES_OF_COMMANDS = ("clusters", "optimizer-studies", "retunes", "security", "webhooks")
+
+
 def test_every_command_is_documented() -> None:
     text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide.md", "docs/operations.md"))
-    text += "".join((ROOT / f"docs/{page}.md").read_text() for page in ("clusters", "retunes", "security", "webhooks"))
+    text += "".join((ROOT / f"docs/{page}.md").read_text() for page in _PAGES_OF_COMMANDS)
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     names += [f"{group.name} {command.name}" for group in app.registered_groups for command in _commands(group)]
     assert [name for name in names if f"autotuner {name}" not in text] == []

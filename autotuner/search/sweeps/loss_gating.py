@@ -27,15 +27,7 @@ def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vo
     num_steps = gate.steps_of(candidate)
     num_languages = min(_ranks_that_may_differ(candidate), vocab_size)
     return replace(
-        settings,
-        warmup_steps=0,
-        max_warmup_steps=0,
-        measured_steps=num_steps,
-        max_measured_steps=num_steps,
-        profiled_steps=0,
-        max_repeats=0,
-        num_runs=1,
-        proxy_layers_per_stage=(),
+        settings.just_steps(num_steps),
         num_languages=num_languages,
         num_validation_batches=min(num_languages, _MOST_VALIDATION_BATCHES) if num_languages > 1 else 0,
     )
