@@ -39,7 +39,7 @@ from trials.options.compile import compile_time_s
 from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
-from trials.training.data import Batch, batch
+from trials.training.data import Batch, as_drawn, batch
 from trials.training.step import Step
 
 __all__ = ["run_steps"]
@@ -93,7 +93,8 @@ def run_steps(
         overlapped_bytes=step.overlap.overlapped_bytes,
     )
     facts = of_all_ranks(_gathered(environment(device, gpu)))
-    measured = measurement(spec, peak, steps.reports, _gathered(record), environment=facts)
+    of_its_steps = as_drawn(spec, [report.step for report in steps.reports if report.is_measured])
+    measured = measurement(of_its_steps, peak, steps.reports, _gathered(record), environment=facts)
     reporter.measurement(replace(measured, validation_loss=steps.validation_loss()))
     if spec.settings.profiled_steps:
         breakdown = steps.breakdown(stages)
@@ -208,7 +209,7 @@ class _Steps:
         if not is_under_trace:
             self.pace.add(step_time_s)
         report = step_report(
-            self.spec,
+            as_drawn(self.spec, [number]),
             self.peak,
             step=number,
             is_warmup=is_warmup,

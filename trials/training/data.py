@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from autotuner.batches.dealing import dealt
 from autotuner.batches.draws import drawn
 from autotuner.batches.groups import dealing_ranks
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import any_of
@@ -21,7 +22,7 @@ from trials.batches.micro_batch import MicroBatch, packed, padded
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.training.languages import Languages
 
-__all__ = ["Batch", "batch", "sequence_lengths"]
+__all__ = ["Batch", "as_drawn", "batch", "sequence_lengths"]
 
 _FP8_BLOCK = 16
 """Tokens that a weight's gradient is summed over together: ``torch._scaled_mm`` (torch 2.13) takes multiples of it."""
@@ -85,6 +86,14 @@ def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
     if workload.lengths is None:
         return (workload.seq_len,) * workload.global_batch_size
     return drawn(workload.lengths, num_sequences=workload.global_batch_size, seed=spec.seed, step=step)
+
+
+def as_drawn(spec: TrialSpec, steps: Iterable[int]) -> TrialSpec:
+    """The trial with the lengths that sequences of these steps have: what its tokens and FLOP are counted from."""
+    if spec.workload.lengths is None:
+        return spec
+    drawn_lengths = LengthDistribution.of(length for step in steps for length in sequence_lengths(spec, step))
+    return replace(spec, workload=replace(spec.workload, lengths=drawn_lengths))
 
 
 def _dealt(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.batches.micro_batch import NO_LABEL
 from trials.distributed.context.zigzag import ContextPart
-from trials.training.data import Batch, batch, sequence_lengths
+from trials.training.data import Batch, as_drawn, batch, sequence_lengths
 
 WORKLOAD = Workload(seq_len=12, global_batch_size=8)
 UNEQUAL = replace(WORKLOAD, lengths=LengthDistribution(lengths=(2, 5, 7, 11), weights=(3.0, 1.0, 1.0, 3.0)))
@@ -136,3 +136,11 @@ def test_the_shares_of_all_losses_sum_to_the_tokens_of_the_batch(workload: Workl
     num_tokens = sum(one.num_tokens for share in held for one in share.micro_batches)
     assert num_tokens == sum(sequence_lengths(spec, 0))
     assert sum(share.tokens_per_loss for share in held) == pytest.approx(num_tokens, rel=1e-12)  # fp64
+
+
+def test_a_trial_counts_the_tokens_that_its_steps_drew() -> None:
+    spec = spec_of(UNEQUAL)
+    drawn = [sum(sequence_lengths(spec, step)) for step in (3, 4)]
+    assert as_drawn(spec, [3]).workload.tokens_per_step == drawn[0]
+    assert as_drawn(spec, [3, 4]).workload.tokens_per_step == pytest.approx(sum(drawn) / 2, abs=0.5)  # whole tokens
+    assert as_drawn(spec_of(), [3]) == spec_of()
