@@ -75,7 +75,8 @@ class _Timed(Patient):
 
 def main() -> None:
     """Print a line per layout."""
-    repetitions, num_ranks = (int(given) for given in [*sys.argv[1:], _REPETITIONS, _RANKS][:2])
+    given = [int(one) for one in sys.argv[1:]]
+    repetitions, num_ranks = (*given, *(_REPETITIONS, _RANKS)[len(given) :])
     workload = Workload(seq_len=256, global_batch_size=8 * num_ranks, lengths=_LENGTHS)
     job = Job(model=_MODEL, cluster=load_cluster(f"cpu:1x{num_ranks}"), workload=workload)
     layouts = _layouts(num_ranks)

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/balanced_batches.py --balance stratified_snake
 
-Every rank trains a small decoder under DDP. `--balance none` reads the same batches as they come: the losses are the same
-but for rounding, and the ranks wait for the one with the longest sequences. docs/balanced-batches.md goes through it.
+Every rank trains a small decoder under DDP. `--balance none` reads the same batches as they come: the losses are the
+same but for rounding, and ranks wait for the one with the longest sequences. docs/balanced-batches.md goes through it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from autotuner.domain.layouts.choice import BatchBalance
 from trials.batches.documents import Documents, attend_by_document, positions_in
@@ -33,6 +33,18 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
     )
     return heads_first.transpose(1, 2)
+
+
+class Texts(Dataset[Tensor]):
+    """Sequences of random tokens, most of them short."""
+
+    def __init__(self, num_sequences: int) -> None:
+        draw = Random(0)
+        self.lengths = [min(LONGEST, 8 + int(draw.expovariate(1 / 50))) for _ in range(num_sequences)]
+
+    def __getitem__(self, index: int) -> Tensor:
+        generator = torch.Generator().manual_seed(index)
+        return torch.randint(VOCAB, (self.lengths[index] + 1,), generator=generator)
 
 
 class Block(nn.Module):
@@ -73,16 +85,14 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
 
-    # 1. a data set whose sequences differ: most are short
-    draw = Random(0)
-    lengths = [min(LONGEST, 8 + int(draw.expovariate(1 / 50))) for _ in range(2000)]
-    data = [torch.randint(VOCAB, (length + 1,), generator=torch.Generator().manual_seed(length)) for length in lengths]
-
-    # 2. batches of this rank, packed into one row each
+    # 1. batches of this rank, dealt by length
+    texts = Texts(2000)
     balance = next(one for one in BatchBalance if str(one) == arguments.balance)
     dealing = Dealing(num_ranks=num_ranks, balance=balance, num_dealing_ranks=num_ranks)
-    sampler = BalancedBatchSampler(lengths, batch_size=arguments.batch_size, dealing=dealing, rank=rank)
-    loader = DataLoader(data, batch_sampler=sampler, collate_fn=packed)
+    sampler = BalancedBatchSampler(texts.lengths, batch_size=arguments.batch_size, dealing=dealing, rank=rank)
+
+    # 2. packed into one row each
+    loader: DataLoader[Tensor] = DataLoader(texts, batch_sampler=sampler, collate_fn=packed)
 
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

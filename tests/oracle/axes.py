@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
+    BatchBalance,
     ContextExchange,
     Fp8Recipe,
     GradientSync,
@@ -47,9 +49,14 @@ class Value:
     label: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     model: TransformerSpec | None = None
+    lengths: LengthDistribution | None = None
 
     def __str__(self) -> str:
         return self.label
+
+
+UNEQUAL = LengthDistribution(lengths=(3, 9, 17, 31), weights=(4.0, 1.0, 1.0, 2.0))
+"""Half of all sequences have a tenth of the tokens of the longest."""
 
 
 def _value(label: str, **changes: Any) -> Value:
@@ -68,6 +75,10 @@ def _shards(label: str, level: ShardLevel, **changes: Any) -> Value:
 def _exchange(label: str, sync: GradientSync, **changes: Any) -> Value:
     """All of the momentum is sent, and AdamW takes it for the gradient: the same as that of the whole batch."""
     return _value(label, data_parallel_replicate_degree=2, gradient_sync=sync, **changes)
+
+
+def _unequal(label: str, **changes: Any) -> Value:
+    return Value(label, changes, lengths=UNEQUAL)
 
 
 def _context(exchange: ContextExchange) -> Value:
@@ -145,6 +156,13 @@ AXES: Mapping[str, tuple[Value, ...]] = {
         Value("dense", {}, DENSE),
         Value("experts", {}, SPARSE),
         Value("ep2", {"expert_parallel_degree": 2}, SPARSE),
+    ),
+    "sequences": (
+        _value("equal sequences"),
+        _unequal("padded"),
+        _unequal("packed", sequence_packing=True),
+        _unequal("padded, snake", batch_balance=BatchBalance.SNAKE),
+        _unequal("packed, stratified snake", batch_balance=BatchBalance.STRATIFIED_SNAKE, sequence_packing=True),
     ),
     "ends": (
         _value("even stages"),

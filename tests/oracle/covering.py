@@ -44,13 +44,16 @@ class Case:
     values: tuple[Value, ...]
     model: TransformerSpec
     layout: Layout
+    workload: Workload = WORKLOAD
 
     @classmethod
     def of(cls, values: Sequence[Value]) -> Case:
         """The values together; axes that none belongs to stay plain."""
         changes = {name: given for value in values for name, given in value.changes.items()}
         model = next((value.model for value in values if value.model is not None), DENSE)
-        return cls(values=tuple(values), model=model, layout=cpu_layout(**changes))
+        lengths = next((value.lengths for value in values if value.lengths is not None), None)
+        workload = replace(WORKLOAD, lengths=lengths)
+        return cls(values=tuple(values), model=model, layout=cpu_layout(**changes), workload=workload)
 
     def __str__(self) -> str:
         return f"{self.model.name} {self.layout}"
@@ -108,15 +111,15 @@ def is_legal(case: Case) -> bool:
 
 def job_of(case: Case) -> Job:
     """The case on a machine of as many cores as it has ranks; not all of them are linked alike."""
-    return _job(case.model, case.layout.world_size)
+    return _job(case.model, case.workload, case.layout.world_size)
 
 
 @cache
-def _job(model: TransformerSpec, num_cores: int) -> Job:
+def _job(model: TransformerSpec, workload: Workload, num_cores: int) -> Job:
     cluster = cpu_cluster(num_cores)
     if num_cores > 1:
         cluster = replace(cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=1e-3),))
-    return Job(model=model, cluster=cluster, workload=WORKLOAD)
+    return Job(model=model, cluster=cluster, workload=workload)
 
 
 def _can_be_completed(row: Sequence[Value]) -> bool:

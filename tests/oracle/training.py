@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSettings, TrialSpec
@@ -80,7 +81,7 @@ class Oracle:
     def __init__(self, zygote: Zygote, folder: Path) -> None:
         self._zygote = zygote
         self._folder = folder
-        self._references: dict[tuple[str, Layout], Training] = {}
+        self._references: dict[tuple[str, Workload, Layout], Training] = {}
         self._num_runs = 0
 
     def distance(self, case: Case) -> Distance | Failed:
@@ -101,7 +102,7 @@ class Oracle:
             fp8_recipe=case.layout.fp8_recipe,
             **_exchange_of(case.layout),
         )
-        key = case.model.name, layout
+        key = case.model.name, case.workload, layout
         if key not in self._references:
             found = self._train(replace(case, layout=layout))
             assert isinstance(found, Training), found
@@ -126,7 +127,7 @@ def _exchange_of(layout: Layout) -> dict[str, Any]:
     """What such models exchange, and when."""
     if _num_learners(layout) == 1:
         return {}
-    names = ("data_parallel_replicate_degree", "gradient_sync", "sync_period")
+    names = ("data_parallel_replicate_degree", "gradient_sync", "sync_period", "batch_balance")
     return {name: getattr(layout, name) for name in names}
 
 
@@ -152,7 +153,7 @@ def _norm(tensor: Tensor) -> float:
 
 def _spec(case: Case) -> TrialSpec:
     settings = TrialSettings(warmup_steps=0, measured_steps=Oracle.num_steps)
-    return trial_spec(case.layout, model=case.model, workload=WORKLOAD, settings=settings)
+    return trial_spec(case.layout, model=case.model, workload=case.workload, settings=settings)
 
 
 def _read(folder: Path, world_size: int) -> Training:
