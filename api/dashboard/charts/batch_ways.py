@@ -64,7 +64,7 @@ def _rows(ways: Sequence[BatchWay], width: int, height: float) -> Iterator[Marku
     for mark in x.marks(3 if width < 500 else 6):
         yield line(x(mark), _TOP, x(mark), floor + 4, "rule")
         yield text(x(mark), floor + 17, f"{mark:g}", anchor="middle")
-    yield text((left + width) / 2, height - 4, "tokens for a sequence, on the slowest rank", anchor="middle")
+    yield text(width / 2, height - 4, "tokens for a sequence, on the slowest rank", anchor="middle")
     for number, way in enumerate(ways):
         yield from _row(way, x, _TOP + _ROW * number)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotuner.batches.shape import batch_shape
@@ -17,13 +17,21 @@ from autotuner.search.text.sentences import percent
 
 __all__ = ["BatchWay", "batch_ways"]
 
+_IN_WORDS: Mapping[BatchBalance, str] = {
+    BatchBalance.NONE: "as they come",
+    BatchBalance.STRATIFIED: "stratified",
+    BatchBalance.SNAKE: "snake",
+    BatchBalance.STRATIFIED_SNAKE: "stratified + snake",
+    BatchBalance.GLOBAL_SORT: "global sort",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWay:
     """A way to share batches, of the layout or beside it.
 
     Attributes:
-        name: ``stratified_snake, packed``.
+        name: ``stratified + snake, packed``.
         real_tokens: Of a sequence on average.
         computed_tokens: Of a sequence on average, padding included.
         slowest_tokens: The same on the rank that the others wait for.
@@ -69,7 +77,7 @@ def _layouts(layout: Layout) -> Iterator[Layout]:
 
 def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: float, *, is_own: bool) -> BatchWay:
     shape = batch_shape(layout, job.workload, job.cluster.accelerators_per_node)
-    name = f"{layout.batch_balance.label}{', packed' if layout.sequence_packing else ''}"
+    name = f"{_IN_WORDS[layout.batch_balance]}{', packed' if layout.sequence_packing else ''}"
     return BatchWay(
         name=name,
         layout=layout,

@@ -73,6 +73,21 @@ _FIGURES = (
         best_is_high=True,
     ),
     Column(
+        name="imbalance",
+        label="imbalance",
+        meaning="what the rank with most tokens computes above the mean, predicted; nothing where sequences are alike",
+        unit="share",
+        value=lambda row: row.prediction.imbalance,
+    ),
+    Column(
+        name="padding_waste",
+        label="padding",
+        meaning="padding as a share of real tokens, predicted; nothing where sequences are alike",
+        unit="share",
+        value=lambda row: row.prediction.padding_waste,
+        short=("padding",),
+    ),
+    Column(
         name="tokens_per_s",
         label="tokens/s",
         meaning="tokens per second of the whole job; predicted where nothing ran",

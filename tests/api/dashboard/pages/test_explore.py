@@ -151,7 +151,7 @@ def test_sequences_that_differ_are_drawn_with_every_way_to_deal_them(browser: ht
     job = "model=llama-3-8b&cluster=h100:16&seq_len=512&global_batch_size=256&lengths=1-128:6,+512:3"
     page = text_of(browser, f"/explore?{job}&layout=fsdp16+mb4+balance-stratified_snake")
     assert "Sequences by length, up to 512 tokens" in page
-    assert '<th scope="row">stratified_snake, packed</th>' in page
+    assert '<th scope="row">stratified + snake, packed</th>' in page
     assert page.count(">this layout<") == 1
     assert "Sequences by length" not in text_of(browser, f"/explore?{TP8}")
 

@@ -24,8 +24,8 @@ def test_every_way_is_told_and_the_layouts_own_is_marked() -> None:
     ways = batch_ways(LAYOUT, JOB)
     assert len(ways) == 2 * len(BatchBalance)
     (own,) = (way for way in ways if way.is_own)
-    assert (own.name, own.layout) == ("stratified_snake", LAYOUT)
-    assert own.sentence.startswith("stratified_snake: the slowest rank computes ")
+    assert (own.name, own.layout) == ("stratified + snake", LAYOUT)
+    assert own.sentence.startswith("stratified + snake: the slowest rank computes ")
 
 
 def test_parts_of_a_way_make_up_what_its_slowest_rank_computes() -> None:
@@ -38,7 +38,7 @@ def test_parts_of_a_way_make_up_what_its_slowest_rank_computes() -> None:
 def test_stages_leave_no_way_but_one() -> None:
     layout = Layout(data_parallel_replicate_degree=32, pipeline_parallel_degree=2)
     (way,) = batch_ways(layout, JOB)
-    assert (way.name, way.slowest_tokens) == ("none", SEQ_LEN)
+    assert (way.name, way.slowest_tokens) == ("as they come", SEQ_LEN)
 
 
 def test_sequences_that_are_alike_leave_nothing_to_tell() -> None:
