@@ -52,6 +52,7 @@ PAGES: Mapping[str, str] = {
     "trial-late": "/trials/{late}-0000",
     "explore": "/explore",
     "explore-slow": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=16&layout=pp4 dp2&link_health=2_4;0.01",
+    "explore-nodes": "/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard",
     "new": "/new",
     "new-clone": "/new?clone={sweep}",
     "new-slow": "/new?clone={slow}",

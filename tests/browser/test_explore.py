@@ -106,3 +106,19 @@ def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(TP8)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_layout_on_several_nodes_has_a_bandwidth_curve_that_follows_its_changes(page: Page) -> None:
+    page.goto("/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard")
+    section = page.locator("#bandwidth-section")
+    expect(section).to_contain_text("Shorter than with every full exchange")
+    page.locator("label", has=page.locator("#micro_batch_size-2")).click()
+    expect(page).to_have_url(re.compile("mb2"))
+    expect(page.locator("#bandwidth-section[aria-busy]")).to_have_count(0)
+    expect(page.locator("#bandwidth-section")).to_contain_text("Shortest predicted step")
+
+
+def test_a_layout_on_one_node_has_no_bandwidth_curve(page: Page) -> None:
+    page.goto("/explore?model=llama-3-8b&cluster=h100:8")
+    expect(page.locator("#verdict")).to_be_visible()
+    expect(page.locator("#bandwidth-section")).to_have_count(0)

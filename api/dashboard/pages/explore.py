@@ -11,6 +11,7 @@ from api.dashboard.charts.batch_ways import batch_ways_picture, length_histogram
 from api.dashboard.charts.stage_memory import stage_memory
 from api.dashboard.charts.window import Window
 from api.dashboard.render import page
+from api.dashboard.views.bandwidth import BandwidthView
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
@@ -27,6 +28,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged
+from autotuner.search.explain.bandwidth_curve import bandwidth_curve
 from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
@@ -38,7 +40,7 @@ __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_Part = Annotated[Literal["explore", "timeline"] | None, Query()]
+_Part = Annotated[Literal["explore", "timeline", "bandwidth"] | None, Query()]
 
 _Zoom = Annotated[str | None, Query(max_length=32)]
 
@@ -63,7 +65,8 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     """A layout of a job, as the address or the form says it; without one, the best that is predicted.
 
     The form without a script sends every input; the answer leads to the permalink, which says the same in less. With
-    one it asks for two parts at once: the timeline takes about as long as all the rest.
+    one it asks for two parts at once, as the timeline takes about as long as all the rest, and for the bandwidth curve
+    behind them.
     """
     asked = Asked.of(request.query_params)
     job, asked = _job(app, asked)
@@ -71,14 +74,23 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     link = asked.link.with_layout(layout)
     if asked.is_form and not part and not asked.errors:
         return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})
-    has_timeline = not asked.errors and layout.pipeline_parallel_degree > 1 and not reasons(layout, job)
+    is_legal = not asked.errors and not reasons(layout, job)
+    has_timeline = is_legal and layout.pipeline_parallel_degree > 1
+    has_bandwidth = is_legal and job.cluster.num_nodes > 1 and layout.data_parallel_degree > 1
     shown: dict[str, Any] = {
+        "has_bandwidth": has_bandwidth,
+        "bandwidth": None,
         "given": asked,
         "permalink": link,
         "has_timeline": has_timeline,
         "timeline": None,
         "links": None,
     }
+    if has_bandwidth and part in (None, "bandwidth"):
+        curve = app.asides.ask(bandwidth_curve, layout, job)
+        shown |= {"bandwidth": BandwidthView.of(curve, _BESIDE_PANEL)}
+    if part == "bandwidth":
+        return page(request, "explore/_bandwidth.html", **shown)
     if has_timeline and part != "explore":
         shown |= _timeline(app, layout, job, request, link, zoom)
     if part == "timeline":

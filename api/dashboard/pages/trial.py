@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -10,7 +10,7 @@ from api.dashboard.charts.window import Window
 from api.dashboard.render import page
 from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.timelines import Shown
-from api.dashboard.views.trial import TrialPage, links_of, ranks_of, timeline_of
+from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
 from api.dependencies import AppOf, TrialId
 from api.documents import MAX_INTEGER
 from autotuner.domain.runs.trainer import ExportFormat
@@ -50,5 +50,7 @@ def trial_page(
         case "ranks":
             return page(request, "trial/_ranks.html", ranks=ranks_of(app, trial, looked_at))
     shown = TrialPage.of(app, trial, looked_at)
-    template = "trial/_live.html" if part else "trial.html"
-    return page(request, template, of=shown, timeline=shown.timeline, links=shown.links, ranks=shown.ranks)
+    pieces: dict[str, Any] = {"timeline": shown.timeline, "links": shown.links, "ranks": shown.ranks}
+    if part:
+        return page(request, "trial/_live.html", of=shown, **pieces)
+    return page(request, "trial.html", of=shown, bandwidth=bandwidth_of(app, trial), **pieces)

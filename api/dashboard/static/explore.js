@@ -37,6 +37,10 @@ function replace(html) {
   focused.focus({ preventScroll: true });
 }
 
+function section(name) {
+  return document.getElementById(`${name}-section`);
+}
+
 async function part(address, name, signal) {
   const answer = await fetch(`${address}&part=${name}`, { headers: { Accept: "text/html" }, signal });
   if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
@@ -52,14 +56,16 @@ async function ask(address, remember) {
   try {
     const timeline = part(address, "timeline", own.signal);
     timeline.catch(() => {}); // said below
-    const before = document.getElementById("timeline-section")?.innerHTML ?? "";
+    const [before, curve] = ["timeline", "bandwidth"].map((name) => section(name)?.innerHTML ?? "");
     replace(await part(address, "explore", own.signal));
-    const place = document.getElementById("timeline-section");
+    const place = section("timeline");
     if (place) place.innerHTML = before; // stands in for the one that comes, so that nothing jumps
+    if (section("bandwidth")) section("bandwidth").innerHTML = curve;
     const head = box.querySelector("[data-permalink]");
     history[remember](null, "", head.dataset.permalink);
     said.textContent = head.dataset.said;
     if (place) place.outerHTML = await timeline;
+    if (section("bandwidth")) section("bandwidth").outerHTML = await part(address, "bandwidth", own.signal);
   } catch (error) {
     if (error.name !== "AbortError") said.textContent = "No answer: what you see is as before. Change an input to ask again.";
   } finally {

@@ -12,6 +12,7 @@ from api.dashboard import words
 from api.dashboard.charts.loss_curves import loss_curves
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
+from api.dashboard.views.bandwidth import BandwidthView
 from api.dashboard.views.launch_flags import FlagsView
 from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
 from api.dashboard.views.links import EventRow
@@ -26,6 +27,7 @@ from autotuner.bootstrap import App
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.errors import InvalidInput
+from autotuner.search.explain.bandwidth_curve import trial_bandwidth_curve
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts
 from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
@@ -33,10 +35,10 @@ from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
 
-__all__ = ["TrialPage", "links_of", "ranks_of", "timeline_of"]
+__all__ = ["TrialPage", "bandwidth_of", "links_of", "ranks_of", "timeline_of"]
 
-_HALF = 632
-"""Pixels of a picture that has half of a desk's page."""
+_HALF, _WHOLE = 632, 1296
+"""Pixels of a picture that has half of a desk's page, and all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,15 @@ def timeline_of(app: App, trial: Trial, looked_at: LookedAt) -> TimelineView | N
     return timeline_view(
         found.predicted, found.measured, looked_at.timeline_at, shown=looked_at.show, window=looked_at.window
     )
+
+
+def bandwidth_of(app: App, trial: Trial) -> BandwidthView | None:
+    """The bandwidth curve of its layout; None on a single node, or where a younger rule forbids it."""
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    try:
+        return BandwidthView.of(app.asides.ask(trial_bandwidth_curve, trial, request), _WHOLE)
+    except InvalidInput:
+        return None
 
 
 def links_of(app: App, trial: Trial, looked_at: LookedAt) -> LinkTimelinesView | None:

@@ -23,14 +23,14 @@ from autotuner.domain.jobs.payload import payload_bytes, payload_elements, steps
 from autotuner.domain.layouts.choice import GradientSync, Precision
 from autotuner.domain.layouts.layout import Layout
 
-__all__ = ["exchange_wire_s", "lossy_exchange_s"]
+__all__ = ["exchange_kernels_s", "exchange_wire_s", "lossy_exchange_s"]
 
 _NUM_TRANSFORMS = 3
 """Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""
 
 _TOP_K_BYTES = 96.0
-"""Bytes that a core streams while it compares one element: 11 ns in chunks of 32 to 128 (torch.topk 2.13, one thread,
-``bench.exchange_kernels``). Nothing was measured on GPUs, whose top-k of short rows is far from streaming as well."""
+"""Bytes that a core streams, at 8.5 GB/s, while it compares one element: 11 ns in chunks of 32 to 128 (torch.topk of
+2.13, one thread of an EPYC, 2026-11-23). Nothing was measured on GPUs, whose top-k of short rows is slow, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats
         job: The job.
         num_elements: Gradient elements that a rank holds, those of its shard.
     """
-    once_s = exchange_wire_s(x, job, num_elements) + _kernels_s(x, job, num_elements)
+    once_s = exchange_wire_s(x, job, num_elements) + exchange_kernels_s(x, job, num_elements)
     return np.where(x.gradient_sync == GradientSync.FULL, 0.0, once_s / steps_per_exchange(_one(x)))
 
 
@@ -107,7 +107,7 @@ def exchange_wire_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     return np.where(x.gradient_sync == GradientSync.DEMO, gathered_s, all_reduce_s(sent_bytes, group))
 
 
-def _kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+def exchange_kernels_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """What comes before the wire and behind it: memory traffic, and products with the cosine basis."""
     element, sent, received = (
         np.array([getattr(_TRAFFIC[sync], name) for sync in GradientSync])[x.gradient_sync]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotuner.domain.jobs.crossings import pipeline_crosses
+from autotuner.domain.jobs.crossings import pipeline_crosses, replicate_spreads
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.payload import follows_signs
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.layouts.choice import (
     ContextExchange,
+    GradientClip,
+    GradientSync,
     OptimizerKernel,
     P2PTransport,
     PipelineSchedule,
@@ -155,6 +158,18 @@ def _sends_over(layout: Layout, health: LinkHealth, job: Job) -> bool:
 
 
 def _data(layout: Layout, job: Job) -> str:
+    return _full_exchange(layout, job) if layout.gradient_sync == GradientSync.FULL else _lossy_exchange(layout, job)
+
+
+def _lossy_exchange(layout: Layout, job: Job) -> str:
+    ranks, inner = layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree
+    stride = replicate_spreads(layout)[0].stride
+    over = job.cluster.link_for(ranks, stride).name
+    inside = f"; {inner} shards of each sum everything" if inner > 1 else ""
+    return f"{_SENT[layout.gradient_sync](layout)} of {ranks} replicas over {over}, behind the backward pass{inside}"
+
+
+def _full_exchange(layout: Layout, job: Job) -> str:
     ranks, stride = layout.data_parallel_degree, layout.tensor_parallel_degree * layout.context_parallel_degree
     what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
     what = f"fp32 {what}" if layout.fp32_gradient_reduce else what
@@ -162,7 +177,18 @@ def _data(layout: Layout, job: Job) -> str:
     if layout.context_parallel_degree > 1:  # these hold the same weights, too
         ranks, stride = ranks * layout.context_parallel_degree, layout.tensor_parallel_degree
         whose = f"{ranks} data and context ranks"
-    return f"{what} of {whose} over {job.cluster.link_for(ranks, stride).name}, less what computation hides"
+    waits = layout.gradient_clip == GradientClip.PRE
+    hidden = "behind the norm of the whole gradient" if waits else "less what computation hides"
+    return f"{what} of {whose} over {job.cluster.link_for(ranks, stride).name}, {hidden}"
+
+
+_SENT: Mapping[GradientSync, Callable[[Layout], str]] = {
+    GradientSync.DEMO: lambda x: f"the {x.sync_top_k} largest cosine components of {x.sync_chunk} momentum elements",
+    GradientSync.RANDOM: lambda x: f"one momentum element of {x.sync_sparsity}",
+    GradientSync.STRIDING: lambda x: f"one momentum element of {x.sync_sparsity}",
+    GradientSync.DILOCO: lambda x: f"parameters, every {x.sync_period} steps,",
+}
+"""What a lossy exchange sends."""
 
 
 def _bubble(layout: Layout, job: Job) -> str:
@@ -177,6 +203,8 @@ def _bubble(layout: Layout, job: Job) -> str:
 def _optimizer(layout: Layout, job: Job) -> str:
     shards = layout.data_parallel_shard_degree
     held = "its weights" if shards == 1 else f"1/{shards} of its weights"
+    if follows_signs(layout):
+        return f"{_bandwidth(job)}: a rank reads and writes {held}, along the signs of what replicas exchanged"
     times = "" if layout.optimizer_kernel == OptimizerKernel.FUSED else ", operation by operation"
     return f"{_bandwidth(job)}: a rank reads and writes AdamW's states of {held}{times}"
 

@@ -184,5 +184,11 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
     "num_delegates": _delegates,
     "stage_rotation": _rotations,
     "gradient_bucket_bytes": lambda layout, job: _doublings(DEFAULT_BUCKET_BYTES, 6),
+    "sync_sparsity": lambda layout, job: _doublings(1, 6),
+    "sync_chunk": lambda layout, job: _doublings(16, 6),
+    "sync_top_k": lambda layout, job: tuple(value for value in _doublings(1, 6) if value <= layout.sync_chunk),
+    "sync_period": lambda layout, job: _doublings(2, 6),
+    "sync_decay_permille": lambda layout, job: (900, 950, 990, 995, 999),
+    "num_dealing_ranks": lambda layout, job: (0, *divisors(layout.data_parallel_degree)[1:]),
     "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
 }

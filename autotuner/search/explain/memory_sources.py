@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory.replicas import state_bytes
 from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.pipeline.rank_load import load_of_rank
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.domain.jobs.payload import follows_signs
+from autotuner.domain.layouts.choice import GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.units import format_bytes, format_count
 
@@ -40,10 +42,22 @@ def _gradients(layout: Layout, job: Job) -> str:
 
 def _optimizer(layout: Layout, job: Job) -> str:
     master = 0 if layout.precision == Precision.FP32 else 4
-    moment = 4 if job.workload.optimizer_state_precision == "fp32" else 2
-    what = f"AdamW: {master + 2 * moment} bytes a weight, two {job.workload.optimizer_state_precision} moments"
+    state = float(state_bytes(LayoutColumns.from_layouts([layout]), job)[0])
+    steps, remembers = _remembers(layout, job)
+    what = f"{steps}: {master + state:.0f} bytes a weight, {remembers}"
     what += " and an fp32 master" if master else ""
     return what if layout.shard_level == ShardLevel.NONE else f"{what}, shared by {_ranks(layout, job)}"
+
+
+def _remembers(layout: Layout, job: Job) -> tuple[str, str]:
+    """The optimizer, and what it and the exchange between replicas keep of each weight."""
+    if follows_signs(layout):
+        return "sign descent", "an fp32 momentum"
+    moments = f"two {job.workload.optimizer_state_precision} moments"
+    if layout.gradient_sync == GradientSync.FULL:
+        return "AdamW", moments
+    kept = "anchor" if layout.gradient_sync == GradientSync.DILOCO else "momentum"
+    return "AdamW", f"{moments}, the {kept} of the {layout.gradient_sync} exchange"
 
 
 def _activations(layout: Layout, job: Job) -> str:

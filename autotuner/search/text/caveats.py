@@ -15,7 +15,7 @@ from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, Precision
+from autotuner.domain.layouts.choice import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
 from autotuner.search.text.faults import link_in_words
 
 __all__ = ["approximations", "calibrated_on", "caveats"]
@@ -31,6 +31,7 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_measured(job.cluster),
         *_ailing(job.cluster),
         *_delegated(layouts),
+        *_exchanged(layouts),
         *calibrated_on(job),
         *approximations(job.model),
         *_counted_whole(job),
@@ -144,6 +145,19 @@ def _delegated(layouts: LayoutColumns) -> Iterator[str]:
             "what delegates take for a transfer is told by published iteration times of one cluster of H800s, not "
             "measured here"
         )
+
+
+def _exchanged(layouts: LayoutColumns) -> Iterator[str]:
+    """What of lossy exchanges and early clips no prediction of time tells."""
+    if (layouts.gradient_sync != GradientSync.FULL).any():
+        yield (
+            "a lossy exchange trains another function: its step time says nothing of its loss, and it is ranked once "
+            "its loss gate is passed"
+        )
+        if (layouts.gradient_sync == GradientSync.DEMO).any():
+            yield "what DeMo takes to choose components was measured on cores alone, and is assumed of GPUs"
+    if (layouts.gradient_clip != GradientClip.POST).any():
+        yield "clipping before the reduction trains another function, and is ranked once its loss gate is passed"
 
 
 def calibrated_on(job: Job) -> Iterator[str]:

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api.dashboard.charts.bandwidth import bandwidth_picture
+from api.dashboard.views.bandwidth import BandwidthView
+from api.examples.explanations import bandwidth_curve
+from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+
+CURVE = bandwidth_curve()
+
+
+def drawn(curve: BandwidthCurve = CURVE) -> str:
+    return str(bandwidth_picture(curve, 896))
+
+
+def test_each_way_that_fits_is_a_line_with_its_name_and_lossy_ones_look_otherwise() -> None:
+    picture = drawn()
+    assert picture.count('class="way own"') == picture.count('class="way lossy"') == 2  # for a desk and for a phone
+    assert ">replicas<" in picture
+    assert ">demo<" in picture
+    large = replace(CURVE.ways[1], fits=False)
+    assert 'class="way lossy"' not in drawn(replace(CURVE, ways=(CURVE.ways[0], large)))
+
+
+def test_the_network_that_the_cluster_has_is_marked() -> None:
+    assert "here 10 Gbit/s" in drawn()
+
+
+def test_a_strip_says_which_way_takes_the_shortest_step() -> None:
+    picture = drawn()
+    assert picture.count("demo takes the shortest step") == 2
+    assert picture.count("replicas takes the shortest step") == 2
+
+
+def test_a_curve_without_ways_is_no_section() -> None:
+    nothing = replace(CURVE, ways=(), spans=())
+    assert drawn(nothing) == ""
+    assert BandwidthView.of(nothing, 896) is None
+    shown = BandwidthView.of(CURVE, 896)
+    assert shown is not None
+    assert shown.sentences[0].startswith("Shortest predicted step")
