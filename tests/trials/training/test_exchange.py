@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.payload import payload_bytes, steps_per_exchange
-from autotuner.domain.layouts.choice import GradientSync, PayloadPrecision, Precision
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import BatchBalance, GradientSync, PayloadPrecision, Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.periods import averages_in, mean_over_period
 from autotuner.domain.runs.trial import TrialSettings
@@ -111,3 +113,22 @@ def test_a_trial_measures_and_profiles_until_it_has_seen_an_average_of_parameter
     assert measured.sync_payload_bytes == 4 * TINY.num_parameters / 9
     assert measured.breakdown is not None
     assert measured.breakdown.all_reduce_s > 0
+
+
+@pytest.mark.oracle
+def test_tokens_of_unequal_sequences_count_alike_beside_an_exchange_that_loses_nothing(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    lengths = LengthDistribution(lengths=(5, 12, 20, 32), weights=(3.0, 2.0, 2.0, 1.0))
+    workload = Workload(seq_len=32, global_batch_size=8, lengths=lengths)
+    lossless = {"gradient_sync": GradientSync.STRIDING, "sync_sparsity": 1, "sync_sign": False}
+    dealt = {"sequence_packing": True, "batch_balance": BatchBalance.SNAKE}
+    layouts = [ddp(2, **changes, micro_batch_size=2) for changes in ({}, lossless, {**lossless, **dealt})]
+    runs = [
+        zygote.run(trial_spec(layout, workload=workload, settings=THREE_STEPS), tmp_path / str(number))
+        for number, layout in enumerate(layouts)
+    ]
+    summed, *exchanged = ([step.loss for step in run.steps] for run in runs)
+    assert len(summed) == 3
+    for losses in exchanged:
+        assert losses == pytest.approx(summed, rel=1e-5)  # sums in another order, as in ``TOLERANCES``
