@@ -202,7 +202,7 @@ class TrialDetail(TrialView):
     Attributes:
         gate: What the loss gate found, with the curves of the candidate and of its reference; null where none ran.
         trainer: Name of the registered trainer that runs it; null: our own decoder does.
-        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of the sweep's loss gate; null
+        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null
             where that is not known.
     """
 
@@ -258,7 +258,7 @@ class RankedTrial(TrialView):
         probability_best: How likely its layout is the fastest of the sweep's ranked ones, 0..1; null across sweeps.
         tied_with_best: Its step time differs from that of the sweep's first by no more than chance makes them differ;
             null across sweeps.
-        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of the sweep's loss gate; null
+        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null
             where that is not known, and across sweeps.
     """
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.domain.jobs.defaults import default_space, default_trial_space
+from autotuner.domain.jobs.exchange_ladder import exchange_ladder
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
@@ -36,6 +37,8 @@ def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
     """What a sweep tries where the caller names the values of some axes.
 
+    Where these are lossy exchanges without their details, a ladder of details is tried.
+
     Args:
         job: With the stack of the trainer.
         trainer: None: our own decoder.
@@ -46,7 +49,7 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
         InvalidInput: The trainer cannot be told a value that was asked for.
     """
     if trainer is None:
-        return default_trial_space(job, is_gated=is_gated).with_axes(**axes)
+        return default_trial_space(job, is_gated=is_gated).with_axes(**exchange_ladder(axes)).with_axes(**axes)
     return trainer_space(job, trainer, target_of(trainer.format), axes, is_gated=is_gated)
 
 

@@ -36,7 +36,8 @@ def require_modest(request: SweepRequest) -> None:
     """
     for name, most in _MOST_OF_TRIAL.items():
         _require_at_most(f"trial.{name}", getattr(request.trial, name), most)
-    _require_at_most("loss_gate.num_steps", request.loss_gate.num_steps, _MOST_GATE_STEPS)
+    for name in ("num_steps", "num_lossy_steps"):
+        _require_at_most(f"loss_gate.{name}", getattr(request.loss_gate, name), _MOST_GATE_STEPS)
     _require_at_most("max_parallel_trials", request.max_parallel_trials, _MOST_PARALLEL)
     is_whole = not request.trial.proxy_layers_per_stage and request.trial_cluster is None
     if request.trainer is None and is_whole:

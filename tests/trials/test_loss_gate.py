@@ -1,4 +1,4 @@
-"""A loss gate on real ranks: emulated fp8 beside bf16, which is what the gate is for before fp8 may win."""
+"""Loss gates on real ranks: emulated fp8 beside bf16, and replicas that exchange less beside such that exchange all."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.layouts.choice import Precision
+from autotuner.domain.layouts.choice import GradientSync, Precision
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.trial import Measurement, TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.search.sweeps.loss_gating import run_gate
@@ -31,3 +32,37 @@ def test_emulated_fp8_passes_beside_bf16_with_the_curves_of_both(tmp_path: Path,
     assert found.candidate_losses != found.reference_losses  # fp8 rounds, or nothing was compared
     first, second = found.reference_losses
     assert first != second  # each seed has first parameters and batches of its own
+
+
+LEARNING = TrialSettings(
+    warmup_steps=0,
+    max_warmup_steps=0,
+    measured_steps=20,
+    max_measured_steps=20,
+    profiled_steps=0,
+    num_languages=2,
+    num_validation_batches=2,
+)
+
+
+@pytest.mark.oracle  # four trainings
+def test_replicas_that_exchange_less_are_compared_on_the_languages_of_all(tmp_path: Path, forks: Forks) -> None:
+    candidate = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=8)
+    reference = candidate.mathematics_reference(cpu_cluster().accelerator.precisions)
+    gate = LossGate(num_lossy_steps=8, num_seeds=2, tolerance=0.1)
+    found = run_gate(LocalLauncher(tmp_path, forks), spec("demo", layout=candidate), reference, gate, Watcher())
+    assert isinstance(found, GateResult)
+    assert (reference.gradient_sync, found.reference_steps) == (GradientSync.FULL, 8)
+    assert found.outcome is GateOutcome.PASSED, found.detail  # 8 steps of nothing but the most frequent words
+    assert len(found.candidate_validation) == len(found.reference_validation) == 2
+    assert found.steps_to_loss is not None
+    assert found.reference_step_time_s is not None
+
+
+@pytest.mark.oracle  # a training on a pipeline
+def test_a_pipeline_is_validated_as_one_process_is(tmp_path: Path, forks: Forks) -> None:
+    launcher = LocalLauncher(tmp_path, forks)
+    layouts = {"one": cpu_layout(), "pipeline": cpu_layout(pipeline_parallel_degree=2)}
+    found = [launcher.run(spec(name, LEARNING, layout=layout), Watcher()) for name, layout in layouts.items()]
+    one, pipeline = (each.validation_loss for each in found if isinstance(each, Measurement))
+    assert one == pytest.approx(pipeline, rel=1e-4)  # fp32 sums in another order, over 20 steps

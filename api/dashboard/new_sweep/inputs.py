@@ -162,6 +162,8 @@ TRIAL = (
     _of(TrialSettings, "trial.", "max_foreign_share", "Disturbed above", **_PERCENT),
     _of(TrialSettings, "trial.", "max_repeats", "Repeats of disturbed ones"),
     _of(TrialSettings, "trial.", "learning_rate", "Learning rate", kind="number"),
+    _of(TrialSettings, "trial.", "num_languages", "Languages of sequences", hint="one for each data-parallel rank"),
+    _of(TrialSettings, "trial.", "num_validation_batches", "Validation batches"),
     _of(TrialSettings, "trial.", "max_gradient_norm", "Gradient norm", kind="number", hint="not clipped"),
     _of(
         TrialSettings,
@@ -176,6 +178,7 @@ TRIAL = (
 LOSS_GATE = (
     _of(LossGate, "loss_gate.", "enabled", "Gate what changes the mathematics", kind="switch"),
     _of(LossGate, "loss_gate.", "num_steps", "Steps"),
+    _of(LossGate, "loss_gate.", "num_lossy_steps", "Steps of lossy exchanges"),
     _of(LossGate, "loss_gate.", "num_seeds", "Pairs of runs", hint="2 to 10"),
     _of(LossGate, "loss_gate.", "tolerance", "Tolerance", **_PERCENT),
 )

@@ -42,6 +42,7 @@ _OPTIONS = {
     "budget.min_gain": "--min-gain",
     "budget.prune_below": "--prune-below",
     "loss_gate.num_steps": "--gate-steps",
+    "loss_gate.num_lossy_steps": "--gate-lossy-steps",
     "loss_gate.num_seeds": "--gate-seeds",
     "loss_gate.tolerance": "--gate-tolerance",
     "objective.metric": "--objective",

@@ -202,7 +202,8 @@ def ranking(
     limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
     axes = Axes.of(shown, best, limit_bytes)
     chosen = bool(address.get("columns"))
-    usual = _usual(rows_of, is_robust=request.fault_trace is not None)
+    has_gates = any(row.layout.changes_mathematics for row in every if row.trial is not None)
+    usual = _usual(rows_of, is_robust=request.fault_trace is not None, has_gates=has_gates)
     columns = query.columns if chosen else usual
     fields = fields_of(columns, every, axes, chosen=chosen, heads=_heads(query, address))
     in_order = sorted(fields, key=lambda field: field.head.kind not in ("rank", "deg"))
@@ -259,14 +260,18 @@ def _page_number(address: Address) -> int:
     return max(1, int(given)) if given.isdecimal() and len(given) < 7 else 1
 
 
-def _usual(rows_of: RowsOf, *, is_robust: bool) -> tuple[Column, ...]:
-    """Columns that are shown unless somebody chooses; under a fault trace, first what it ranks by."""
+def _usual(rows_of: RowsOf, *, is_robust: bool, has_gates: bool) -> tuple[Column, ...]:
+    """Columns that are shown unless somebody chooses; under a fault trace, first what it ranks by.
+
+    Where something was ranked that changes the mathematics, how long each takes to a loss stands behind the speed.
+    """
     names = {
         "ranked": (
             "rank",
             *DEGREES,
             "mfu",
             "predicted_mfu",
+            *(("time_to_loss_s",) if has_gates else ()),
             "tokens_per_s",
             "peak_bytes",
             "price_per_million_tokens",

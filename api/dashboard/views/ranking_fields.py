@@ -25,7 +25,7 @@ _PEAKS = ("peak_bytes", "predicted_peak_bytes")
 _SPREAD = ("robust_mfu", "predicted_robust_mfu", "mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
 """Columns whose interval stands beside the figure: that of a rate is the MFU's again."""
 
-_WIDE = ("price_per_million_tokens",)
+_WIDE = ("price_per_million_tokens", "time_to_loss_s")
 """Columns that a phone leaves out, unless they were chosen."""
 
 

@@ -32,6 +32,7 @@ from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts
 from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.text.loss_gates import time_to_loss_in_words
 from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
 
@@ -57,6 +58,7 @@ class TrialPage:
         events: What its pipeline found out about links and ranks, and did about it.
         failed: Why it died, what else did so, and the way out; None where it did not.
         losses: The curves of its loss gate; empty without.
+        to_loss: When it and its reference come to the reference's last loss, in words; empty where that is not known.
         measured: What ran measured: the trial, or the small one in its place.
         now: Epoch seconds.
     """
@@ -82,6 +84,7 @@ class TrialPage:
     events: tuple[EventRow, ...]
     failed: FailureGroup | None
     losses: Markup
+    to_loss: str
     measured: Measurement | None
     flags: FlagsView | None
     now: float
@@ -116,6 +119,7 @@ class TrialPage:
             events=tuple(map(EventRow.of, trial.measurement.link_events if trial.measurement else ())),
             failed=_failed(app, trial, sweep),
             losses=loss_curves(trial.gate) if trial.gate else Markup(""),
+            to_loss=_to_loss(trial),
             measured=trial.measurement,
             flags=FlagsView.of(sweep.request, trial.layout, looked_at),
             now=app.clock.now(),
@@ -129,6 +133,12 @@ def _explained(app: App, trial: Trial) -> tuple[LayoutExplanation | None, TrialP
         return LayoutExplanation.of_trial(app, trial), app.asides.ask(trial_parts, trial, request)
     except InvalidInput:
         return None, None
+
+
+def _to_loss(trial: Trial) -> str:
+    if trial.gate is None:
+        return ""
+    return time_to_loss_in_words(trial.gate, None if trial.reached is None else trial.reached.step_time_s)
 
 
 def _verdict(parts: TrialParts, explanation: LayoutExplanation) -> str:

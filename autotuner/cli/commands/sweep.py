@@ -126,6 +126,10 @@ def sweep(
     gate_steps: Annotated[
         int, typer.Option("--gate-steps", help="Steps that both train, per seed.", rich_help_panel=_GATE)
     ] = 20,
+    gate_lossy_steps: Annotated[
+        int,
+        typer.Option("--gate-lossy-steps", help="The same of what sends less or clips early.", rich_help_panel=_GATE),
+    ] = 192,
     gate_seeds: Annotated[
         int, typer.Option("--gate-seeds", help="Pairs of trainings, 2 to 10.", rich_help_panel=_GATE)
     ] = 3,
@@ -204,6 +208,7 @@ def sweep(
         "loss_gate": {
             "enabled": loss_gate,
             "num_steps": gate_steps,
+            "num_lossy_steps": gate_lossy_steps,
             "num_seeds": gate_seeds,
             "tolerance": gate_tolerance,
         },

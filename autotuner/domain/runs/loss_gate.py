@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotuner.domain import check
-from autotuner.domain.layouts.choice import GradientSync
+from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 
@@ -38,7 +38,10 @@ class LossGate:
     Attributes:
         enabled: Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not
             ranked at all.
-        num_steps: Steps that candidate and reference train, per seed; with DiLoCo up to the next exchange.
+        num_steps: Steps that candidate and reference train, per seed.
+        num_lossy_steps: The same of a layout that sends less than its gradients, or clips them early: up to where
+            little is left to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the
+            next exchange.
         num_seeds: Pairs of runs, each with its own first parameters and batches.
         tolerance: How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated
             fp8 of small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off.
@@ -46,11 +49,12 @@ class LossGate:
 
     enabled: bool = True
     num_steps: int = 20
+    num_lossy_steps: int = 192
     num_seeds: int = 3
     tolerance: float = 0.02
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_steps", "tolerance")
+        check.positive(self, "num_steps", "num_lossy_steps", "tolerance")
         check.fraction(self, "tolerance")
         most = len(_ONE_SIDED_95) + 1
         if not 2 <= self.num_seeds <= most:
@@ -62,8 +66,9 @@ class LossGate:
 
         Between two exchanges of DiLoCo there is no model that all replicas share.
         """
-        period = candidate.sync_period if candidate.gradient_sync == GradientSync.DILOCO else 1
-        return period * math.ceil(self.num_steps / period)
+        asked = self.num_lossy_steps if candidate.needs_passed_gate else self.num_steps
+        period = steps_per_exchange(candidate)
+        return period * math.ceil(asked / period)
 
 
 class GateOutcome(StrEnum):

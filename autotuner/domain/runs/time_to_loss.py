@@ -9,10 +9,10 @@ __all__ = ["time_to_loss_s"]
 
 
 def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
-    """Seconds to the loss that a plain layout of the sweep has behind its loss gate's steps; None where unknown.
+    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts; None where unknown.
 
-    Layouts that change no mathematics need just these steps; what others need, their gate found. The loss is that of
-    the sweep's first steps: it compares layouts, and says nothing of the end of a training.
+    Layouts that change no mathematics need just these steps; what others need, their gate found. The loss is one of
+    first steps: it compares layouts, and says nothing of the end of a training.
     """
     if trial.reached is None or not gate.enabled:
         return None
@@ -21,10 +21,10 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
 
 
 def _steps(trial: Trial, gate: LossGate) -> float | None:
-    """Steps to the loss; a gate that trained more of them, up to an exchange of DiLoCo, counts for as many."""
+    """Steps to the loss; what a gate of more or fewer steps found counts for as many."""
     if not trial.layout.changes_mathematics:
-        return float(gate.num_steps)
+        return float(gate.num_lossy_steps)
     found = trial.gate
     if found is None or found.outcome is not GateOutcome.PASSED or found.steps_to_loss is None:
         return None
-    return found.steps_to_loss * gate.num_steps / (found.reference_steps or gate.num_steps)
+    return found.steps_to_loss * gate.num_lossy_steps / (found.reference_steps or gate.num_lossy_steps)

@@ -111,7 +111,7 @@ _FIGURES = (
     Column(
         name="time_to_loss_s",
         label="to loss",
-        meaning="seconds to the loss that a plain layout has behind the steps of the sweep's loss gate",
+        meaning="seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts",
         unit="s",
         value=lambda row: row.time_to_loss_s,
         error=lambda row: _times(row.time_to_loss_s or 0.0, row.step_error),

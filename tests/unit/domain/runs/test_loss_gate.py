@@ -128,7 +128,8 @@ def test_a_reference_that_learns_nothing_tells_no_steps() -> None:
 
 
 def test_diloco_is_compared_at_an_exchange_and_all_others_after_the_steps_asked_for() -> None:
-    gate = LossGate(num_steps=20)
+    gate = LossGate(num_steps=6, num_lossy_steps=20)
+    assert gate.steps_of(cpu_layout()) == 6
     assert gate.steps_of(cpu_layout(gradient_sync=GradientSync.DILOCO, sync_period=16)) == 32
     assert gate.steps_of(cpu_layout(gradient_sync=GradientSync.DILOCO, sync_period=5)) == 20
     assert gate.steps_of(cpu_layout(gradient_sync=GradientSync.DEMO)) == 20

@@ -11,7 +11,7 @@ from autotuner.domain.runs.time_to_loss import time_to_loss_s
 from autotuner.domain.runs.trial import Trial, TrialState
 from tests.builders import cpu_layout, measurement, prediction
 
-GATE = LossGate(num_steps=20)
+GATE = LossGate(num_lossy_steps=20)
 DILOCO = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO)
 PASSED = GateResult(
     outcome=GateOutcome.PASSED,
