@@ -75,7 +75,7 @@ def main() -> None:
     for step in range(arguments.steps):
         inputs, targets = batch(mesh["replicate"].get_local_rank() % 2, 1000 + dist.get_world_size() * step + rank)
         loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if isinstance(optimizer, ReplicatedOptimizer):
