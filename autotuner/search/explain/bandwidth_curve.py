@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotuner.costmodel.by_bandwidth import steps_by_bandwidth
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import memory
-from autotuner.costmodel.step.by_bandwidth import steps_by_bandwidth
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout

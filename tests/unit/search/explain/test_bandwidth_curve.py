@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.costmodel.by_bandwidth import at_bandwidth
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.step.by_bandwidth import at_bandwidth
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import GradientSync, ShardLevel
