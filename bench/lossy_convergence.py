@@ -47,7 +47,7 @@ __all__ = ["EXCHANGES", "Exchange", "Training", "trained"]
 _SEQ_LEN, _SEQUENCES = 64, 4
 """Tokens of a sequence, and sequences that a rank reads per step: 1,024 tokens per step in all."""
 _LEARNING_RATE = 3e-3
-"""The best of 3e-4, 1e-3 and 3e-3 for AdamW, and for signs (``--rates``)."""
+"""The best of 3e-4, 1e-3 and 3e-3 for AdamW, and of the last two for signs (``--rates``)."""
 _VALIDATION_SEQUENCES = 64
 _SEED_OF_VALIDATION = 1_000_000
 """Beyond the seeds of all steps."""
