@@ -164,7 +164,7 @@ def _loss(model: nn.Module, seed: int, step: int, num_languages: int, turn: int 
     settings = TrialSettings(num_languages=num_languages)
     spec = replace(_SPEC, seed=seed, settings=settings)
     own = batch(spec, step=step, data_parallel_rank=dist.get_rank(), device=_CPU, turn=turn).together()
-    return cross_entropy(model(own.tokens_BS), own.labels_BS)
+    return cross_entropy(model(own.tokens_BS), own.labels_BS) / own.labels_BS.numel()
 
 
 @torch.no_grad()
