@@ -1,10 +1,10 @@
-"""Step times by where gradients are clipped, over a link that takes as long as a backward pass:
-``python -m bench.clip_overlap``.
+"""Step times by where gradients are clipped, over a shaped link: ``python -m bench.clip_overlap``.
 
-Two replicas of our own trial job on gloo, each on a node of its own, joined by a shaped link (``bench.two_nodes``; needs
-root). Ways to clip take turns, so that what else the machine does befalls all of them; the best turn of each counts,
-with the share of the bytes whose reduction started under the backward pass. The bound holds what does not depend on the
-machine: half of the bytes start early behind post and bucket, none behind pre. Times are printed, and nobody's bound.
+Two replicas of our own trial job on gloo, each on a node of its own, joined by a link that takes about as long as a
+backward pass (``bench.two_nodes``; needs root). Ways to clip take turns, so that what else the machine does befalls
+all of them; the best turn of each counts, with the share of the bytes whose reduction started under the backward pass.
+The bound holds what does not depend on the machine: half of the bytes start early with post and bucket, none with pre.
+Times are printed, and nobody's bound.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each way to clip; 1 where too little or too much starts early."""
     parser = argparse.ArgumentParser(prog="python -m bench.clip_overlap", description=__doc__)
     parser.add_argument("--mbit-per-s", type=float, default=400.0)
-    parser.add_argument(
-        "--steps", type=int, default=8, help="of a turn; the first is among them, and the median counts"
-    )
+    parser.add_argument("--steps", type=int, default=8, help="of a turn, whose median counts")
     parser.add_argument("--turns", type=int, default=5)
     given = parser.parse_args(arguments)
     found: dict[GradientClip, list[Measurement]] = {clip: [] for clip in GradientClip}

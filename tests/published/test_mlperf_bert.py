@@ -7,6 +7,8 @@ and a batch of their own, so that ratios hold systems and optimizers together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.published.tables import rows
@@ -21,7 +23,7 @@ def seconds(round_: str, submitter: str, num_nodes: int) -> float:
     return float(row["mean_drop_best_worst_s"])
 
 
-def _is_of(row: dict[str, str], round_: str, submitter: str, num_nodes: int) -> bool:
+def _is_of(row: Mapping[str, str], round_: str, submitter: str, num_nodes: int) -> bool:
     has_nodes = f"_n{num_nodes}_" in row["system"]
     return (row["round"], row["submitter"]) == (round_, submitter) and has_nodes
 
