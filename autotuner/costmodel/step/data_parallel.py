@@ -93,7 +93,7 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -
     One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
     of a chosen size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones use the link well), which
     holds one matrix at least. Buckets start as they fill; but all of a stage together, when its last backward is done,
-    where a pipeline rank has several stages or shards its optimizer (``trials/training/build.py``).
+    where a pipeline rank has several stages (``trials/training/build.py``).
     """
     by_layer = window.num_layers.astype(np.float64) + 1.0
     if not job.stack.fills_buckets:
@@ -101,9 +101,8 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -
     gradients_bytes = x.element_bytes * (window.held.dense + window.held.expert)
     by_matrix = _MATRICES_PER_LAYER * window.num_layers + 1.0
     by_bucket = np.clip(np.ceil(gradients_bytes / x.gradient_bucket_bytes), x.virtual_stages_per_rank, by_matrix)
-    optimizer = x.shard_level == ShardLevel.OPTIMIZER
-    by_stage = (x.pipeline_parallel_degree > 1) & (optimizer | ~is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES))
-    fills = optimizer | (x.shard_level == ShardLevel.NONE)
+    by_stage = (x.pipeline_parallel_degree > 1) & ~is_one_of(x.pipeline_schedule, ONE_STAGE_SCHEDULES)
+    fills = (x.shard_level == ShardLevel.OPTIMIZER) | (x.shard_level == ShardLevel.NONE)
     collectives = np.where(fills, by_bucket, by_layer)
     return collectives, np.where(fills & by_stage, x.virtual_stages_per_rank, collectives)
 

@@ -80,7 +80,13 @@ def test_a_stack_that_reduces_layer_by_layer_has_no_buckets() -> None:
             virtual_stages_per_rank=2,
             pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
         ),
-        replace(ZERO_1, data_parallel_shard_degree=4, pipeline_parallel_degree=2),
+        replace(
+            ZERO_1,
+            data_parallel_shard_degree=4,
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        ),
     ],
     ids=str,
 )
