@@ -28,9 +28,11 @@ __all__ = ["exchange_kernels_s", "exchange_wire_s", "lossy_exchange_s"]
 _NUM_TRANSFORMS = 3
 """Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""
 
-_TOP_K_BYTES = 96.0
-"""Bytes that a core streams, at 8.5 GB/s, while it compares one element: 11 ns in chunks of 32 to 128 (torch.topk of
-2.13, one thread of an EPYC, 2026-11-23). Nothing was measured on GPUs, whose top-k of short rows is slow, too."""
+_TOP_K_BYTES = 156.0
+"""Bytes that a core streams, at 8.5 GB/s, while it finds the largest among its elements: what whole exchanges in chunks
+of 32 to 256 take beyond all else (``bench.exchange_kernels``: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
+long; torch 2.13, one thread of an EPYC, 2026-11-23). Nothing was measured on GPUs, whose top-k of short rows is slow,
+too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
