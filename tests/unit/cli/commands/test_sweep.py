@@ -31,7 +31,8 @@ def test_a_sweep_is_asked_for_with_its_objective_its_parallel_trials_and_its_los
     request = cli.run_json("sweep", *JOB, "--no-wait", *more)["request"]
     assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False}
     assert request["max_parallel_trials"] == 4
-    assert request["loss_gate"] == {"enabled": False, "num_steps": 20, "num_seeds": 3, "tolerance": 0.1}
+    gate = {"num_steps": 20, "num_lossy_steps": 192, "num_seeds": 3, "tolerance": 0.1}
+    assert request["loss_gate"] == {"enabled": False, **gate}
 
 
 @pytest.mark.parametrize(
