@@ -9,8 +9,9 @@ __all__ = ["TOLERANCES", "agrees"]
 
 TOLERANCES = {
     # Sums in another order differ in the seventh digit. AdamW divides a gradient by its own size, so an element whose
-    # gradient is nearly nothing may step the other way: that much of a tensor's update is noise in any layout.
-    Precision.FP32: Distance(loss=1e-5, norm=1e-5, parameters=1e-3),
+    # gradient is nearly nothing may step the other way: that much of a tensor's update is noise in any layout, and most
+    # where replicas that train apart read a few dozen tokens each (1.03e-3 was seen, where losses agree to 1e-7).
+    Precision.FP32: Distance(loss=1e-5, norm=1e-5, parameters=2e-3),
     # A bf16 value has 8 binary digits, 2^-9 = 2e-3 of rounding, and passes a dozen roundings per layer; a loss averages
     # over 256 tokens. Two steps of AdamW turn the rounding of small gradients into updates.
     Precision.BF16: Distance(loss=1e-3, norm=1e-2, parameters=0.5),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientSync
+from autotuner.domain.layouts.choice import BatchBalance, GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
@@ -94,14 +94,12 @@ class Oracle:
     def _reference(self, case: Case) -> Training:
         """One process, one micro-batch, nothing recomputed or compiled, the same number format.
 
-        Replicas that average their parameters every few steps are no one process by design: a process for each.
+        Replicas that average their parameters every few steps are no one process by design: a process for each, or as
+        many as deal its sequences among each other.
         """
-        layout = cpu_layout(
-            micro_batch_size=WORKLOAD.global_batch_size // _num_learners(case.layout),
-            precision=case.layout.precision,
-            fp8_recipe=case.layout.fp8_recipe,
-            **_exchange_of(case.layout),
-        )
+        plain = cpu_layout(precision=case.layout.precision, fp8_recipe=case.layout.fp8_recipe)
+        apart = replace(plain, **_exchange_of(case.layout))
+        layout = replace(apart, micro_batch_size=WORKLOAD.global_batch_size // apart.data_parallel_degree)
         key = case.model.name, case.workload, layout
         if key not in self._references:
             found = self._train(replace(case, layout=layout))
@@ -118,16 +116,13 @@ class Oracle:
         return _read(folder, case.layout.world_size)
 
 
-def _num_learners(layout: Layout) -> int:
-    """Models that are trained apart for some steps."""
-    return layout.data_parallel_replicate_degree if layout.gradient_sync == GradientSync.DILOCO else 1
-
-
 def _exchange_of(layout: Layout) -> dict[str, Any]:
-    """What such models exchange, and when."""
-    if _num_learners(layout) == 1:
+    """How many models train apart for some steps, what they exchange, and which sequences each of them reads."""
+    if layout.gradient_sync != GradientSync.DILOCO:
         return {}
-    names = ("data_parallel_replicate_degree", "gradient_sync", "sync_period", "batch_balance")
+    names = ["data_parallel_replicate_degree", "gradient_sync", "sync_period", "batch_balance"]
+    if layout.batch_balance != BatchBalance.NONE:
+        names += ["data_parallel_shard_degree", "shard_level"]  # dealt among more ranks, a replica reads others
     return {name: getattr(layout, name) for name in names}
 
 
