@@ -51,6 +51,7 @@ def main() -> None:
         optimizer.step()
     if dist.get_rank() == 0:
         print(f"loss {loss.item():.4f}, {overlap.share:.0%} of the gradients reduced under the backward pass")
+    dist.barrier()  # so that no thread of gloo still holds a callback of the last step when the interpreter ends
     dist.destroy_process_group()
 
 
