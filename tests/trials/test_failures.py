@@ -89,7 +89,7 @@ def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit_and_five_seconds_at_
     started_at = time.monotonic()
     failure = died(launcher, spec("hung", replace(ENDLESS, timeout_s=limit_s)), watcher)
     assert time.monotonic() - started_at < limit_s + 5.0  # the most that a trial may outlive its limit by
-    assert failure.kind == FailureKind.TIMEOUT
+    assert failure.kind == FailureKind.TIMEOUT, failure
     assert f"{limit_s:.0f} s" in failure.message
     if watcher.steps:  # on a loaded machine ranks may be importing torch still
         assert failure.rank == 1
@@ -99,7 +99,7 @@ def test_a_trial_out_of_time_shows_where_its_ranks_were(tmp_path: Path, forks: F
     launcher = LocalLauncher(tmp_path, forks)
     assert isinstance(launcher.run(spec("first"), Watcher()), Measurement)  # ranks of the next are forked at once
     failure = died(launcher, spec("slow", replace(ENDLESS, timeout_s=2.0)))
-    assert failure.kind == FailureKind.TIMEOUT
+    assert failure.kind == FailureKind.TIMEOUT, failure
     assert "most recent call first" in failure.log_tail
 
 

@@ -24,7 +24,8 @@ COMMUNICATION = (
     "Connection closed by peer",
     "Connection refused",
     "Broken pipe",
-    "Timed out waiting",  # gloo
+    "Timed out waiting",  # gloo, of the message that a rank waits for
+    "Application timeout caused pair closure",  # gloo, of all other messages to that peer
     "Unable to find address for",  # gloo, of a network interface that is not there
     "Socket Timeout",
     "wait timeout",  # the rendezvous store

@@ -21,6 +21,7 @@ CASES: tuple[tuple[BaseException, FailureKind], ...] = (
     (dist.DistNetworkError("The client socket has failed to connect"), FailureKind.COMMUNICATION),
     (RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]"), FailureKind.COMMUNICATION),
     (RuntimeError("[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1ms"), FailureKind.COMMUNICATION),
+    (RuntimeError("Application timeout caused pair closure"), FailureKind.COMMUNICATION),
     (
         RuntimeError(
             "[enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: eth9"
