@@ -93,6 +93,10 @@ class LayoutColumns:
     batch_balance: Choices
     num_dealing_ranks: Integers
     sequence_packing: Booleans
+    collective_hierarchy: Choices
+    rank_placement: Choices
+    pxn: Booleans
+    queue_pairs: Integers
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:

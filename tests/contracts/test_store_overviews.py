@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepState
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import NotFound

@@ -9,7 +9,8 @@ import pytest
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict
 from autotuner.ports import Page, RankedTime, Store, TrialFilter

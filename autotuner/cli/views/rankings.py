@@ -12,7 +12,8 @@ from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import (
     expected_mfu,
@@ -104,7 +105,7 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
     table = LayoutTable(
         keys=("#", "trial"),
         heads=(
-            _VALUE_HEADS[objective.metric],
+            objective.noun,
             "step",
             *(["to loss"] if has_gates else []),
             "memory",
@@ -194,11 +195,10 @@ def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str
     """
     predicted, estimated = trial["predicted"], trial["estimated"]
     how = f"{estimated['said']}{', simulated' if _ran(trial)['is_simulated'] else ''}" if estimated else _source(trial)
-    match objective.metric:
-        case Metric.MFU:
-            expected = predicted_mfu(predicted)
-        case Metric.TOKENS_PER_S:
-            expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+    if objective.metric is Metric.MFU:
+        expected = predicted_mfu(predicted)
+    else:
+        expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
     return f"{objective.noun} {_reached_value(trial, objective)} {how}, {expected} predicted"
 
 
@@ -206,25 +206,19 @@ def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool 
     """What the sweep maximises: measured, or estimated with its interval."""
     estimated = item["estimated"]
     reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
-    match objective.metric:
-        case Metric.MFU:
-            return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
-        case Metric.TOKENS_PER_S:
-            return expected_rate(reached["tokens_per_s"], error)
-
-
-_VALUE_HEADS = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}
+    if objective.metric is Metric.MFU:
+        return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
+    return expected_rate(reached["tokens_per_s"], error)
 
 
 def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
     """What the sweep maximises, reached and predicted; and MFU's share of another peak, if its precision has one."""
     predicted = item["predicted"]
     yield _reached_value(item, objective, by_ends=by_ends)
-    match objective.metric:
-        case Metric.MFU:
-            yield f"({predicted_mfu(predicted, by_ends=by_ends)})"
-        case Metric.TOKENS_PER_S:
-            yield f"({expected_rate(predicted['tokens_per_s'], predicted['relative_error'])})"
+    if objective.metric is Metric.MFU:
+        yield f"({predicted_mfu(predicted, by_ends=by_ends)})"
+    else:
+        yield f"({expected_rate(predicted['tokens_per_s'], predicted['relative_error'])})"
     own = item["measured_precision_utilization"]
     if item["measured"] and has_own_peak(item["measured"]["mfu"], own):
         yield f"{expected_mfu(own, None)} of {value_in_words(item['layout']['precision'])}"

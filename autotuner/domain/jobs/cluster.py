@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from autotuner.domain import check
 from autotuner.domain.jobs.core_times import CoreTimes
 from autotuner.domain.jobs.link_health import LinkClass, LinkHealth, latest
+from autotuner.domain.jobs.network import Network
+from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
@@ -96,7 +98,7 @@ class Accelerator:
         bf16_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
         fp8_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
         fp4_flop_per_s: Dense peak of nvfp4; 0 where the format is missing.
-        power_w: At most, as the maker states it.
+        power_w: At most, as the maker states it; 0 where it is not known.
         peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
         fp32_flop_per_s: Dense peak of matrix multiplication.
         sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
@@ -111,6 +113,7 @@ class Accelerator:
         measured_attention: What a profile says of attention on this device; empty without one.
         peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
         core: What a core spends beside the work itself; None for a device that a host launches kernels for.
+        idle_power_w: Of a device that holds a job and waits; None: a share of what it draws at most.
     """
 
     name: str
@@ -134,6 +137,7 @@ class Accelerator:
     fp4_sustained_share: float | None = None
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
     core: CoreTimes | None = None
+    idle_power_w: float | None = None
 
     def __post_init__(self) -> None:
         check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
@@ -144,6 +148,9 @@ class Accelerator:
             if getattr(self, name) is not None:
                 check.positive(self, name)
                 check.fraction(self, name)
+        if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):
+            rule = f"must lie in 0..{self.power_w:g}, what the device draws at most"
+            raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
 
@@ -262,6 +269,8 @@ class Cluster:
             this machine.
         queue: Of that engine, one of those that its operator lets clusters name; empty: the first of them.
         link_health: Links that differ today from what the links above say; of several of one link the last counts.
+        network: What joins the nodes, which then says the oversubscription; None: one switch.
+        tariff: What hours, energy and emissions cost.
     """
 
     name: str
@@ -276,6 +285,8 @@ class Cluster:
     engine: str = LOCAL
     queue: str = ""
     link_health: tuple[LinkHealth, ...] = ()
+    network: Network | None = None
+    tariff: Tariff = field(default_factory=Tariff)
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")
@@ -287,6 +298,11 @@ class Cluster:
         check.non_negative(self, "price_per_accelerator_hour")
         if not self.oversubscription >= 1.0:  # also refuses what is no number
             raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
+        if self.network is not None:
+            self.network.require_nodes(self.num_nodes)
+            if self.oversubscription != 1.0:
+                rule = "must be left out where the network's tiers say it"
+                raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
 
     @property
     def world_size(self) -> int:

@@ -16,6 +16,7 @@ __all__ = [
     "BatchBalance",
     "Choice",
     "CollectiveAlgorithm",
+    "CollectiveHierarchy",
     "CollectiveProtocol",
     "ContextExchange",
     "Fp8Recipe",
@@ -27,6 +28,7 @@ __all__ = [
     "PipelineSchedule",
     "Precision",
     "RankOrder",
+    "RankPlacement",
     "Recompute",
     "ShardLevel",
 ]
@@ -155,12 +157,20 @@ class OptimizerKernel(Choice):
 
 
 class CollectiveAlgorithm(Choice):
-    """Which way an all-reduce of NCCL takes; its all-gathers and reduce-scatters stay free to take theirs."""
+    """Which way an all-reduce takes; all-gathers and reduce-scatters stay free to take theirs."""
 
-    AUTO = 0, "auto"  # NCCL chooses for each size
+    AUTO = 0, "auto"  # the library chooses for each size
     RING = 1, "ring"
-    TREE = 2, "tree"  # two trees between nodes, a chain inside each
+    TREE = 2, "tree"  # NCCL: two trees between nodes, a chain inside each
     NVLS = 3, "nvls"  # the node's switches add (NVLink SHARP), trees between nodes
+    COLLNET = 4, "collnet"  # the network's switches add (InfiniBand SHARP)
+
+
+class CollectiveHierarchy(Choice):
+    """Whether collectives among data-parallel ranks know which of these share a node."""
+
+    FLAT = 0, "flat"  # one collective among all
+    TWO_LEVEL = 1, "two_level"  # inside nodes, between nodes with a part of the bytes, inside nodes again
 
 
 class CollectiveProtocol(Choice):
@@ -184,6 +194,13 @@ class RankOrder(Choice):
 
     STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
     REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
+
+
+class RankPlacement(Choice):
+    """How ranks, in the order of their numbers, are dealt to nodes; Slurm's words for it (``--distribution``)."""
+
+    BLOCK = 0, "block"  # a node is filled before the next
+    CYCLIC = 1, "cyclic"  # one to each node in turn, so that neighbours lie on different nodes
 
 
 class GradientSync(Choice):

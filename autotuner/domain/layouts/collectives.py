@@ -11,6 +11,7 @@ _NCCL_ALGORITHMS = {
     CollectiveAlgorithm.RING: "ring",
     CollectiveAlgorithm.TREE: "tree",
     CollectiveAlgorithm.NVLS: "nvls,nvlstree",  # inside a node, and where a group lies on several
+    CollectiveAlgorithm.COLLNET: "collnetdirect,collnetchain",  # whichever the node's wires allow
 }
 """Names of NCCL 2.24 and later, which also lets one function be named, so that gathers stay free."""
 

@@ -11,6 +11,7 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
+    CollectiveHierarchy,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
@@ -22,6 +23,7 @@ from autotuner.domain.layouts.choice import (
     PipelineSchedule,
     Precision,
     RankOrder,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -61,6 +63,8 @@ class Layout:
         compiled: Every layer is compiled (``torch.compile``).
         offload_activations: What the backward pass needs waits in the host's memory.
         collective_channels: Blocks of a GPU that NCCL communicates with at once; 0: it chooses.
+        pxn: What NCCL sends to another rail goes over NVLink to the accelerator of that rail first (PCI x NVLink).
+        queue_pairs: Of InfiniBand, that NCCL splits the bytes of one connection over.
         extra_slack: Forwards that the adaptive schedule runs ahead per link, beyond those that it plans.
         num_delegates: Processes per neighbour and direction that send for a rank, where sends are delegated.
         stage_rotation: Pipeline rank i lies where rank i + so many of the pipeline would, around its end: of a ring of
@@ -510,6 +514,42 @@ class Layout:
         "packed sequences",
         topic=Topic.BATCH,
         enters=CostPart.MATRIX_PRODUCTS,
+    )
+    collective_hierarchy: CollectiveHierarchy = option(
+        CollectiveHierarchy.FLAT,
+        Kind.CHOICE,
+        "hierarchy of collectives",
+        "{}",
+        "{} collectives",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+    )
+    rank_placement: RankPlacement = option(
+        RankPlacement.BLOCK,
+        Kind.CHOICE,
+        "rank placement",
+        "{}",
+        "{} placement",
+        topic=Topic.PIPELINE,
+        enters=CostPart.LAYER,
+    )
+    pxn: bool = option(
+        True,
+        Kind.SWITCH,
+        "relay to the right rail",
+        "no-pxn",
+        "without PXN",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
+    )
+    queue_pairs: int = option(
+        1,
+        Kind.COUNT,
+        "queue pairs",
+        "qps{}",
+        "{} queue pairs per connection",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
     )
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.domain import check
+from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.full_size import FullSizeEstimate
 
 __all__ = ["TrialEstimate"]
@@ -21,6 +22,7 @@ class TrialEstimate:
         num_trial_ranks: Ranks that the trial ran on.
         num_ranks: Ranks of the job.
         is_simulated: Nothing ran: the trial was simulated.
+        footprint: What the whole job takes beside time; None in records older than this field.
     """
 
     full_size: FullSizeEstimate
@@ -29,6 +31,7 @@ class TrialEstimate:
     num_trial_ranks: int
     num_ranks: int
     is_simulated: bool = False
+    footprint: Footprint | None = None
 
     def __post_init__(self) -> None:
         check.positive(self, "tokens_per_s", "mfu", "num_trial_ranks", "num_ranks")

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
+from autotuner.domain import check
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.metric import Figures, Metric
 from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement, Trial
-from autotuner.units import format_rate
+from autotuner.errors import InvalidInput
 
-__all__ = ["WORTHWHILE_GAIN", "Figures", "Metric", "Objective"]
+__all__ = ["WORTHWHILE_GAIN", "Objective", "Weight"]
 
 WORTHWHILE_GAIN = 0.01
 """A trial beats the best when it is better by 1 %: less than that is noise on most machines."""
 
-Figures = Measurement | TrialEstimate | RobustMeasurement
-"""Step time, MFU and token rate, with how well they are known."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """How much one metric counts in a profile: its exponent, beside the others'."""
 
-class Metric(StrEnum):
-    """A rate that more of is better: something per step, over the step time.
+    metric: Metric
+    weight: float
 
-    Within a sweep both rank alike, since MFU has one reference peak per sweep; they differ in what people read.
-    """
-
-    MFU = "mfu"
-    TOKENS_PER_S = "tokens_per_s"
+    def __post_init__(self) -> None:
+        check.positive(self, "weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +37,52 @@ class Objective:
     """What a sweep maximises: how values come from step times, which trials count, and what people read.
 
     Attributes:
+        metric: What trials are ranked by, where there is no profile.
         under_faults: What counts is what a layout reaches under the fault trace of its sweep; so it is wherever there
             is one. Healthy steps stand beside.
+        profile: Metrics that count together: the product of their values, each to the power of its weight over the
+            weights of all rates, so that twice the speed at the same footprint is twice the value. Empty: the metric.
+        front: Metrics that no trade is made between: the sweep looks for every layout that no other beats in all of
+            them, and ranks by the metric or the profile meanwhile. Empty: it looks for the best alone.
     """
 
     metric: Metric = Metric.MFU
     under_faults: bool = False
+    profile: tuple[Weight, ...] = ()
+    front: tuple[Metric, ...] = ()
 
-    def per_step(self, job: Job) -> float:
-        """What one step is worth: divided by a step time in seconds it is the value of a layout."""
-        match self.metric:
-            case Metric.MFU:
-                model_flop = job.model.model_flop_per_step(job.workload)
-                return model_flop / (job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size)
-            case Metric.TOKENS_PER_S:
-                return float(job.workload.tokens_per_step)
+    def __post_init__(self) -> None:
+        if not self.metric.is_rate:
+            rule = f"{self.metric.noun} says nothing of speed: it counts in a profile or a front, beside a rate"
+            raise InvalidInput("objective.metric", self.metric.value, rule, Metric.MFU.value)
+        named = [one.metric for one in self.profile]
+        for field, metrics in (("profile", named), ("front", list(self.front))):
+            if len(set(metrics)) < len(metrics):
+                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "names each metric once")
+            if metrics and not any(one.is_rate for one in metrics):
+                rule = "needs a rate, such as mfu, beside what says nothing of speed"
+                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule, Metric.MFU.value)
+        if len(self.front) == 1:
+            rule = "names two metrics or more: the best by one is what the objective's metric asks for"
+            raise InvalidInput("objective.front", [self.front[0].value], rule)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Everything that trials are compared by, each once."""
+        ranked = tuple(one.metric for one in self.profile) or (self.metric,)
+        return tuple(dict.fromkeys((*ranked, *self.front)))
+
+    def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
+        """What one step is worth: divided by a step time in seconds it is the value of a layout.
+
+        Args:
+            job: Whose steps they are.
+            footprint: What the layout takes beside time; None where nothing reads it.
+        """
+        if not self.profile:
+            return _worth(self.metric, job, footprint)
+        log_worth = sum(share * math.log(_worth(one, job, footprint)) for one, share in self._shares())
+        return math.exp(log_worth)
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
         """Those figures of what a trial reached that it is compared by."""
@@ -61,15 +92,21 @@ class Objective:
 
     def value(self, reached: Measurement | TrialEstimate) -> float:
         """What a trial is worth that reached so much."""
-        return self.healthy_value(self.counted(reached))
+        return self._value(self.counted(reached), reached.footprint)
 
-    def healthy_value(self, reached: Figures) -> float:
-        """The same of the figures as they stand: of a measurement, what its healthy steps are worth."""
-        match self.metric:
-            case Metric.MFU:
-                return reached.mfu
-            case Metric.TOKENS_PER_S:
-                return reached.tokens_per_s
+    def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
+        """What its healthy steps are worth."""
+        return self._value(reached, reached.footprint)
+
+    def _value(self, figures: Figures, footprint: Footprint | None) -> float:
+        if not self.profile:
+            return self.metric.of(figures, footprint)
+        return math.exp(sum(share * math.log(one.of(figures, footprint)) for one, share in self._shares()))
+
+    def _shares(self) -> list[tuple[Metric, float]]:
+        """Each metric of the profile with its exponent."""
+        of_rates = sum(one.weight for one in self.profile if one.metric.is_rate)
+        return [(one.metric, one.weight / of_rates) for one in self.profile]
 
     def predicted_step_s(self, prediction: Prediction) -> float:
         """The predicted step time that counts."""
@@ -91,13 +128,26 @@ class Objective:
     @property
     def noun(self) -> str:
         """What the value is called in a sentence."""
-        noun = {Metric.MFU: "MFU", Metric.TOKENS_PER_S: "token rate"}[self.metric]
+        noun = "profile value" if self.profile else self.metric.noun
         return f"robust {noun}" if self.under_faults else noun
 
     def in_words(self, value: float) -> str:
         """The value as people read it: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
-        match self.metric:
-            case Metric.MFU:
-                return f"{100 * value:.1f} % {self.noun}"
-            case Metric.TOKENS_PER_S:
-                return format_rate(value, "token/s") + (" under faults" if self.under_faults else "")
+        if self.profile:
+            return f"{value:.4g} {self.noun}"
+        if self.metric is Metric.MFU:
+            return f"{100 * value:.1f} % {self.noun}"
+        return self.metric.in_words(value) + (" under faults" if self.under_faults else "")
+
+
+def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
+    """What a step is worth by a metric; what is no rate says so of every step."""
+    tokens = float(job.workload.tokens_per_step)
+    match metric:
+        case Metric.MFU:
+            model_flop = job.model.model_flop_per_step(job.workload)
+            return model_flop / (job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size)
+        case Metric.TOKENS_PER_S:
+            return tokens
+    assert footprint is not None
+    return tokens * metric.per_token(footprint) if metric.is_rate else metric.share(footprint)

@@ -18,6 +18,7 @@ from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.optimizer import OptimizerSettings
@@ -373,6 +374,7 @@ class Measurement:
         link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
             count as ``StepReport`` does.
         validation_loss: Of the batches behind the last step, on every rank's own parameters; None where there are none.
+        footprint: What it takes beside time; None in records older than this field.
         sync_payload_bytes: What the rank that sends most contributes to the exchange between replicas in an average
             step, before the collective's own factor; None where replicas sum their gradients, or nobody counts.
     """
@@ -409,6 +411,7 @@ class Measurement:
     validation_loss: float | None = None
     sync_payload_bytes: float | None = None
     overlapped_share: float | None = None
+    footprint: Footprint | None = None
 
     @property
     def step_time_error_s(self) -> float:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.objective import Figures, Objective
+from autotuner.domain.runs.metric import Figures
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.ports import RankedTime

@@ -105,7 +105,7 @@ class LayoutSampler(BaseSampler):
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
         objective = objective or Objective()
-        worth_per_step = np.full(len(layouts), objective.per_step(job))
+        worth_per_step = np.full(len(layouts), objective.worth_per_step(job))
         others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,

@@ -182,7 +182,7 @@ class SweepStudy:
 
     @property
     def _worth_per_step(self) -> float:
-        return self._request.objective.per_step(self._request.trial_job)
+        return self._request.objective.worth_per_step(self._request.trial_job)
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float]:
         """What the sampler learns beside the value, and what the pruner compares with."""

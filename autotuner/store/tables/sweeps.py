@@ -9,7 +9,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.objective import Metric
+from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial

@@ -14,7 +14,8 @@ from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput

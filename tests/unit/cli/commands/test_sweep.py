@@ -29,7 +29,7 @@ def test_a_sweep_keeps_the_gain_that_it_should_stop_below(cli: CommandLine) -> N
 def test_a_sweep_is_asked_for_with_its_objective_its_parallel_trials_and_its_loss_gate(cli: CommandLine) -> None:
     more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
     request = cli.run_json("sweep", *JOB, "--no-wait", *more)["request"]
-    assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False}
+    assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
     assert request["max_parallel_trials"] == 4
     gate = {"num_steps": 20, "num_lossy_steps": 192, "num_seeds": 3, "tolerance": 0.1}
     assert request["loss_gate"] == {"enabled": False, **gate}

@@ -8,7 +8,8 @@ from api.schemas import Estimated, SmallTrialView
 from autotuner.cli.views.rankings import prediction_table, ranking_table, reached_beside_predicted
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.objective import Metric, Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import to_dict
 from tests.builders import estimate, measurement, small_trial
 from tests.unit.cli.views.printed import predicted, predictions, printed

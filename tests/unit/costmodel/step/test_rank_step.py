@@ -33,6 +33,7 @@ UPDATED = (
     "sync_decay_permille",
     "payload_precision",
     "gradient_clip",
+    "collective_hierarchy",
 )
 """How gradients are reduced and what steps with them."""
 
