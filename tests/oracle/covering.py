@@ -34,7 +34,7 @@ _MOST_ASKED = (("pipeline", "replicas", "precision"), ("pipeline", "replicas", "
 """Axes whose plain value most others cannot do with: replicas outermost need stages and replicas, their gradients
 summed in fp32 bf16 as well, and expert ranks shards."""
 
-_RULES = (*TRIAL_RULES, *RULES)  # what the axes break most comes first
+_RULES = [*TRIAL_RULES, *RULES]  # whichever was broken last comes first: it is likely to be broken again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,11 @@ def is_legal(case: Case) -> bool:
     if case.layout.world_size > (MAX_COMPILING_RANKS if case.layout.compiled else MAX_RANKS):
         return False
     job = job_of(case)
-    return not any(rule.broken(case.layout, job) for rule in _RULES)
+    for place, rule in enumerate(_RULES):
+        if rule.broken(case.layout, job):
+            _RULES.insert(0, _RULES.pop(place))
+            return False
+    return True
 
 
 def job_of(case: Case) -> Job:
@@ -145,9 +149,15 @@ def _legal(fixed: Mapping[str, Value]) -> Iterator[Case]:
     for varied in chain(combinations(open_axes, min(2, len(open_axes))), asked):
         for chosen in product(*(AXES[name] for name in varied)):
             row = plain | dict(fixed) | dict(zip(varied, chosen, strict=True))
-            case = Case.of(list(row.values()))
-            if is_legal(case):
+            if case := _legal_case(tuple(row.values())):
                 yield case
+
+
+@cache
+def _legal_case(values: tuple[Value, ...]) -> Case | None:
+    """The values together, if they are legal: many ways of fixing some and varying others lead to the same ones."""
+    case = Case.of(values)
+    return case if is_legal(case) else None
 
 
 def _all_pairs() -> Iterator[Pair]:
