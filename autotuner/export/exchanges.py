@@ -1,6 +1,7 @@
-"""What trainers of others say of lossy exchanges, of early clipping, and of batches dealt by length: nothing.
+"""What trainers of others say of lossy exchanges, early clipping, batches dealt by length and two levels: nothing.
 
-Where a trainer packs or buckets sequences its data loader does, outside what a launch configures.
+Where a trainer packs or buckets sequences its data loader does, outside what a launch configures. Ranks find
+themselves numbered by torchrun, or as it does: those of a node one after the other.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ _WHY = {
     "gradient_clip": "{} clips behind the reduction; trials.clipping has hooks for one's own loop",
     "batch_balance": "the data loader of {} decides which sequences a rank takes; trials.batches has a sampler for it",
     "sequence_packing": "the data loader of {} decides whether sequences share a row",
+    "collective_hierarchy": "{} reduces over one group of all ranks; trials.collectives has two levels",
+    "rank_placement": "{} finds its ranks numbered by a launcher that fills a node before the next",
 }
 
 
 def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
-    """Rules of a trainer that exchanges gradients, clips and batches in its own way.
+    """Rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
 
     Args:
         trainer: As sentences name it.

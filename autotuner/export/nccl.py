@@ -10,19 +10,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.export.target import Imported, Note, NoteKind
 
 __all__ = ["with_collectives"]
 
-_SET = re.compile(r"""(?:^|[\s"';{,])(NCCL_(?:ALGO|PROTO|M(?:IN|AX)_NCHANNELS))=["']?([^\s"'}\\]*)""", re.MULTILINE)
+_NAMES = "ALGO|PROTO|M(?:IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS"
+_SET = re.compile(rf"""(?:^|[\s"';{{,])(NCCL_(?:{_NAMES}))=["']?([^\s"'}}\\]*)""", re.MULTILINE)
 
 _ALGORITHMS = {
     "ring": CollectiveAlgorithm.RING,
     "tree": CollectiveAlgorithm.TREE,
     "nvls": CollectiveAlgorithm.NVLS,
     "nvls,nvlstree": CollectiveAlgorithm.NVLS,
+    "collnetdirect": CollectiveAlgorithm.COLLNET,
+    "collnetchain": CollectiveAlgorithm.COLLNET,
+    "collnetdirect,collnetchain": CollectiveAlgorithm.COLLNET,
+    "collnetdirect,collnetchain,ring": CollectiveAlgorithm.COLLNET,
 }
 _PROTOCOLS = {member.label: member for member in CollectiveProtocol if member != CollectiveProtocol.AUTO}
+_SWITCHES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "NCCL_PXN_DISABLE": {"0": {"pxn": True}, "1": {"pxn": False}},
+    "NCCL_IB_SPLIT_DATA_ON_QPS": {"1": {}},
+}
+_COUNTED = {
+    "NCCL_MIN_NCHANNELS": "collective_channels",
+    "NCCL_MAX_NCHANNELS": "collective_channels",
+    "NCCL_IB_QPS_PER_CONNECTION": "queue_pairs",
+}
+_UNKNOWN = {
+    "NCCL_IB_SPLIT_DATA_ON_QPS": "whole messages take turns here, and a layout's queue pairs share the bytes of each",
+    "NCCL_PXN_DISABLE": "must be 0 or 1",
+    "NCCL_IB_QPS_PER_CONNECTION": "must be a whole number from 1 to 999",
+}
+"""What is said where a value stands for no field."""
+
 _MOST_DIGITS = 3
 
 
@@ -35,7 +57,7 @@ def with_collectives(imported: Imported, text: str) -> Imported:
     for name, value in said.items():
         fields = _fields(name, value)
         if fields is None:
-            detail = "a layout has no such choice for all-reduces"
+            detail = _UNKNOWN.get(name, "a layout has no such choice for all-reduces")
             notes.append(Note(kind=NoteKind.IGNORED, setting=f"{name}={value}"[:60], detail=detail))
         else:
             layout = replace(layout, **fields)  # type: ignore[arg-type]  # each field has its own type
@@ -50,5 +72,7 @@ def _fields(name: str, value: str) -> Mapping[str, object] | None:
     if name == "NCCL_PROTO":
         protocol = _PROTOCOLS.get(value.lower())
         return None if protocol is None else {"collective_protocol": protocol}
+    if name in _SWITCHES:
+        return _SWITCHES[name].get(value)
     is_number = value.isdecimal() and value.isascii() and len(value) <= _MOST_DIGITS
-    return {"collective_channels": int(value)} if is_number else None
+    return {_COUNTED[name]: int(value)} if is_number and int(value) >= OPTIONS[_COUNTED[name]].lowest else None

@@ -14,6 +14,7 @@ from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
+    CollectiveHierarchy,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
@@ -25,6 +26,7 @@ from autotuner.domain.layouts.choice import (
     PipelineSchedule,
     Precision,
     RankOrder,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -83,6 +85,10 @@ layouts = st.builds(
     batch_balance=st.sampled_from(BatchBalance),
     num_dealing_ranks=st.sampled_from([0, 0, 2, 8]),
     sequence_packing=st.booleans(),
+    collective_hierarchy=st.sampled_from(CollectiveHierarchy),
+    rank_placement=st.sampled_from(RankPlacement),
+    pxn=st.booleans(),
+    queue_pairs=st.sampled_from([1, 1, 4, 129]),
 )
 
 experts = st.builds(

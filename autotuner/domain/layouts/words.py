@@ -62,8 +62,8 @@ def fields_said(text: str) -> dict[str, Any]:
 def _fields(word: str) -> Mapping[str, Any]:
     if word in _WORDS:
         return _WORDS[word]
-    found = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,11})", word)
-    if found is None or found[1] not in _NUMBERS:
+    found = re.fullmatch(r"([a-z]+)(0|[1-9][0-9]{0,11})", word)
+    if found is None or found[1] not in _NUMBERS or int(found[2]) < OPTIONS[_NUMBERS[found[1]]].lowest:
         rule = "is no word of a layout; the tables of predict print layouts in them, and docs/layouts.md lists all"
         raise InvalidInput("layout", word, rule, _nearest(word))
     level = {"shard_level": _SHARDED[found[1]].label} if found[1] in _SHARDED else {}

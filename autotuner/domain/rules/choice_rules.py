@@ -13,8 +13,6 @@ from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
     NARROW_PRECISIONS,
     AttentionKernel,
-    CollectiveAlgorithm,
-    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     P2PTransport,
@@ -24,7 +22,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.domain.rules.exchange_rules import num_gradients
 from autotuner.domain.rules.rule import Rule, any_of
 
@@ -65,42 +63,6 @@ def _kv_size(job: Job) -> int:
 
 def _labels(members: Iterable[object]) -> str:
     return ", ".join(str(m) for m in members)
-
-
-_FLAGGED = (CollectiveProtocol.LL, CollectiveProtocol.LL128)
-"""Protocols that send a flag with the data."""
-
-_LEAST_NVLINK_BYTES_PER_S = 100e9
-"""A GPU's NVLink has 150 GB/s one way or more, and PCIe 63 (catalog/links.toml): LL128 counts on NVLink's stores."""
-
-_MOST_CHANNELS = 64
-"""NCCL's MAXCHANNELS (src/include/device.h, 2.28)."""
-
-
-def _needs_ranks(field: str) -> Rule:
-    """What NCCL is asked means nothing where there is one rank."""
-    default = OPTIONS[field].default
-    return Rule(
-        f"{field.replace('_', '-')}-needs-ranks",
-        field,
-        lambda x, j: (getattr(x, field) != default) & (x.world_size == 1),
-        lambda x, j: "one rank has no other to communicate with",
-        lambda x, j: OPTIONS[field].plain(default),
-        is_idle=True,
-    )
-
-
-def _needs_nccl(field: str) -> Rule:
-    """A choice that NCCL offers."""
-    default = OPTIONS[field].default
-    return Rule(
-        f"{field.replace('_', '-')}-on-hardware",
-        field,
-        lambda x, j: (getattr(x, field) != default) & (j.cluster.accelerator.kind == "cpu"),
-        lambda x, j: f"{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has",
-        lambda x, j: OPTIONS[field].plain(default),
-        is_of_hardware=True,
-    )
 
 
 CHOICE_RULES: tuple[Rule, ...] = (
@@ -299,50 +261,6 @@ CHOICE_RULES: tuple[Rule, ...] = (
         lambda x, j: "the activations of a CPU lie in the host's memory already",
         lambda x, j: False,
         is_of_hardware=True,
-    ),
-    _needs_ranks("collective_algorithm"),
-    _needs_ranks("collective_protocol"),
-    _needs_ranks("collective_channels"),
-    _needs_nccl("collective_algorithm"),
-    _needs_nccl("collective_protocol"),
-    _needs_nccl("collective_channels"),
-    Rule(
-        "nvls-needs-switches-that-add",
-        "collective_algorithm",
-        lambda x, j: (
-            (x.collective_algorithm == CollectiveAlgorithm.NVLS)
-            & (j.cluster.accelerator.kind != "cpu")
-            & (j.cluster.intra_node_link.multicast_efficiency == 0)
-        ),
-        lambda x, j: f"{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
-        lambda x, j: CollectiveAlgorithm.AUTO.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "nvls-runs-simple",
-        "collective_protocol",
-        lambda x, j: (x.collective_algorithm == CollectiveAlgorithm.NVLS) & any_of(x.collective_protocol, _FLAGGED),
-        lambda x, j: f"switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
-        lambda x, j: CollectiveProtocol.SIMPLE.label,
-    ),
-    Rule(
-        "ll128-needs-nvlink",
-        "collective_protocol",
-        lambda x, j: (
-            (x.collective_protocol == CollectiveProtocol.LL128)
-            & (j.cluster.accelerator.kind != "cpu")
-            & (j.cluster.intra_node_link.bandwidth_bytes_per_s < _LEAST_NVLINK_BYTES_PER_S)
-        ),
-        lambda x, j: f"128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
-        lambda x, j: CollectiveProtocol.SIMPLE.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "collective-channels-there-are",
-        "collective_channels",
-        lambda x, j: x.collective_channels > _MOST_CHANNELS,
-        lambda x, j: f"NCCL has {_MOST_CHANNELS} channels, not {x.collective_channels}",
-        lambda x, j: _MOST_CHANNELS,
     ),
     Rule(
         "slack-needs-adaptive-schedule",

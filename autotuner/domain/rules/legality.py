@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.choice_rules import CHOICE_RULES
+from autotuner.domain.rules.collective_rules import COLLECTIVE_RULES
 from autotuner.domain.rules.degree_rules import DEGREE_RULES
 from autotuner.domain.rules.exchange_rules import EXCHANGE_RULES
 from autotuner.domain.rules.link_rules import LINK_RULES
@@ -27,7 +28,7 @@ __all__ = [
     "require_legal",
 ]
 
-_OF_CHOICES = (*CHOICE_RULES, *EXCHANGE_RULES)
+_OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
 
 RULES: tuple[Rule, ...] = (*DEGREE_RULES, *_OF_CHOICES, *LINK_RULES)
 """Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""

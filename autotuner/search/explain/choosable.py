@@ -191,4 +191,5 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
     "sync_decay_permille": lambda layout, job: (900, 950, 990, 995, 999),
     "num_dealing_ranks": lambda layout, job: (0, *divisors(layout.data_parallel_degree)[1:]),
     "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
+    "queue_pairs": lambda layout, job: _doublings(1, 5),
 }

@@ -34,7 +34,7 @@ _SPLITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 """Ways to split that mending alone seldom comes to."""
 
-_COLLECTIVES = ("collective_algorithm", "collective_protocol", "collective_channels")
+_COLLECTIVES = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
 """Variables of the environment say them, not the configuration."""
 
 

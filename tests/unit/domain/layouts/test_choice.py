@@ -7,6 +7,9 @@ import pytest
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
+    CollectiveAlgorithm,
+    CollectiveHierarchy,
+    CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
     GradientClip,
@@ -17,6 +20,7 @@ from autotuner.domain.layouts.choice import (
     PipelineSchedule,
     Precision,
     RankOrder,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -62,6 +66,10 @@ def test_integers_in_stored_layouts_keep_their_meaning() -> None:
     schedules = ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zbv", "dualpipev", "adaptive")
     assert PipelineSchedule.labels() == schedules
     assert P2PTransport.labels() == ("inline", "delegated")
+    assert RankPlacement.labels() == ("block", "cyclic")
+    assert CollectiveAlgorithm.labels() == ("auto", "ring", "tree", "nvls", "collnet")
+    assert CollectiveProtocol.labels() == ("auto", "ll", "ll128", "simple")
+    assert CollectiveHierarchy.labels() == ("flat", "two_level")
     assert RankOrder.labels() == ("stages_outermost", "replicas_outermost")
     assert GradientSync.labels() == ("full", "demo", "random", "striding", "diloco")
     assert PayloadPrecision.labels() == ("fp32", "bf16")

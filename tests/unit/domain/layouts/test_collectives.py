@@ -18,3 +18,16 @@ def test_an_algorithm_is_asked_of_all_reduces_alone(algorithm: CollectiveAlgorit
     asked = collective_environment(Layout(collective_algorithm=algorithm))["NCCL_ALGO"]
     assert asked.startswith(f"allreduce:{algorithm.label}")
     assert ";" not in asked
+
+
+def test_switches_of_the_network_are_turned_on_where_they_are_asked_to_add() -> None:
+    asked = collective_environment(Layout(collective_algorithm=CollectiveAlgorithm.COLLNET))
+    assert asked == {"NCCL_ALGO": "allreduce:collnetdirect,collnetchain,ring", "NCCL_COLLNET_ENABLE": "1"}
+
+
+def test_what_is_asked_of_the_network_is_said_in_variables_of_its_own() -> None:
+    assert collective_environment(Layout(pxn=False, queue_pairs=4)) == {
+        "NCCL_PXN_DISABLE": "1",
+        "NCCL_IB_QPS_PER_CONNECTION": "4",
+        "NCCL_IB_SPLIT_DATA_ON_QPS": "1",
+    }

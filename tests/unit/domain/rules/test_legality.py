@@ -12,12 +12,14 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.domain.jobs.network import Network
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
+    CollectiveHierarchy,
     CollectiveProtocol,
     ContextExchange,
     Fp8Recipe,
@@ -28,6 +30,7 @@ from autotuner.domain.layouts.choice import (
     PipelineSchedule,
     Precision,
     RankOrder,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -63,6 +66,18 @@ def on_nodes(num_nodes: int, per_node: int) -> Job:
 def on_accelerator(number: int = 1, **changes: Any) -> Job:
     cluster = h100_cluster(num_nodes=1, accelerators_per_node=number, accelerator=h100(**changes))
     return Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+
+
+def on_cores(number: int, num_nodes: int = 1) -> Job:
+    cluster = cpu_cluster(number // num_nodes, num_nodes=num_nodes)
+    job = Job(model=tiny_model(), cluster=cluster, workload=Workload(seq_len=64, global_batch_size=16))
+    return replace(job, cluster=replace(cluster, accelerator=h100(kind="cpu")))
+
+
+def over_network(num_nodes: int, per_node: int, **changes: Any) -> Job:
+    """H100s on nodes whose network is described."""
+    job = on_nodes(num_nodes, per_node)
+    return replace(job, cluster=replace(job.cluster, network=Network(name="drawn", **changes)))
 
 
 def over_link(**changes: Any) -> Job:
@@ -118,6 +133,7 @@ class Case:
 
 
 INTERLEAVED = PipelineSchedule.INTERLEAVED_1F1B
+TWO_LEVEL = CollectiveHierarchy.TWO_LEVEL
 RESHARDED_EXPERTS = Layout(
     data_parallel_shard_degree=4,
     expert_parallel_degree=2,
@@ -207,23 +223,6 @@ CASES = (
     Case("buckets-need-replicas", on_gpus(1), Layout(gradient_bucket_bytes=1_000_000)),
     Case("fp32-reduce-needs-half-precision", on_gpus(1), Layout(fp32_gradient_reduce=True)),
     Case("offload-on-hardware", on_accelerator(kind="cpu"), Layout(offload_activations=True)),
-    *(Case(f"{field.replace('_', '-')}-needs-ranks", on_gpus(1), asking) for field, asking in ASKING.items()),
-    *(
-        Case(f"{field.replace('_', '-')}-on-hardware", on_accelerator(2, kind="cpu"), replace(asking, **TWO))
-        for field, asking in ASKING.items()
-    ),
-    Case("nvls-needs-switches-that-add", on_gpus(2), Layout(collective_algorithm=CollectiveAlgorithm.NVLS, **TWO)),
-    Case(
-        "nvls-runs-simple",
-        over_link(multicast_efficiency=0.7),
-        Layout(collective_algorithm=CollectiveAlgorithm.NVLS, collective_protocol=CollectiveProtocol.LL, **TWO),
-    ),
-    Case(
-        "ll128-needs-nvlink",
-        over_link(bandwidth_bytes_per_s=63e9),
-        Layout(collective_protocol=CollectiveProtocol.LL128, **TWO),
-    ),
-    Case("collective-channels-there-are", on_gpus(2), Layout(collective_channels=65, **TWO)),
     Case("slack-needs-adaptive-schedule", on_gpus(2), Layout(extra_slack=1, **STAGES)),
     Case(
         "slack-below-micro-batches",
@@ -241,6 +240,53 @@ CASES = (
     Case("rank-order-needs-both-axes", on_gpus(2), Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **STAGES)),
     Case("rotation-below-stages", with_slow_link(), Layout(stage_rotation=2, **STAGES)),
     Case("rotation-needs-unequal-links", on_gpus(2), Layout(stage_rotation=1, **STAGES)),
+    *(Case(f"{field.replace('_', '-')}-needs-ranks", on_gpus(1), asking) for field, asking in ASKING.items()),
+    Case(
+        "collective-algorithm-on-hardware",
+        on_accelerator(2, kind="cpu"),
+        Layout(collective_algorithm=CollectiveAlgorithm.NVLS, **TWO),
+    ),
+    Case(
+        "collective-algorithm-needs-summed-gradients",
+        on_accelerator(2, kind="cpu"),
+        Layout(collective_algorithm=CollectiveAlgorithm.TREE, **STAGES),
+    ),
+    Case("collective-protocol-on-hardware", on_cores(2), replace(ASKING["collective_protocol"], **TWO)),
+    Case("collective-channels-on-hardware", on_cores(2), replace(ASKING["collective_channels"], **TWO)),
+    Case("nvls-needs-switches-that-add", on_gpus(2), Layout(collective_algorithm=CollectiveAlgorithm.NVLS, **TWO)),
+    Case(
+        "nvls-runs-simple",
+        over_link(multicast_efficiency=0.7),
+        Layout(collective_algorithm=CollectiveAlgorithm.NVLS, collective_protocol=CollectiveProtocol.LL, **TWO),
+    ),
+    Case(
+        "collnet-needs-network-that-adds",
+        over_network(2, 1, num_rails=1),
+        Layout(collective_algorithm=CollectiveAlgorithm.COLLNET, **TWO),
+    ),
+    Case(
+        "collnet-runs-simple",
+        over_network(2, 1, adds=True),
+        Layout(collective_algorithm=CollectiveAlgorithm.COLLNET, collective_protocol=CollectiveProtocol.LL128, **TWO),
+    ),
+    Case(
+        "ll128-needs-nvlink",
+        over_link(bandwidth_bytes_per_s=63e9),
+        Layout(collective_protocol=CollectiveProtocol.LL128, **TWO),
+    ),
+    Case("collective-channels-there-are", on_gpus(2), Layout(collective_channels=65, **TWO)),
+    Case("two-level-needs-two-levels", on_nodes(2, 2), Layout(collective_hierarchy=TWO_LEVEL, **TWO, **STAGES)),
+    Case("rank-placement-needs-nodes", on_gpus(2), Layout(rank_placement=RankPlacement.CYCLIC, **TWO)),
+    Case(
+        "cyclic-placement-parts-tensor-ranks",
+        on_nodes(2, 2),
+        Layout(rank_placement=RankPlacement.CYCLIC, tensor_parallel_degree=2, **TWO),
+    ),
+    Case("pxn-on-hardware", on_cores(2), Layout(pxn=False, **TWO)),
+    Case("pxn-needs-rails", on_nodes(2, 1), Layout(pxn=False, **TWO)),
+    Case("queue-pairs-on-hardware", on_cores(2), Layout(queue_pairs=2, **TWO)),
+    Case("queue-pairs-need-network", on_gpus(2), Layout(queue_pairs=2, **TWO)),
+    Case("queue-pairs-there-are", on_nodes(2, 1), Layout(queue_pairs=129, **TWO)),
     Case("lossy-exchange-needs-replicas", on_gpus(1), Layout(gradient_sync=GradientSync.DEMO)),
     Case("gradient-sync-in-software", with_stack("megatron"), Layout(gradient_sync=GradientSync.DEMO, **TWO)),
     Case("sync-sparsity-needs-its-exchange", on_gpus(2), Layout(sync_sparsity=4, **DEMO)),
@@ -667,3 +713,34 @@ def test_nvfp4_runs_on_blackwell_alone() -> None:
     hopper, blackwell = (replace(on_gpus(1), cluster=load_cluster(name)) for name in ("h100", "b200"))
     assert [reason.rule for reason in reasons(layout, hopper)] == ["precision-on-hardware"]
     assert reasons(layout, blackwell) == ()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(data_parallel_replicate_degree=4),
+        Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS),
+        Layout(data_parallel_replicate_degree=2, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS),
+        Layout(data_parallel_replicate_degree=2, context_parallel_degree=2),
+        Layout(data_parallel_replicate_degree=4, rank_placement=RankPlacement.CYCLIC),
+    ],
+    ids=str,
+)
+def test_two_levels_are_chosen_where_data_parallel_ranks_share_nodes_and_reach_others(layout: Layout) -> None:
+    two_level = replace(layout, collective_hierarchy=TWO_LEVEL)
+    hybrid = layout.data_parallel_shard_degree == 2
+    allowed = not reasons(two_level, on_nodes(2, 2))
+    assert allowed != hybrid  # shards share a node and replicas none: neither group has two levels
+
+
+@pytest.mark.parametrize("algorithm", [CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE])
+def test_rings_trees_and_two_levels_run_on_cores_too(algorithm: CollectiveAlgorithm) -> None:
+    layout = Layout(data_parallel_replicate_degree=4, collective_algorithm=algorithm, collective_hierarchy=TWO_LEVEL)
+    assert reasons(layout, on_cores(4, 2)) == ()
+
+
+def test_a_relay_to_the_right_rail_may_be_left_out_where_there_are_rails() -> None:
+    assert (
+        reasons(Layout(pxn=False, queue_pairs=4, data_parallel_replicate_degree=4), over_network(2, 2, num_rails=2))
+        == ()
+    )
