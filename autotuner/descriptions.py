@@ -67,7 +67,7 @@ class Descriptions:
 def _is_short_form(name: str) -> bool:
     """Whether it begins with an accelerator of the catalog, with whatever count."""
     try:
-        load_accelerator(name.partition(":")[0])
+        load_accelerator(name.partition("@")[0].partition(":")[0])
     except NotFound:
         return False
     return True

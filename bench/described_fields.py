@@ -21,6 +21,9 @@ from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, Mixtu
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.network import Network, Tier
+from autotuner.domain.jobs.tariff import Tariff
+from autotuner.domain.jobs.wiring import Port, Wiring
 from autotuner.domain.layouts.choice import Choice
 from autotuner.domain.wire import to_dict
 
@@ -39,6 +42,11 @@ _DESCRIBED = {
     Accelerator: "`accelerator` of a cluster",
     Link: "`intra_node_link` and `inter_node_link` of a cluster",
     LinkHealth: "An entry of `link_health` of a cluster",
+    Network: "`network` of a cluster",
+    Tier: "An entry of `tiers` of a network",
+    Wiring: "`wiring` of a cluster",
+    Port: "An entry of `ports` of a wiring",
+    Tariff: "`tariff` of a cluster",
 }
 """What people write down, by the headings of their tables."""
 

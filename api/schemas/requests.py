@@ -12,7 +12,7 @@ from pydantic import Field
 from api.documents import Described, GivenFields, NameOrObject
 from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
-from autotuner.catalog.descriptions import BASE, PARTS_BY_NAME, whole_cluster, whole_model
+from autotuner.catalog.descriptions import BASE, NAMED_PARTS, whole_cluster, whole_model
 from autotuner.catalog.load import load_stack
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
@@ -69,7 +69,7 @@ _CONFIG = {
 _AS_MODELS_ARE_WRITTEN = Described(whole_model, BASE, other=_CONFIG)
 """Our own fields, one of the catalog with changes, or a ``config.json``."""
 
-AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, tuple(PARTS_BY_NAME))
+AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, NAMED_PARTS)
 """All fields, or names of accelerators and links."""
 
 GivenModel = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]

@@ -11,21 +11,28 @@ from typing import Any
 
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, node_size
+from autotuner.catalog.topology.presets import load_preset
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["BASE", "PARTS_BY_NAME", "cluster_described", "model_described", "whole_cluster", "whole_model"]
+__all__ = ["BASE", "NAMED_PARTS", "cluster_described", "model_described", "whole_cluster", "whole_model"]
+
+_MOST_NODES = 10**6
+"""A description that says more is refused where it is judged."""
 
 BASE = "base"
 """The field that names what an object starts from; no field of a model, a cluster or a part of one."""
 
-PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
+_PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
     "accelerator": load_accelerator,
     "intra_node_link": load_link,
     "inter_node_link": load_link,
 }
+"""Fields of a cluster whose name says all of them, whatever else the cluster is."""
+
+NAMED_PARTS = (*_PARTS_BY_NAME, "network")
 """Fields of a cluster that a name of the catalog may stand for."""
 
 
@@ -72,19 +79,37 @@ def whole_cluster(document: object, name: str = "") -> Any:
     if not isinstance(document, Mapping):
         return document
     accelerator = _name_in(document.get("accelerator"))
-    parts = {part: _whole_part(document[part], load) for part, load in PARTS_BY_NAME.items() if part in document}
+    parts = {part: _whole_part(document[part], load) for part, load in _PARTS_BY_NAME.items() if part in document}
     written = {"name": name, **document, **parts} if name else {**document, **parts}
+    whole = {field: value for field, value in written.items() if field != "network"}
     if BASE in document:
-        return _from_base({"name": _changed(document), **written}, load_cluster)
-    if accelerator is not None:
-        return _overlaid(to_dict(_usual_cluster(accelerator, document)), written)
-    return written
+        whole = _from_base({"name": _changed(document), **whole}, load_cluster)
+    elif accelerator is not None:
+        whole = _overlaid(to_dict(_usual_cluster(accelerator, document)), whole)
+    return whole | _network_parts(written["network"], whole, document) if "network" in written else whole
+
+
+def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a network says of a cluster: itself, fitted to the number of nodes, and what NVLink joins, unless told."""
+    name = _name_in(network)
+    if name is None:
+        below = cluster.get("network")
+        both_are_objects = isinstance(below, Mapping) and isinstance(network, Mapping)
+        return {"network": _overlaid(below or {}, network) if both_are_objects else network}
+    preset, num_nodes = load_preset(name), cluster.get("num_nodes")
+    joining = preset.joining(num_nodes if isinstance(num_nodes, int) and 0 < num_nodes < _MOST_NODES else 1)
+    changes = {key: value for key, value in network.items() if key != BASE} if isinstance(network, Mapping) else {}
+    said = {"network": _overlaid(to_dict(joining), {"name": _changed(network), **changes} if changes else {})}
+    is_told = preset.nvlink_domain is None or "nvlink_domain" in document
+    return said if is_told else said | {"nvlink_domain": preset.nvlink_domain}
 
 
 def _usual_cluster(accelerator: str, document: Mapping[str, Any]) -> Cluster:
     """So many nodes of the accelerator as the catalog describes them; one where nothing is said."""
     sizes = {field: document.get(field) for field in ("num_nodes", "accelerators_per_node")}
-    num_nodes, per_node = (size if isinstance(size, int) and 0 < size < 10**6 else None for size in sizes.values())
+    num_nodes, per_node = (
+        size if isinstance(size, int) and 0 < size < _MOST_NODES else None for size in sizes.values()
+    )
     usual = node_size(load_accelerator(accelerator)) or 1
     return load_cluster(f"{accelerator}:{num_nodes or 1}x{per_node or usual}")
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autotuner.catalog.cores import core_collectives, core_times
+from autotuner.catalog.topology.presets import load_preset
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
@@ -192,17 +193,23 @@ def load_cluster(description: str) -> Cluster:
     """The cluster a short form describes, on the catalog's usual nodes, links and price.
 
     ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
-    8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16.
+    8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16. ``h100:64@fat-tree-2to1`` names the
+    network between the nodes (``networks.toml``).
 
     Raises:
-        NotFound: No such accelerator; with the nearest name.
-        InvalidInput: The count is no count, or neither whole nodes nor less than one; with the nearest that is.
+        NotFound: No such accelerator or network; with the nearest name.
+        InvalidInput: The count is no count, or neither whole nodes nor less than one, or the network cannot join so
+            many nodes; with the nearest that is or that it can.
     """
-    name, _, count = description.partition(":")
+    hardware, at, network = description.partition("@")
+    name, _, count = hardware.partition(":")
     accelerator = load_accelerator(name)
     facts = accelerator_facts(name)
     num_nodes, per_node = _nodes(count or "1", facts["accelerators_per_node"].value)
+    preset = load_preset(network) if at else None
     domain = facts["nvlink_domain"].value if "nvlink_domain" in facts else None
+    if preset is not None and preset.nvlink_domain is not None:
+        domain = preset.nvlink_domain
     return Cluster(
         name=description,
         accelerator=accelerator,
@@ -212,6 +219,7 @@ def load_cluster(description: str) -> Cluster:
         inter_node_link=load_link(facts["inter_node_link"].value),
         price_per_accelerator_hour=facts["price_per_accelerator_hour"].value,
         nvlink_domain=max(domain, per_node) if domain else None,
+        network=None if preset is None else preset.joining(num_nodes),
     )
 
 

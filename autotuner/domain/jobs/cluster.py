@@ -11,6 +11,7 @@ from autotuner.domain.jobs.core_times import CoreTimes
 from autotuner.domain.jobs.link_health import LinkClass, LinkHealth, latest
 from autotuner.domain.jobs.network import Network
 from autotuner.domain.jobs.tariff import Tariff
+from autotuner.domain.jobs.wiring import Wiring
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
@@ -271,6 +272,7 @@ class Cluster:
         link_health: Links that differ today from what the links above say; of several of one link the last counts.
         network: What joins the nodes, which then says the oversubscription; None: one switch.
         tariff: What hours, energy and emissions cost.
+        wiring: What joins the accelerators of a node where the link within it does not join all of them; None: it does.
     """
 
     name: str
@@ -287,6 +289,7 @@ class Cluster:
     link_health: tuple[LinkHealth, ...] = ()
     network: Network | None = None
     tariff: Tariff = field(default_factory=Tariff)
+    wiring: Wiring | None = None
 
     def __post_init__(self) -> None:
         check.positive(self, "num_nodes", "accelerators_per_node")
@@ -303,6 +306,8 @@ class Cluster:
             if self.oversubscription != 1.0:
                 rule = "must be left out where the network's tiers say it"
                 raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
+        if self.wiring is not None:
+            self.wiring.require_accelerators(self.accelerators_per_node)
 
     @property
     def world_size(self) -> int:
@@ -351,7 +356,14 @@ class Cluster:
         Where the size makes nodes of what were accelerators, or the reverse, links between two ends are others.
         """
         size = num_nodes or self.num_nodes, accelerators_per_node or self.accelerators_per_node
-        bare = replace(self, num_nodes=size[0], accelerators_per_node=size[1], link_health=())
+        bare = replace(
+            self,
+            num_nodes=size[0],
+            accelerators_per_node=size[1],
+            link_health=(),
+            network=None if self.network is None else self.network.resized(size[0]),
+            wiring=None if self.wiring is None else self.wiring.of_first(size[1]),
+        )
         stays = (bare.num_nodes > 1) == (self.num_nodes > 1)
         kept = [
             health

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 from autotuner.domain import check
 from autotuner.errors import InvalidInput
 
-__all__ = ["Network", "Tier"]
+__all__ = ["Network", "Tier", "torus_lengths"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +88,21 @@ class Network:
         if self.torus and math.prod(self.torus) != num_nodes:
             rule = f"a torus of {' x '.join(map(str, self.torus))} joins {math.prod(self.torus)} nodes"
             raise InvalidInput("num_nodes", num_nodes, rule, math.prod(self.torus))
+
+    def resized(self, num_nodes: int) -> Self:
+        """What joins another number of nodes: such switches, or a torus of no more dimensions."""
+        if not self.torus or math.prod(self.torus) == num_nodes:
+            return self
+        dimensions = range(len(self.torus), 0, -1)
+        found = next((lengths for number in dimensions if (lengths := torus_lengths(num_nodes, number))), ())
+        return replace(self, torus=found)
+
+
+def torus_lengths(num_nodes: int, num_dimensions: int) -> tuple[int, ...]:
+    """The lengths, as equal as there are, of a torus of so many nodes; empty where there is none."""
+    if num_dimensions == 1:
+        return (num_nodes,) if num_nodes > 1 else ()
+    fitting = (length for length in check.divisors(num_nodes) if 1 < length <= round(num_nodes ** (1 / num_dimensions)))
+    splits = ((length, *torus_lengths(num_nodes // length, num_dimensions - 1)) for length in fitting)
+    whole = (lengths for lengths in splits if len(lengths) == num_dimensions)
+    return min(whole, key=lambda lengths: (max(lengths), sum(lengths)), default=())

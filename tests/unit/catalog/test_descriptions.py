@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model
+from autotuner.catalog.topology.presets import load_network
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.wire import to_dict
@@ -139,3 +140,23 @@ def test_any_json_is_a_model_and_a_cluster_or_refused(document: Any) -> None:
         assert isinstance(model_described(document), TransformerSpec)
     with suppress(InvalidInput, NotFound):
         assert isinstance(cluster_described(document), Cluster)
+
+
+def test_a_cluster_names_its_network() -> None:
+    named = cluster_described({"accelerator": "h100", "num_nodes": 8, "network": "torus-3d"})
+    assert named.network == load_network("torus-3d", 8)
+    changed = cluster_described({"base": "h100:64@fat-tree-2to1", "network": {"num_rails": 8}})
+    assert changed.network == replace(load_network("fat-tree-2to1", 8), num_rails=8)
+    assert cluster_described({"base": "h100:64@fat-tree-2to1", "network": None}).network is None
+
+
+def test_a_network_with_changes_is_not_called_like_the_one_it_starts_from() -> None:
+    written = {"accelerator": "h100", "num_nodes": 8, "network": {"base": "dgx-superpod", "adds": False}}
+    expected = replace(load_network("dgx-superpod", 8), name="dgx-superpod (changed)", adds=False)
+    assert cluster_described(written).network == expected
+
+
+def test_a_network_says_what_nvlink_joins_unless_the_cluster_does() -> None:
+    written: dict[str, Any] = {"accelerator": "b200", "num_nodes": 18, "accelerators_per_node": 4, "network": "nvl72"}
+    assert cluster_described(written).nvlink_domain == 72
+    assert cluster_described(written | {"nvlink_domain": 36}).nvlink_domain == 36

@@ -1,0 +1,1 @@
+"""Descriptions of networks and nodes: presets by name, and what other programs write down."""
