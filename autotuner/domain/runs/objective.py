@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from autotuner.domain import check
 from autotuner.domain.jobs.job import Job
@@ -72,8 +73,15 @@ class Objective:
         ranked = tuple(one.metric for one in self.profile) or (self.metric,)
         return tuple(dict.fromkeys((*ranked, *self.front)))
 
+    @property
+    def reads_footprint(self) -> bool:
+        """Whether steps alone do not tell it."""
+        return any(metric.reads_footprint for metric in self.metrics)
+
     def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
         """What one step is worth: divided by a step time in seconds it is the value of a layout.
+
+        Of columns of footprints it is a column.
 
         Args:
             job: Whose steps they are.
@@ -81,8 +89,7 @@ class Objective:
         """
         if not self.profile:
             return _worth(self.metric, job, footprint)
-        log_worth = sum(share * math.log(_worth(one, job, footprint)) for one, share in self._shares())
-        return math.exp(log_worth)
+        return _product((_worth(one, job, footprint), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
         """Those figures of what a trial reached that it is compared by."""
@@ -101,7 +108,7 @@ class Objective:
     def _value(self, figures: Figures, footprint: Footprint | None) -> float:
         if not self.profile:
             return self.metric.of(figures, footprint)
-        return math.exp(sum(share * math.log(one.of(figures, footprint)) for one, share in self._shares()))
+        return _product((one.of(figures, footprint), share) for one, share in self._shares())
 
     def _shares(self) -> list[tuple[Metric, float]]:
         """Each metric of the profile with its exponent."""
@@ -138,6 +145,12 @@ class Objective:
         if self.metric is Metric.MFU:
             return f"{100 * value:.1f} % {self.noun}"
         return self.metric.in_words(value) + (" under faults" if self.under_faults else "")
+
+
+def _product(powers: Iterable[tuple[float, float]]) -> float:
+    """Each value to the power of its share, multiplied; columns of values make a column."""
+    product: float = reduce(operator.mul, (value**share for value, share in powers))
+    return product
 
 
 def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:

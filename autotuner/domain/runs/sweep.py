@@ -20,6 +20,7 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep_state import StopReason, SweepEnd, SweepState
+from autotuner.domain.runs.told import require_told
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import TrialSettings, TrialState
 from autotuner.errors import InvalidInput
@@ -114,6 +115,7 @@ class SweepRequest:
             _require_whole_decoder(self)
         elif self.objective.under_faults:
             raise InvalidInput("objective.under_faults", True, "needs a fault_trace that layouts run under", False)
+        require_told(self.objective, self.job.cluster, has_trace=self.fault_trace is not None)
 
     @property
     def trial_job(self) -> Job:

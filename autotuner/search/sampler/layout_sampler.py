@@ -18,6 +18,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
 from autotuner.costmodel.columns import Integers, LayoutColumns
+from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.domain.jobs.job import Job
@@ -62,7 +63,9 @@ class LayoutSampler(BaseSampler):
     Args:
         layouts: Every legal layout.
         predictions: Of these layouts, for the job.
-        objective: What a trial's value is; under faults, its predictions and step times are those of the fault trace.
+        objective: What a trial's value is; rows are compared by what they are modelled to take beside time, measured or
+            not, so that what the model of that is off by favours none. Under faults, its predictions and step times are
+            those of the fault trace.
         limit_bytes: What a rank may allocate; None: the accelerator's memory.
         seed: Decides between rows that are equally good; the same seed and answers give the same proposals.
         min_gain: ``stop_when_done`` stops when the best value is expected to rise by less than this fraction; 0: never.
@@ -105,11 +108,12 @@ class LayoutSampler(BaseSampler):
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
         objective = objective or Objective()
-        worth_per_step = np.full(len(layouts), objective.worth_per_step(job))
+        footprints = predicted_footprints(layouts, job, predictions) if objective.reads_footprint else None
+        worth = worth_per_step(objective, job, footprints, len(layouts))
         others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,
-            worth_per_step=worth_per_step,
+            worth_per_step=worth,
             allowance_bytes=predictions.memory.allowance_bytes,
             small_allowance_bytes=None if scale_down is None else others.allowance_bytes,
             same_trial=same_trial,
@@ -118,7 +122,7 @@ class LayoutSampler(BaseSampler):
             times=time_prior(layouts, predictions, time_error(job), under_faults=objective.under_faults),
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
-            worth_per_step=worth_per_step,
+            worth_per_step=worth,
             others=others,
         )
         self._ruled_out: frozenset[int] = frozenset()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
@@ -117,6 +118,7 @@ class SmallScale:
             num_trial_ranks=trial.ran.world_size,
             num_ranks=job.cluster.world_size,
             is_simulated=trial.measurement is not None and trial.measurement.is_simulated,
+            footprint=footprint_of(trial.layout, job, trial.prediction, power_w=_power_w(trial)),
         )
 
 
@@ -126,6 +128,11 @@ def _step_time_s(trial: Trial) -> float | None:
         return trial.measurement.step_time_s
     steps = [step.step_time_s for step in trial.steps if step.is_measured]
     return statistics.median(steps) if steps and trial.state is TrialState.PRUNED else None
+
+
+def _power_w(trial: Trial) -> float | None:
+    """Of an accelerator, where the small trial was measured: it computes about as busily in the whole job."""
+    return None if trial.measurement is None else trial.measurement.power_w
 
 
 def _fits(trial: Trial) -> bool | None:

@@ -23,6 +23,7 @@ from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 from autotuner.search.sweeps.verdicts import rejected_rows
+from autotuner.search.sweeps.worths import Worths
 
 __all__ = ["SweepStudy"]
 
@@ -46,6 +47,7 @@ class SweepStudy:
     ) -> None:
         self._request = request
         self._small = candidates.small
+        self._worths = Worths(request)
         self._sampler = candidates.sampler(request, past)
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._ordered: dict[int, Layout] = {}  # of these, since Optuna copies all that it is asked for
@@ -167,22 +169,18 @@ class SweepStudy:
         """What the study is told of a trial; from its step time, so that all are told by one measure."""
         if trial.reached is None or not trial.is_valid:
             return None
-        return self._worth_per_step / self._request.objective.counted(trial.reached).step_time_s
+        return self._worths.reached(trial.reached) / self._request.objective.counted(trial.reached).step_time_s
 
     def healthy_value(self, trial: Trial) -> float | None:
         """The same of its healthy steps, which is what a running trial's steps are compared with."""
         if trial.reached is None or not trial.is_valid:
             return None
-        return self._worth_per_step / trial.reached.step_time_s
+        return self._worths.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
         """The same of one step; of a small trial, of what it would be at full size as predictions go."""
         growth = self._small.growth(layout) if self._small else 1.0
-        return self._worth_per_step / (growth * step.step_time_s)
-
-    @property
-    def _worth_per_step(self) -> float:
-        return self._request.objective.worth_per_step(self._request.trial_job)
+        return self._worths.predicted(layout) / (growth * step.step_time_s)
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float]:
         """What the sampler learns beside the value, and what the pruner compares with."""

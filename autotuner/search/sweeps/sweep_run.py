@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from autotuner.costmodel.footprint import footprint_of
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
@@ -18,7 +19,16 @@ from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, Sweep
-from autotuner.domain.runs.trial import FailureKind, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    StepReport,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialSpec,
+)
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
@@ -166,12 +176,20 @@ class SweepRun:
         outcome: Outcome | None = given_up(queued)
         if outcome is None:
             outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
+            outcome = self._with_footprint(running, outcome)
             if isinstance(outcome, Stopped) and outcome.reason == "infrastructure":
                 again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial queued again"
                 self._lease.add_note(running, f"{outcome.detail}; {again}")
         ended = self._lease.finish(running, outcome)
         _log.info("trial.finished", state=ended.state.value, layout=str(ended.layout))
         return ended
+
+    def _with_footprint(self, trial: Trial, outcome: Outcome) -> Outcome:
+        """What a whole trial measured, with what its layout takes beside time; a small one's is estimated."""
+        if trial.scaled is not None or not isinstance(outcome, Measurement):
+            return outcome
+        job = self._sweep.request.trial_job
+        return replace(outcome, footprint=footprint_of(trial.layout, job, trial.prediction, outcome, outcome.power_w))
 
     def _added(self, order: RunTrial) -> Trial:
         return self._lease.add_trial(
