@@ -35,6 +35,7 @@ from api.routes import (
     feeds,
     gates,
     health,
+    job_phases,
     optimizer_studies,
     predictions,
     results,
@@ -58,7 +59,8 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, results, trials, tables, predictions, explanations, comparisons, calibrations, exports, events),
+    *(sweeps, control, results, trials, tables, predictions, explanations, job_phases, comparisons, calibrations),
+    *(exports, events),
     *(optimizer_studies, retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )

@@ -12,6 +12,7 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_duration",
+    "format_long_duration",
     "format_rate",
     "format_seconds",
 ]
@@ -54,6 +55,12 @@ def format_duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
     return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
+
+
+def format_long_duration(seconds: float) -> str:
+    """As ``format_duration``, and from two days on in days: ``32.8 days``."""
+    days = seconds / 86_400
+    return f"{_three_digits(days)} days" if days >= 2.0 else format_duration(seconds)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:

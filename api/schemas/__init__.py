@@ -41,6 +41,7 @@ from api.schemas.exports import (
     LayoutExport,
 )
 from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
+from api.schemas.job_phases import PhasesPlan, PhasesRequest
 from api.schemas.optimizer_studies import (
     OptimizerStudyCreate,
     OptimizerStudyDetail,
@@ -140,6 +141,8 @@ __all__ = [
     "OptimizerStudyPage",
     "OptimizerStudyView",
     "OptimizerTrialView",
+    "PhasesPlan",
+    "PhasesRequest",
     "Predicted",
     "PredictedLayout",
     "PredictionRequest",

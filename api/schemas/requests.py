@@ -43,6 +43,7 @@ __all__ = [
     "GivenModel",
     "JobRequest",
     "MeasuredRun",
+    "PredictedJobRequest",
     "PredictionRequest",
     "SweepCreate",
     "as_described",
@@ -156,7 +157,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PredictedJobRequest(JobRequest):
+class PredictedJobRequest(JobRequest):
     """A job, with what is known of its cluster.
 
     Attributes:
@@ -181,7 +182,7 @@ class _PredictedJobRequest(JobRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCreate(_PredictedJobRequest):
+class SweepCreate(PredictedJobRequest):
     """A sweep to start.
 
     Attributes:
@@ -242,7 +243,7 @@ class SweepCreate(_PredictedJobRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionRequest(_PredictedJobRequest):
+class PredictionRequest(PredictedJobRequest):
     """A layout to predict, or a space to predict the best layouts of.
 
     Attributes:
@@ -279,7 +280,7 @@ class PredictionRequest(_PredictedJobRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplanationRequest(_PredictedJobRequest):
+class ExplanationRequest(PredictedJobRequest):
     """A layout to explain.
 
     Attributes:

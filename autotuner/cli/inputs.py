@@ -11,6 +11,7 @@ from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.phase_lines import read_phases
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
@@ -31,6 +32,7 @@ __all__ = [
     "read_link_health",
     "read_model",
     "read_optimizer_space",
+    "read_phases_of",
     "read_sequence_lengths",
     "read_space",
     "read_trial_settings",
@@ -144,6 +146,16 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     """
     lengths: dict[str, Any] = to_dict(read_lengths(_text(text, "lengths") if isfile(text) else text))
     return lengths
+
+
+def read_phases_of(text: str) -> list[dict[str, Any]]:
+    """Phases of a job, from the file that holds their lines or JSON, or from the text itself.
+
+    Raises:
+        InvalidInput: A line says no phase, with the line, or the file cannot be read.
+    """
+    said = _text(text, "phases") if isfile(text) else text
+    return [without_defaults(phase) for phase in read_phases(said)]
 
 
 def the_cluster(cluster: str | None, for_cluster: str | None) -> str:

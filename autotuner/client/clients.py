@@ -79,6 +79,7 @@ class _Operations:
     read_accuracy = _Operation(operations.read_accuracy)
     predict = _Operation(operations.predict)
     explain_layout = _Operation(operations.explain_layout)
+    plan_job_phases = _Operation(operations.plan_job_phases)
     compare_layouts = _Operation(operations.compare_layouts)
     explain_trial = _Operation(operations.explain_trial)
     draw_bandwidth_curve = _Operation(operations.draw_bandwidth_curve)

@@ -15,6 +15,7 @@ from api.schemas import (
     GateCreate,
     ImportRequest,
     OptimizerStudyCreate,
+    PhasesRequest,
     PredictionRequest,
     RetuneCreate,
     SweepClone,
@@ -203,6 +204,11 @@ def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
 def explain_layout(body: ExplanationRequest) -> Call[schemas.LayoutExplanation]:
     """Where a layout's time and memory go, and what lies one step away."""
     return _post("/explanations", schemas.LayoutExplanation, body)
+
+
+def plan_job_phases(body: PhasesRequest) -> Call[schemas.PhasesPlan]:
+    """The layout of each phase of a job, where switches cost."""
+    return _post("/job-phases", schemas.PhasesPlan, body)
 
 
 def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:

@@ -25,6 +25,7 @@ READS_BY_POST = {
     "compare_layouts",
     "explain_layout",
     "draw_bandwidth_curve",
+    "plan_job_phases",
     "export_layout",
     "import_configuration",
 }

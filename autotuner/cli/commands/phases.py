@@ -1,0 +1,87 @@
+"""``autotuner phases``: the best predicted layout of each phase of a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from autotuner.cli.options import (
+    ClusterArgument,
+    GlobalBatch,
+    Json,
+    LinkHealthText,
+    Measured,
+    Model,
+    SeqLen,
+    Server,
+    Space,
+    StackName,
+)
+from autotuner.units import GIGA
+
+__all__ = ["phases"]
+
+
+def phases(
+    model: Model,
+    cluster: ClusterArgument,
+    global_batch: GlobalBatch,
+    seq_len: SeqLen,
+    described: Annotated[
+        str,
+        typer.Option(
+            "--phases",
+            help="The phases in order: a file, or lines such as 'main: 95 % | long: 5 %; seq_len 131072; batch 64'.",
+        ),
+    ],
+    tokens: Annotated[float, typer.Option("--tokens", min=1.0, help="Of the whole training.")],
+    restart: Annotated[
+        float | None, typer.Option("--restart", min=0.0, help="Seconds until ranks that start anew could train.")
+    ] = None,
+    storage: Annotated[
+        float | None,
+        typer.Option("--storage", min=0.0, help="GB/s that the whole job writes and reads checkpoints at."),
+    ] = None,
+    current: Annotated[
+        str | None, typer.Option("--current", help="The layout that runs before the first phase.")
+    ] = None,
+    space: Space = None,
+    stack: StackName = "torch",
+    measured: Measured = None,
+    link_health: LinkHealthText = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the best layout of each phase of a job, each switch paid for. Measures nothing.
+
+    Phases differ in sequences, batch, network or number format. A switch writes a checkpoint, starts the ranks anew
+    and reads it; where that costs more than it saves, the layout stays.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import job_body, may_be_stored, read_phases_of, read_space
+    from autotuner.cli.layout_text import read_layout
+    from autotuner.cli.measured_runs import read_measured
+    from autotuner.cli.views.job_phases import courses_table, phases_table
+
+    body = job_body(model, cluster, global_batch, seq_len, link_health)
+    body |= read_measured(measured, body["workload"])
+    body |= {"phases": read_phases_of(described), "num_tokens": tokens, "space": read_space(space), "stack": stack}
+    body |= {"switch": _switch(restart, storage)}
+    if current is not None:
+        body |= {"current": read_layout(current)}
+    with connect(server, keep=may_be_stored(cluster)) as client:
+        answer = client.post("/job-phases", body)
+    if as_json:
+        print_json(answer)
+        return
+    console().print(phases_table(answer, title=f"{model} on {cluster}, {tokens:.3g} tokens"))
+    console().print(courses_table(answer))
+    for sentence in (*answer["sentences"], *answer["caveats"]):
+        console().print(f"• {sentence}", soft_wrap=True)
+
+
+def _switch(restart_s: float | None, storage_gb_per_s: float | None) -> dict[str, Any]:
+    said = {"restart_s": restart_s, "storage_bytes_per_s": storage_gb_per_s and GIGA * storage_gb_per_s}
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.catalog.load import load_cluster, load_model
+from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.rules.legality import reasons
+from autotuner.errors import InvalidInput
+from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion, plan_phases
+
+JOB = Job(
+    model=load_model("llama-3-8b"),
+    cluster=load_cluster("h100:16"),
+    workload=Workload(seq_len=8192, global_batch_size=256),
+)
+AXES = {"precision": (Precision.BF16,), "recompute": (Recompute.NONE,)}
+PHASES = (
+    JobPhase(name="main", token_share=0.8),
+    JobPhase(name="thin", token_share=0.2, bandwidth_bytes_per_s=1e9),
+)
+
+
+def planned(phased: PhasedJob) -> PhasesPlan:
+    return plan_phases(PhasesQuestion(phased=phased, axes=AXES))
+
+
+def of(num_tokens: float, *phases: JobPhase, switch: SwitchCost | None = None) -> PhasedJob:
+    return PhasedJob(job=JOB, num_tokens=num_tokens, phases=phases or PHASES, switch=switch or SwitchCost())
+
+
+def test_each_phase_of_a_long_training_gets_a_layout_of_its_own() -> None:
+    plan = planned(of(1e12))
+    assert plan.best.num_switches == 1
+    assert plan.best == plan.greedy
+    assert plan.saved_s is not None
+    assert plan.saved_s > 0.0
+    for choice, phase in zip(plan.best.choices, PHASES, strict=True):
+        there = phase.job(JOB)
+        assert not reasons(choice.layout, there)
+        assert choice.step_s == predict_one(choice.layout, there).step_time.total_s
+
+
+def test_a_short_training_stays_in_one_layout_and_says_why() -> None:
+    plan = planned(of(1e7))
+    assert plan.best.num_switches == 0
+    assert plan.best == plan.statics[0]
+    assert any(sentence.startswith("staying in one layout is best") for sentence in plan.sentences)
+
+
+def test_the_best_course_takes_no_longer_than_staying_or_always_switching() -> None:
+    for num_tokens in (1e8, 1e9, 1e10):
+        plan = planned(of(num_tokens))
+        assert plan.best.total_s <= min(plan.statics[0].total_s, plan.greedy.total_s)
+        parts_s = sum(choice.expected_s + choice.switch_s for choice in plan.best.choices)
+        assert plan.best.total_s == pytest.approx(parts_s)  # the same sum in another order
+
+
+def test_the_layout_that_runs_today_is_left_where_that_is_worth_a_switch() -> None:
+    today = planned(of(1e12)).best.choices[1].layout
+    whole = JobPhase(name="all", token_share=1.0)
+    questions = (PhasesQuestion(phased=of(tokens, whole), axes=AXES, current=today) for tokens in (1e7, 1e12))
+    stays, leaves = map(plan_phases, questions)
+    assert stays.best.choices[0].layout == today
+    assert stays.best.num_switches == 0
+    assert leaves.best.num_switches == 1
+    assert leaves.best.choices[0].switch_s == leaves.switch_s
+
+
+def test_a_phase_in_another_number_format_is_trained_in_it() -> None:
+    phases = (
+        JobPhase(name="main", token_share=0.9, precision=Precision.FP8),
+        JobPhase(name="cooldown", token_share=0.1, precision=Precision.BF16),
+    )
+    plan = planned(of(1e12, *phases))
+    assert [choice.layout.precision for choice in plan.best.choices] == [Precision.FP8, Precision.BF16]
+    assert plan.statics == ()
+    assert any(sentence.startswith("no layout can run in every phase") for sentence in plan.sentences)
+
+
+def test_a_phase_that_no_layout_fits_in_is_named() -> None:
+    small = replace(JOB, cluster=load_cluster("h100:1"))
+    phased = replace(of(1e9), job=replace(small, model=load_model("llama-3-70b")))
+    with pytest.raises(InvalidInput, match=r"phases\.0 = 'main'.*fits in memory"):
+        planned(phased)
