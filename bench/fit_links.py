@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 from autotuner.catalog.load import load_link
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication import collectives
-from autotuner.costmodel.communication.process_groups import Group
+from autotuner.costmodel.communication.group import Group
 from autotuner.domain.jobs.cluster import Link
 
 Record = Mapping[str, str]

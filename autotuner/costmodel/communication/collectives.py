@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s
-from autotuner.costmodel.communication.process_groups import Group
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 
 __all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "send_s"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
-from autotuner.costmodel.communication.process_groups import Group
+from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.domain.jobs.cluster import CollectiveKind, Link, MeasuredCollective
 

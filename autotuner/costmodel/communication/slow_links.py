@@ -39,6 +39,10 @@ class SlowLinks:
         """Links as the cluster says."""
         return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
 
+    def where(self, rows: Booleans) -> SlowLinks:
+        """What ails the groups of some rows; those of all others have links as the cluster says."""
+        return SlowLinks(delay_s=np.where(rows, self.delay_s, 0.0), slowdown=np.where(rows, self.slowdown, 1.0))
+
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
         """With one more link, over which the groups of some rows reach; a class of links speaks for itself."""
         factor, late_s = slowdown(health, cluster), DEAD_S if health.is_dead else health.delay_s

@@ -6,9 +6,10 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s
-from autotuner.costmodel.communication.process_groups import Group, tensor_group
+from autotuner.costmodel.communication.process_groups import tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
 from autotuner.costmodel.narrow import sent_share
 from autotuner.costmodel.routing import width_split

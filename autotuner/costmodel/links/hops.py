@@ -11,7 +11,8 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.delegates import delegated_transfer
-from autotuner.costmodel.communication.process_groups import Group, pipeline_group
+from autotuner.costmodel.communication.group import Group
+from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.communication.slow_links import DEAD_S, SlowLinks, classes_first, slowdown
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.domain.jobs.crossings import hop_crosses

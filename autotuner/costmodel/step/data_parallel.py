@@ -6,10 +6,10 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
 from autotuner.costmodel.communication.process_groups import (
-    Group,
     context_group,
     expert_shard_group,
     replicate_group,

@@ -7,7 +7,8 @@ import pytest
 
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
 from autotuner.costmodel.communication.context import ExchangeTimes, exchange_times
-from autotuner.costmodel.communication.process_groups import Group, context_group
+from autotuner.costmodel.communication.group import Group
+from autotuner.costmodel.communication.process_groups import context_group
 from autotuner.domain.layouts.choice import ContextExchange
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, tiny_job

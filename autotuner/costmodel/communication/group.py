@@ -1,0 +1,262 @@
+"""Group: ranks that communicate, and what a step and a byte cost them.
+
+Ring volumes after Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005);
+how latency splits between links inside and between nodes after NCCL's tuning model (src/graph/tuning.cc). The constants
+of the links are in catalog/links.toml, those of the algorithms here; ``bench/fit_links.py`` prints their error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.costmodel.communication.network_loads import NetworkLoad
+from autotuner.costmodel.communication.slow_links import SlowLinks
+from autotuner.domain.jobs.cluster import Link
+
+__all__ = ["FlatRing", "Group"]
+
+OWN_SHARD_COST = 0.25
+"""Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
+
+Why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of what 8 do in an all-gather, 0.86 in an all-reduce.
+Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7 to 8 %, on H100 not at all.
+"""
+
+MULTICAST_S = 25e-6
+"""Latency of NVLink SHARP: NCCL 2.28 src/graph/tuning.cc (NVLS, Simple)."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FlatRing:
+    """How a ring that passes ranks in the order of their numbers leaves nodes.
+
+    Attributes:
+        ports: Of a node's ports, as many as one ring has for itself.
+        steps_between: Steps once around that leave a node, the last one not counted.
+    """
+
+    ports: Floats
+    steps_between: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Group:
+    """Groups of ranks, one row per layout, and what they communicate over.
+
+    Attributes:
+        num_ranks: Ranks of one group.
+        ranks_per_node: Ranks of the group that share a node, or an NVLink domain of several nodes, which is called a
+            node here too; each brings its own network port.
+        crosses_nodes: The group lies on more than one of them.
+        intra_node_link: Between ranks of one of them.
+        inter_node_link: From a rank to the network: its own port.
+        oversubscription: Factor by which the network's core is thinner than its ports.
+        layouts: Whose groups they are, for what a layout asks of the library; None: nothing.
+        slow: What ails the links that they reach over; None: nothing.
+        network: What they load the network above the nodes with, from the lowest links up; empty: one switch.
+        ring: How their flat rings leave nodes; None: each node once, by the ports of all its ranks.
+        relayed: Share of what leaves a node in an all-to-all that goes over NVLink to the accelerator of another rail.
+    """
+
+    num_ranks: Integers
+    ranks_per_node: Integers
+    crosses_nodes: Booleans
+    intra_node_link: Link
+    inter_node_link: Link
+    oversubscription: float
+    layouts: LayoutColumns | None = None
+    slow: SlowLinks | None = None
+    network: tuple[NetworkLoad, ...] = ()
+    ring: FlatRing | None = None
+    relayed: Floats | float = 0.0
+
+    @cached_property
+    def num_nodes(self) -> Integers:
+        """Nodes that one group lies on."""
+        return -(-self.num_ranks // self.ranks_per_node)
+
+    # ------------------------------------------------------------ the two levels of a hierarchical collective
+    @cached_property
+    def inside_nodes(self) -> Group:
+        """The ranks that share a node, each node's a group by itself."""
+        return replace(
+            self,
+            num_ranks=self.ranks_per_node,
+            crosses_nodes=np.zeros_like(self.crosses_nodes),
+            network=(),
+            ring=None,
+            slow=None if self.slow is None else self.slow.where(~self.crosses_nodes),
+        )
+
+    @cached_property
+    def between_nodes(self) -> Group:
+        """One rank of each node; those at the other places of the nodes are at work at the same time."""
+        return replace(
+            self,
+            num_ranks=self.num_nodes,
+            ranks_per_node=np.ones_like(self.ranks_per_node),
+            network=tuple(load.of_one_in(self.ranks_per_node) for load in self.network),
+            ring=None,
+            relayed=0.0,
+        )
+
+    # ------------------------------------------------------------ seconds before and between the bytes
+    @cached_property
+    def start_s(self) -> Floats:
+        """Seconds before the first step; nothing for one rank alone."""
+        return np.where(self.num_ranks > 1, self.intra_node_link.start_s, 0.0)
+
+    @cached_property
+    def ramp_s(self) -> Floats:
+        """Seconds that a long message takes to fill the slowest link."""
+        return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
+
+    @cached_property
+    def step_s(self) -> Floats:
+        """Latency of one step over the slowest link."""
+        above_s = _sum(np.where(load.send > 0, load.latency_s, 0.0) for load in self.network)
+        return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s) + self._delay_s + above_s
+
+    @cached_property
+    def ring_latency_s(self) -> Floats:
+        """Latency once around the ring: ``num_ranks - 1`` steps, one of which leaves the node for each other node.
+
+        A late link is late in every step, since each rank passes on in one what it got in the one before.
+        """
+        between = self.num_nodes - 1 if self.ring is None else self.ring.steps_between
+        healthy_s: Floats = (
+            between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
+        )
+        above_s = _sum(load.ring_steps * load.latency_s for load in self.network)
+        return healthy_s + (self.num_ranks - 1) * self._delay_s + above_s
+
+    @cached_property
+    def tree_latency_s(self) -> Floats:
+        """Latency up and down a tree: through a node's ranks in turn, or its switches at once; then between nodes."""
+        link = self.intra_node_link
+        steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
+        inside = steps * (MULTICAST_S if link.multicast_efficiency else link.latency_s)
+        late_s = 2 * np.ceil(np.log2(self.num_ranks)) * self._delay_s
+        above_s = _sum(2 * np.ceil(np.log2(load.num_parts)) * load.latency_s for load in self.network)
+        return inside + 2 * np.ceil(np.log2(self.num_nodes)) * self._port_step_s + late_s + above_s
+
+    # ------------------------------------------------------------ seconds per byte, in long messages
+    @cached_property
+    def send_s_per_byte(self) -> Floats:
+        """Seconds per byte from one rank to another over the slowest link."""
+        inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
+        slowest: Floats = np.where(self.crosses_nodes, self._port_s_per_byte, inside)
+        for load in self.network:
+            slowest = np.maximum(slowest, load.send * self._good_port_s_per_byte)
+        return slowest
+
+    @cached_property
+    def ring_s_per_byte(self) -> Floats:
+        """Seconds per byte once around the ring; between nodes the ports of all its ranks there work side by side."""
+        inside = _passed_shards(self.num_ranks) * self._intra_s_per_byte
+        between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
+        slower: Floats = np.maximum(inside, np.where(self.crosses_nodes, between, 0.0))
+        for load in self.network:
+            slower = np.maximum(slower, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
+        return slower / self.num_ranks
+
+    @cached_property
+    def tree_s_per_byte(self) -> Floats:
+        """Seconds per byte up and down the tree: the slower of the way inside the nodes and the way between them.
+
+        Switches that add pass 1 + 1 / n of the bytes over each link, every rank's bytes once and the sum's shards,
+        against 2 (n - 1) / n in a ring. Between nodes the ranks of a node share what it sends: the bytes up once and
+        down once, half of them in each of two trees (Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth
+        broadcast, reduction and scan", 2009). Where switches add, two nodes just swap their sums: 362 GB/s on 2 nodes
+        of H100, where an all-gather has 185 (Ultra-Scale Playbook). 2 nodes of A100 show no such gain, 45 GB/s of all
+        ports against 8 of one (Hetu-Galvatron).
+        """
+        ranks, link = self.ranks_per_node, self.intra_node_link
+        inside = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
+        times_sent = 2 * (self.num_nodes > 1)
+        if link.multicast_efficiency:
+            switched = (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s)
+            inside = np.minimum(inside, switched * self._slower_inside)
+            times_sent = np.minimum(self.num_nodes - 1, 2)
+        slowest: Floats = np.maximum(inside, times_sent / ranks * self._port_s_per_byte)
+        for load in self.network:  # below a switch lies a branch of the tree
+            slowest = np.maximum(slowest, times_sent * load.ring_by_node * self._good_port_s_per_byte)
+        return slowest
+
+    def all_to_all_s_per_byte(self, outside: Floats | float = 1.0) -> Floats:
+        """Seconds per byte that a rank sends in equal shares to all; both kinds of link work at the same time.
+
+        Of the bytes for other nodes the share ``outside`` leaves the node; what stands for several ranks there is
+        passed on over the links inside, as is what another rail is to carry.
+        """
+        beyond = self.num_ranks - self.ranks_per_node
+        passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
+        inside = (_passed_shards(self.ranks_per_node) + passed_on) * self._intra_s_per_byte
+        slower: Floats = np.maximum(inside, beyond * outside * self._port_s_per_byte)
+        for load in self.network:
+            slower = np.maximum(slower, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
+        return slower / self.num_ranks
+
+    # ------------------------------------------------------------ links as collectives find them
+    @cached_property
+    def _slowdown(self) -> Floats | float:
+        exponent = self.inter_node_link.congestion
+        return self.num_nodes.astype(np.float64) ** exponent if exponent else 1.0
+
+    @property
+    def _port_step_s(self) -> Floats | float:
+        return self.inter_node_link.latency_s * self._slowdown
+
+    @property
+    def _ring_ports(self) -> Floats | Integers:
+        return self.ranks_per_node if self.ring is None else self.ring.ports
+
+    @property
+    def _good_port_s_per_byte(self) -> Floats | float:
+        """Without what ails single ports, which slows down those behind them and no switch above."""
+        return self._slowdown / (self.inter_node_link.efficiency * self.inter_node_link.bandwidth_bytes_per_s)
+
+    @property
+    def _port_s_per_byte(self) -> Floats | float:
+        link = self.inter_node_link
+        slower = 1.0 if self.slow is None else self.slow.slowdown
+        return self._slowdown * self.oversubscription * slower / (link.efficiency * link.bandwidth_bytes_per_s)
+
+    @cached_property
+    def _intra_s_per_byte(self) -> Floats | float:
+        return self._unshared_s_per_byte * self._parts(self.ranks_per_node) * self._slower_inside
+
+    @property
+    def _delay_s(self) -> Floats | float:
+        return 0.0 if self.slow is None else self.slow.delay_s
+
+    @property
+    def _slower_inside(self) -> Floats | float:
+        """Slowdown of links inside a node, where a group reaches over no other."""
+        return 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
+
+    @property
+    def _unshared_s_per_byte(self) -> float:
+        return 1 / (self.intra_node_link.efficiency * self.intra_node_link.bandwidth_bytes_per_s)
+
+    def _parts(self, num_ranks: Integers | int) -> Floats | float:
+        """The link's bandwidth over what so many ranks have of it: all behind a switch, a part in a mesh."""
+        peers = self.intra_node_link.mesh_peers
+        return peers / np.clip(num_ranks - 1, 1, peers) if peers else 1.0
+
+
+def _passed_shards(num_ranks: Integers) -> Floats:
+    """Shards of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
+    return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
+
+
+def _sum(seconds: Iterable[Floats]) -> Floats | float:
+    total: Floats | float = 0.0
+    for each in seconds:
+        total = total + each
+    return total

@@ -1,0 +1,125 @@
+"""Places: how many ranks of a group lie below a switch, and how much of what they send leaves it.
+
+Ranks are dealt to nodes in blocks, or one to each node in turn. Both lie evenly, so that a few divisions answer for
+columns of groups; ``autotuner/flows`` enumerates the ranks instead, and tests compare both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats, Integers
+
+__all__ = ["Places"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Places:
+    """Groups of ranks whose numbers lie evenly, one row per layout.
+
+    A *part* is what lies below one switch, or inside one node: so many nodes that follow one another.
+
+    Attributes:
+        num_ranks: Ranks of one group.
+        stride: How far apart their numbers are.
+        is_cyclic: Rank i lies on node ``i % num_nodes``; else on node ``i // ranks_per_node``.
+        num_nodes: Nodes of the job.
+        ranks_per_node: Ranks of each.
+        sorts_ring: Rings pass through the nodes one after the other, as NCCL's do; else in the order of rank numbers.
+    """
+
+    num_ranks: Integers
+    stride: Integers
+    is_cyclic: Booleans
+    num_nodes: int
+    ranks_per_node: int
+    sorts_ring: bool
+
+    @property
+    def span(self) -> Integers:
+        """Rank numbers from one group of a row to the next that holds other ranks."""
+        return self.num_ranks * self.stride
+
+    def ranks_below(self, part_nodes: int) -> Integers:
+        """Ranks of a group in the part that holds fewest of those in which it lies."""
+        if not self.is_cyclic.any():
+            return self._in_blocks(part_nodes)
+        return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
+
+    def leave(self, part_nodes: int) -> Booleans:
+        """Whether a group lies in more than one part."""
+        return self.ranks_below(part_nodes) < self.num_ranks
+
+    def num_parts(self, part_nodes: int) -> Integers:
+        """Parts in which a group lies."""
+        return -(-self.num_ranks // self.ranks_below(part_nodes))
+
+    def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
+        """Ranks of a part over the times that rings leave it, which is what one ring has of the part's ports.
+
+        Args:
+            part_nodes: Nodes of a part, in which no row's group lies as a whole.
+            by_node: As if rings were sorted by node.
+        """
+        blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
+        dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)
+        return np.where(self.is_cyclic, dealt, blocks)
+
+    def ring_steps_out(self, part_nodes: int) -> Floats:
+        """Steps once around a ring that leave a part, the last one not counted."""
+        steps = (self.num_parts(part_nodes) - 1).astype(np.float64)
+        if self.sorts_ring or not self.is_cyclic.any():
+            return steps
+        return np.where(
+            self.is_cyclic & self.leave(part_nodes), (self.num_ranks - 1) * self._edges_out(part_nodes), steps
+        )
+
+    def share_sent_out(self, part_nodes: int) -> Floats:
+        """Share of a part's ranks whose next one in the group lies in another part."""
+        num_ranks = self.ranks_per_node * part_nodes
+        blocks = np.minimum(self.stride, num_ranks) / num_ranks
+        shares = np.where(self.is_cyclic, self._out_of(part_nodes, self.stride), blocks)
+        return np.where(self.leave(part_nodes), shares, 0.0)
+
+    # ------------------------------------------------------------ blocks
+    def _in_blocks(self, part_nodes: int) -> Integers:
+        part = self.ranks_per_node * part_nodes
+        together = np.where(self.span > part, part, np.gcd(part, self.span))
+        below = np.clip(together // self.stride, 1, self.num_ranks)
+        return np.where(part >= self.num_nodes * self.ranks_per_node, self.num_ranks, below)
+
+    def _ring_ranks_in_blocks(self, part_nodes: int) -> Floats:
+        """Where parts do not divide the span, rings leave over both ends of one."""
+        part = self.ranks_per_node * part_nodes
+        ends = np.where(self.span % part == 0, 1, 2)
+        rings: Integers = np.minimum(ends * self.stride, part)
+        return part / rings
+
+    # ------------------------------------------------------------ dealt in turn
+    def _dealt(self, part_nodes: int) -> Integers:
+        """Nodes are met ``stride`` apart; once around all of them, those a greatest common divisor apart."""
+        nodes, part = self.num_nodes, min(part_nodes, self.num_nodes)
+        apart = np.gcd(self.stride, nodes)
+        around = np.clip(part // apart, 1, nodes // apart) * np.maximum(1, self.num_ranks * apart // nodes)
+        together = np.where(self.span > part, part, np.gcd(part, self.span))
+        once = together // self.stride
+        below = np.clip(np.where(self.span > nodes, around, once), 1, self.num_ranks)
+        return np.where(part == nodes, self.num_ranks, below)
+
+    def _ring_ranks_dealt(self, part_nodes: int, below: Floats) -> Floats:
+        """In the order of numbers, which is that of nodes until they come round again."""
+        return np.where(self.span > self.num_nodes, 1 / self._edges_out(part_nodes), below)
+
+    def _edges_out(self, part_nodes: int) -> Floats:
+        """Share of a ring's edges that leave a part, in the order of rank numbers; the last edge goes back."""
+        onward, back = self._out_of(part_nodes, self.stride), self._out_of(part_nodes, self.span - self.stride)
+        shares = ((self.num_ranks - 1) * onward + back) / self.num_ranks
+        return np.where(shares > 0, shares, 1.0)
+
+    def _out_of(self, part_nodes: int, distance: Integers) -> Floats:
+        """Share of a part's nodes from which one so far on lies in another part."""
+        apart = distance % self.num_nodes
+        shares: Floats = np.minimum(np.minimum(apart, self.num_nodes - apart), part_nodes) / part_nodes
+        return shares
