@@ -16,6 +16,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.costmodel.traffic import TrafficColumns
 from autotuner.domain.jobs.cluster import Accelerator, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.complexity import complexity
@@ -90,7 +91,7 @@ def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColu
     """What every row takes beside time, by its prediction."""
     step_s, robust_s = predictions.step_time.total_s, predictions.robust_step_s
     drawn_w = _accelerators_w(job.cluster, _busy_share(predictions.step_time))
-    return _footprints(x, job, drawn_w, None if robust_s is None else step_s / robust_s)
+    return _footprints(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
 
 
 def footprint_of(
@@ -106,7 +107,7 @@ def footprint_of(
         layout: A legal one.
         job: Whose layout it is.
         prediction: Of the layout, for the job; it says how busy the accelerators are.
-        reached: What a trial reached; its robustness counts before the predicted one. None: nothing ran.
+        reached: What a trial reached; its step time and robustness count before the predicted ones. None: nothing ran.
         power_w: Measured mean draw of one accelerator; None: modelled.
     """
     cluster = job.cluster
@@ -114,8 +115,9 @@ def footprint_of(
     modelled_w = _accelerators_w(cluster, _busy_share(StepTimeColumns(**parts)))
     drawn_w = modelled_w if power_w is None else np.array([power_w * cluster.world_size])
     robustness = _robustness(prediction, reached)
+    step_s = np.array([prediction.step_time.total_s if reached is None else reached.step_time_s])
     columns = LayoutColumns.from_layouts([layout])
-    found = _footprints(columns, job, drawn_w, None if robustness is None else np.array([robustness]))
+    found = _footprints(columns, job, drawn_w, step_s, None if robustness is None else np.array([robustness]))
     return found.row(0, is_measured=power_w is not None)
 
 
@@ -152,10 +154,12 @@ def _idle_w(accelerator: Accelerator) -> float:
     return IDLE_SHARE * accelerator.power_w if accelerator.idle_power_w is None else accelerator.idle_power_w
 
 
-def _footprints(x: LayoutColumns, job: Job, drawn_w: Floats | None, robustness: Floats | None) -> FootprintColumns:
-    """All of it from what the accelerators draw."""
+def _footprints(
+    x: LayoutColumns, job: Job, drawn_w: Floats | None, step_s: Floats, robustness: Floats | None
+) -> FootprintColumns:
+    """All of it from what the accelerators draw, and how long steps take that send their bytes."""
     tariff, nothing = job.cluster.tariff, np.zeros(len(x))
-    power = None if drawn_w is None else _power(job.cluster, drawn_w, nothing)
+    power = None if drawn_w is None else _power(job.cluster, drawn_w, _network_w(x, job, step_s))
     total_kw = nothing if power is None else power.total_w / 1000
     return FootprintColumns(
         power=power,
@@ -164,6 +168,15 @@ def _footprints(x: LayoutColumns, job: Job, drawn_w: Floats | None, robustness: 
         complexity=nothing + complexity(cast("Layout", x)),
         robustness=robustness,
     )
+
+
+def _network_w(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
+    """Of ports and switches, for what leaves nodes."""
+    j_per_byte = job.cluster.tariff.network_j_per_byte
+    if not j_per_byte:
+        return np.zeros(len(x))
+    drawn_w: Floats = j_per_byte * TrafficColumns.of(x, job).total_bytes / step_s
+    return drawn_w
 
 
 def _power(cluster: Cluster, drawn_w: Floats, network_w: Floats) -> PowerColumns:

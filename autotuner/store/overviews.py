@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
@@ -56,8 +57,7 @@ OVERVIEWS: AnySelect = select(
     sweeps.c.model_name.label("model"),
     sweeps.c.cluster_name.label("cluster"),
     sweeps.c.trial_cluster_name.label("trial_cluster"),
-    sweeps.c.metric,
-    sweeps.c.under_faults,
+    *(sweeps.c[field.name] for field in fields(Objective)),
     BEST.c.trial_id.label("best_trial_id"),
     BEST.c.value.label("best_value"),
     BEST.c.mfu.label("best_mfu"),
@@ -159,7 +159,7 @@ def _overview(
 ) -> SweepOverview:
     said = dict(row._mapping)
     return SweepOverview(
-        objective=Objective(metric=said.pop("metric"), under_faults=said.pop("under_faults")),
+        objective=Objective(**{field.name: said.pop(field.name) for field in fields(Objective)}),
         num_trials=num_trials,
         num_repeats=num_repeats,
         accelerator_hours=accelerator_hours,

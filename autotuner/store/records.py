@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, literal, select, update
@@ -96,8 +96,9 @@ def check_sweep(connection: Connection, sweep_id: str) -> None:
 
 def objective_of(connection: Connection, sweep_id: str) -> Objective:
     """What a stored sweep maximises."""
-    said = connection.execute(select(sweeps.c.metric, sweeps.c.under_faults).where(sweeps.c.id == sweep_id)).one()
-    return Objective(metric=said.metric, under_faults=said.under_faults)
+    columns = [sweeps.c[field.name] for field in fields(Objective)]
+    said = connection.execute(select(*columns).where(sweeps.c.id == sweep_id)).one()
+    return Objective(**said._mapping)
 
 
 def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> bool:

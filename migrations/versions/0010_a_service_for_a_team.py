@@ -23,6 +23,8 @@ def upgrade() -> None:
     op.add_column("measurements", sa.Column("timeline", sa.Text(), nullable=True))
     op.add_column("sweeps", sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("sweeps", sa.Column("under_faults", sa.Boolean(), server_default=sa.false(), nullable=False))
+    for name in ("profile", "front"):
+        op.add_column("sweeps", sa.Column(name, sa.Text(), server_default=sa.text("'[]'"), nullable=False))
     op.add_column("sweeps", sa.Column("interventions", sa.Text(), server_default="{}", nullable=False))
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
     op.add_column("sweeps", sa.Column("prospects", sa.Text(), nullable=True))
@@ -127,7 +129,7 @@ def downgrade() -> None:
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
     op.drop_column("trials", "expected_gain")
-    for name in ("prospects", "thinned_at", "interventions", "pause_requested"):
+    for name in ("prospects", "thinned_at", "interventions", "front", "profile", "under_faults", "pause_requested"):
         op.drop_column("sweeps", name)
     op.drop_column("measurements", "timeline")
     op.drop_column("deliveries", "owner")

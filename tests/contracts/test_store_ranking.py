@@ -8,13 +8,14 @@ import pytest
 
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.footprint import Footprint, Power
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict
 from autotuner.ports import Page, RankedTime, Store, TrialFilter
-from tests.builders import cpu_layout, failure, measurement, step_report
+from tests.builders import big_job, cpu_layout, failure, measurement, step_report
 from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start
 
 
@@ -26,6 +27,24 @@ def test_the_ranking_is_of_complete_trials_by_measured_mfu(store: Store) -> None
     end(store, start(store, sweep, 4), Stopped(reason="pruned"))
     start(store, sweep, 5)
     assert store.ranking(sweep.id) == ([high, middle, low], 3)
+
+
+def test_a_profile_ranks_by_what_layouts_take_beside_time(store: Store) -> None:
+    profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.TOKENS_PER_JOULE, weight=3))
+    objective = Objective(profile=profile, front=(Metric.MFU, Metric.SIMPLICITY))
+    sweep = held_sweep(store, job=big_job(1), objective=objective)
+    faster, frugal = (
+        end(store, start(store, sweep, number), replace(measurement(mfu=mfu), footprint=drawing(watts)))
+        for number, (mfu, watts) in enumerate(((0.4, 5600.0), (0.38, 2800.0)))
+    )
+    assert store.ranking(sweep.id) == ([replace(frugal, steps=()), replace(faster, steps=())], 2)
+    assert store.ranking()[0] == [replace(faster, steps=()), replace(frugal, steps=())]
+    assert store.overview(sweep.id, now=13.0).objective == objective
+
+
+def drawing(watts: float) -> Footprint:
+    power = Power(accelerators_w=watts, hosts_w=0.0, network_w=0.0, building_w=0.0)
+    return Footprint(power=power, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=0.0)
 
 
 def test_ranked_trials_come_without_steps(store: Store) -> None:

@@ -10,13 +10,14 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Weight
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
-from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, metadata, word
+from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
 
 __all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials", "workers"]
 
@@ -42,6 +43,8 @@ class _Sweeps(TypedColumns):
     trial_cluster_name: Named[str | None] = Column(Plain)
     metric: Named[Metric] = Column(word(Metric), server_default=Metric.MFU.value)
     under_faults: Named[bool] = Column(server_default=false())
+    profile: Named[tuple[Weight, ...]] = Column(Documents(Weight), server_default=text("'[]'"))
+    front: Named[tuple[Metric, ...]] = Column(Words(Metric), server_default=text("'[]'"))
     budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
     # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
     accelerator: Named[str] = Column(Plain, server_default=text("''"))

@@ -8,6 +8,7 @@ import pytest
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import IDLE_SHARE, footprint_of, predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.traffic import TrafficColumns
 from autotuner.costmodel.under_faults import predict_under, predicted_under
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.job import Job
@@ -126,3 +127,10 @@ def test_the_worths_of_columns_are_those_of_their_rows(objective: Objective) -> 
 def test_worths_of_speed_need_no_footprint() -> None:
     of = job()
     assert worth_per_step(Objective(), of, None, 2).tolist() == [Objective().worth_per_step(of)] * 2
+
+
+def test_bytes_that_leave_nodes_cost_ports_and_switches_energy() -> None:
+    of = job(network_j_per_byte=2e-9)
+    sent_bytes = TrafficColumns.of(LAYOUTS, of).total_bytes[0]
+    step_s = predict_one(SHARDED, of).step_time.total_s
+    assert power(one(of)).network_w == pytest.approx(2e-9 * sent_bytes / step_s)  # a float product
