@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from trials.distributed.senders import Senders
 from trials.job.attempt import attempt
 from trials.measurement.stopwatch import Stopwatch
 from trials.process.task import TaskContext
+from trials.resharding.checkpoint import Checkpoints
 from trials.runtime.rank import RankInfo, device_of, join_process_group
 from trials.runtime.report import Reporter
 from trials.training.build import build_step
@@ -96,6 +97,30 @@ def save_exchanges(spec: TrialSpec, folder: Path, rank: int, world_size: int) ->
     return 0
 
 
+def train_and_leave(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """The first half of a training, its losses, and a checkpoint of it."""
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in range(_half(spec))]
+    transfer = rank_of_trial.checkpoints.save(folder / "checkpoint")
+    torch.save({"losses": losses, "transfer": asdict(transfer)}, folder / f"{rank}.pt")
+    return 0
+
+
+def go_on(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """The second half of a training from the checkpoint that the file ``checkpoint`` names; losses, last parameters."""
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    transfer = rank_of_trial.checkpoints.load(Path((folder / "checkpoint").read_text()))
+    numbers = range(_half(spec), spec.settings.measured_steps)
+    losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers]
+    saved = {"losses": losses, "last": rank_of_trial.whole_parameters(), "transfer": asdict(transfer)}
+    torch.save(saved, folder / f"{rank}.pt")
+    return 0
+
+
+def _half(spec: TrialSpec) -> int:
+    return spec.settings.measured_steps // 2
+
+
 def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """A trial whose last rank joins the others and is gone without a word."""
     if rank < world_size - 1:
@@ -112,6 +137,8 @@ TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "halves": save_halves,
     "exchanges": save_exchanges,
     "deserter": desert,
+    "leaving": train_and_leave,
+    "going on": go_on,
 }
 
 
@@ -130,6 +157,7 @@ class _Rank:
     grid: Grid
     step: Step
     parameters: dict[str, nn.Parameter]
+    checkpoints: Checkpoints
 
     @classmethod
     def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
@@ -145,10 +173,12 @@ class _Rank:
     def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, senders: Senders | None = None) -> _Rank:
         """With the first values, whatever was trained on the grid before."""
         stages = parallel_stages(spec, grid, device)
+        step = build_step(spec, stages, grid, device, Stopwatch(device), senders=senders)
         return cls(
             spec=spec,
             grid=grid,
-            step=build_step(spec, stages, grid, device, Stopwatch(device), senders=senders),
+            step=step,
+            checkpoints=Checkpoints(spec, stages, step.optimizer, grid),
             parameters={_whole_name(name, spec): value for stage in stages for name, value in stage.named_parameters()},
         )
 

@@ -158,6 +158,29 @@ class BucketShard:
         if self._reduction.shards is not None:
             _all_gather(self._flat, self._own, group=self._reduction.shards.get_group())
 
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Those of the whole bucket."""
+        return self._parameters
+
+    @torch.no_grad()
+    def held(self, values: Tensor) -> list[Tensor]:
+        """The values of the whole bucket by parameter, of which the other shards give theirs."""
+        flat = values
+        if self._reduction.shards is not None:
+            flat = values.new_empty(len(self._flat))
+            _all_gather(flat, values.contiguous(), group=self._reduction.shards.get_group())
+        pieces = zip(_cut(flat, self._parameters), self._parameters, strict=True)
+        return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """This rank's shard of a bucket with these values."""
+        flat = held[0].new_zeros(len(self._flat))
+        for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
+            piece.copy_(value.reshape(-1))
+        shards = self._reduction.shards
+        return flat if shards is None else flat.chunk(shards.size())[shards.get_local_rank()]
+
 
 def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
     """The parameters in order, together until they fill a bucket."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -41,6 +42,16 @@ class OptimizerShard(Protocol):
     def write(self, values: Tensor) -> None:
         """Give the elements new values, on every rank that computes with them."""
 
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Those whose elements, or some of them, the shard has."""
+
+    def held(self, values: Tensor) -> list[Tensor]:
+        """What this rank holds of each parameter, where all shards have such values; a collective."""
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """The shard's values, of those that this rank is to hold of each parameter."""
+
 
 class ParameterShard:
     """This rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
@@ -72,6 +83,20 @@ class ParameterShard:
         held = local_part(self._parameter.detach())
         if held.data_ptr() != values.data_ptr():
             held.copy_(values)
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """The only one."""
+        return [self._parameter]
+
+    def held(self, values: Tensor) -> list[Tensor]:
+        """The values: the shard is all that this rank holds."""
+        return [values]
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """The only values."""
+        (values,) = held
+        return values
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
