@@ -6,9 +6,9 @@ it. What is known beforehand is told to our sampler and to TPE alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import optuna
@@ -20,7 +20,10 @@ from autotuner.backtest.replay import Replay
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
 
-__all__ = ["PROPOSERS", "Proposer"]
+__all__ = ["PROPOSERS", "Ended", "Proposer", "moved_proposals"]
+
+Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
+"""How a trial of Optuna ended."""
 
 
 class Proposer(Protocol):
@@ -51,42 +54,57 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
-    """Optuna's ``TPESampler`` as it comes, with one categorical parameter per field that varies.
+    """Optuna's ``TPESampler`` as it comes; a layout that ran out of memory is told as pruned.
+
+    TPE ranks those below all that completed.
+    """
+
+    def ended(layout: int) -> Ended:
+        if replay.ran_out(layout):
+            return TrialState.PRUNED, None
+        return TrialState.COMPLETE, [float(replay.step_time_s[layout])]
+
+    return moved_proposals(replay, optuna.create_study(sampler=TPESampler(seed=seed)), ended, seed)
+
+
+def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
+    """What a sampler of Optuna proposes, with one categorical parameter per field that varies.
 
     Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
-    differs in the fewest fields, chance deciding among equals, and TPE is told about that one. This favours TPE over
-    its use in practice, where proposals that are illegal or were tried before cost trials. A layout that ran out of
-    memory is told as pruned, which TPE ranks below all that completed.
+    differs in the fewest fields, chance deciding among equals, and the sampler is told about that one. This favours it
+    over its use in practice, where proposals that are illegal or were tried before cost trials.
+
+    Args:
+        replay: Whose known layouts the sampler is told first.
+        study: Has the sampler.
+        ended: State and values of a layout's trial.
+        seed: Decides among equals.
     """
     varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
     codes, names = replay.codes[:, varying], [LAYOUT_FIELDS[field] for field in varying]
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(np.unique(codes[:, field]).tolist()) for field, name in enumerate(names)
     }
-    study = optuna.create_study(sampler=TPESampler(seed=seed))
     generator = np.random.default_rng(seed)
 
-    def tell(layout: int) -> None:
-        ran_out = replay.ran_out(layout)
-        study.add_trial(
-            create_trial(
-                state=TrialState.PRUNED if ran_out else TrialState.COMPLETE,
-                value=None if ran_out else float(replay.step_time_s[layout]),
-                params=dict(zip(names, codes[layout].tolist(), strict=True)),
-                distributions=distributions,
-            )
+    def tell(layout: int, attributes: Mapping[str, Any]) -> None:
+        state, values = ended(layout)
+        params = dict(zip(names, codes[layout].tolist(), strict=True))
+        moved = create_trial(
+            state=state, values=values, params=params, distributions=distributions, system_attrs=dict(attributes)
         )
+        study.add_trial(moved)
 
     for layout in replay.known.tolist():
-        tell(layout)
+        tell(layout, {})
     untried = replay.open
     while untried.size:
         trial = study.ask(distributions)
-        study.tell(trial, state=TrialState.FAIL)  # ignored by TPE; the layout it is moved to is told instead
+        study.tell(trial, state=TrialState.FAIL)  # ignored by samplers; the layout it is moved to is told instead
         distance = (codes[untried] != [trial.params[name] for name in names]).sum(axis=1)
         layout = int(generator.choice(untried[distance == distance.min()]))
         yield layout
-        tell(layout)
+        tell(layout, study.trials[trial.number].system_attrs)  # which generation of NSGA-II it belongs to
         untried = untried[untried != layout]
 
 

@@ -12,13 +12,13 @@ from autotuner.costmodel.columns import Floats
 from autotuner.search.fronts.boxes import Boxes, open_boxes
 from autotuner.search.fronts.dominance import non_dominated
 
-__all__ = ["Frontier", "reference_below"]
+__all__ = ["LEAST_MARGIN", "Frontier", "reference_below"]
 
 _MARGIN = 0.1
 """Part of a front's range by which the reference lies below its worst, so that its ends count, too. A usual choice
 (Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch takes the same)."""
 
-_LEAST_MARGIN = 1e-3
+LEAST_MARGIN = 1e-3
 """The same of a front whose points are equal in something; in logarithms, 0.1 %."""
 
 
@@ -61,5 +61,5 @@ def reference_below(points: Floats) -> Floats:
     """A reference for the front of these points: a tenth of its range below the worst of it in each dimension."""
     front = points[non_dominated(points)]
     worst, best = front.min(axis=0), front.max(axis=0)
-    reference: Floats = worst - np.maximum(_MARGIN * (best - worst), _LEAST_MARGIN)
+    reference: Floats = worst - np.maximum(_MARGIN * (best - worst), LEAST_MARGIN)
     return reference

@@ -27,6 +27,7 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
+from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.memory_prior import memory_prior
 from autotuner.search.sampler.observations import (
     FULL_SIZE,
@@ -58,7 +59,8 @@ class LayoutSampler(BaseSampler):
 
     The study's direction is "maximize" and a trial's value is what the objective says of it: its MFU, unless another
     is given. A trial may carry more as user attributes: ``STEP_TIME_S`` (then the value may be anything),
-    ``OUT_OF_MEMORY``, ``PEAK_BYTES``.
+    ``OUT_OF_MEMORY``, ``PEAK_BYTES``. Of an objective with a front the study has a direction per metric, a trial must
+    carry its ``STEP_TIME_S``, and the row comes first that most improves the expected hypervolume.
 
     Args:
         layouts: Every legal layout.
@@ -123,6 +125,7 @@ class LayoutSampler(BaseSampler):
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth,
+            front=FrontWorths.of(objective.front, job, footprints, len(layouts)) if objective.front else None,
             others=others,
         )
         self._ruled_out: frozenset[int] = frozenset()
@@ -153,7 +156,7 @@ class LayoutSampler(BaseSampler):
             InvalidInput: The study minimises.
         """
         del search_space
-        if study.direction != StudyDirection.MAXIMIZE:
+        if any(direction != StudyDirection.MAXIMIZE for direction in study.directions):
             raise InvalidInput("direction", "minimize", "a trial's value is a rate: more is better", "maximize")
         with _ASKING:
             promised = self._promised.setdefault(study.study_name, {})

@@ -69,6 +69,7 @@ class Evidence:
         step_time_s: Measured, also of pruned trials; of a row that ran more than once, the geometric mean of its runs.
         memory: Rows that ran or ran out of memory.
         best_value: Of the trials that ended well; None before the first.
+        completed: Their rows.
         small: What trials told that ran a stand-in.
     """
 
@@ -77,6 +78,7 @@ class Evidence:
     step_time_s: Mapping[int, float]
     memory: Mapping[int, MemoryTrial]
     best_value: float | None
+    completed: frozenset[int] = frozenset()
     small: SmallEvidence = field(default_factory=SmallEvidence)
 
 
@@ -134,6 +136,7 @@ class EvidenceReader:
             pending=tuple(full.pending),
             step_time_s=step_time_s,
             memory=full.memory,
+            completed=frozenset(full.completed),
             best_value=max(values, default=None),
             small=SmallEvidence(
                 pending=tuple(small.pending),
@@ -242,13 +245,13 @@ def _positive(trial: FrozenTrial, name: str) -> float:
     value = float(trial.user_attrs[name])
     if not 0 < value < math.inf:
         raise InvalidInput(name, value, f"must be positive, as user attribute of trial {trial.number}")
-    return value
+    return float(value)
 
 
 def _objective_value(trial: FrozenTrial) -> float | None:
     """What the trial returned, or reported before it was pruned."""
     if trial.state == TrialState.COMPLETE:
-        value = trial.value
+        value = trial.values[0] if len(trial.values) == 1 else None  # several do not tell which is a rate
     elif trial.state == TrialState.PRUNED and trial.intermediate_values:
         value = statistics.median(trial.intermediate_values.values())
     else:
@@ -256,4 +259,4 @@ def _objective_value(trial: FrozenTrial) -> float | None:
     if value is None or not 0 < value < math.inf:
         rule = f"must be above 0, or the trial must carry its {STEP_TIME_S} as user attribute"
         raise InvalidInput("value", value, rule)
-    return value
+    return float(value)

@@ -10,7 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.search.fronts.expected_gain import log_expected_volume_gain
+from autotuner.search.fronts.frontier import Frontier
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
+from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
 from autotuner.search.sampler.memory_prior import learn_peaks
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Estimate, Posterior, Prior, Related
@@ -46,6 +49,7 @@ class Beliefs:
         peaks: Log peak memory in bytes.
         limit_bytes: What a rank may allocate.
         worth_per_step: What a step of each row is worth: its value x its step time.
+        front: What rows are worth by each metric of a front; None: the best value alone is looked for.
         others: What trials ran in the place of rows, and what ran before the search; None: neither.
     """
 
@@ -53,6 +57,7 @@ class Beliefs:
     peaks: Prior
     limit_bytes: float
     worth_per_step: Floats
+    front: FrontWorths | None = None
     others: OtherJobs | None = None
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
@@ -99,8 +104,8 @@ class Proposal:
 
     Attributes:
         row: Of the table.
-        expected_gain: By which fraction the best value is expected to rise with the most promising trial, given that it
-            may run out of memory; infinite before anything was measured.
+        expected_gain: By which fraction the best value, or the hypervolume of the front, is expected to rise with the
+            most promising trial, given that it may run out of memory; infinite before anything was measured.
         fit_probability: How likely the proposed layout is to fit in memory.
     """
 
@@ -119,8 +124,8 @@ def propose(
 ) -> Proposal | None:
     """The untried row that most improves the expected best, per cost of its trial; None when none is likely to fit.
 
-    Before the first measurement: the one of highest value that will probably fit; of those that are about as good, the
-    likeliest to fit.
+    Where a front is looked for, the row that most improves its expected hypervolume. Before the first measurement: the
+    one of highest value that will probably fit; of those that are about as good, the likeliest to fit.
 
     Args:
         beliefs: Before any trial.
@@ -142,7 +147,7 @@ def propose(
     chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal but for rounding
     return Proposal(
         row=int(rows[chosen]),
-        expected_gain=math.inf if outlook.is_first else math.expm1(math.exp(log_worth.max())),
+        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth.max())),
         fit_probability=math.exp(log_fits[chosen]),
     )
 
@@ -153,7 +158,8 @@ class _Outlook:
 
     Attributes:
         scale_inflation: Factor on the standard deviations of step times.
-        best_value: To be beaten.
+        log_step_s: Of rows whose trial ended well, or is expected to.
+        best_value: Of these; to be beaten.
         is_first: Nothing was measured yet.
     """
 
@@ -161,6 +167,7 @@ class _Outlook:
     times: Posterior
     peaks: Posterior
     scale_inflation: float
+    log_step_s: Mapping[int, float]
     best_value: float | None
     is_first: bool
 
@@ -178,7 +185,9 @@ class _Outlook:
         estimated = np.array([*full, *small, *ended], dtype=np.int64)
         known = [] if evidence.best_value is None else [evidence.best_value]
         is_first = not known and not ended.size
-        known += (beliefs.worth_per_step[estimated] / np.exp(times.at(estimated).mean)).tolist()
+        estimated_log_s = times.at(estimated).mean
+        known += (beliefs.worth_per_step[estimated] / np.exp(estimated_log_s)).tolist()
+        measured_log_s = {row: math.log(evidence.step_time_s[row]) for row in evidence.completed}
         then = times
         if full or small:
             then = beliefs.after_times({**evidence.step_time_s, **full}, {**evidence.small.step_time_s, **small})
@@ -187,6 +196,7 @@ class _Outlook:
             times=then,
             peaks=peaks,
             scale_inflation=scale_inflation(times),
+            log_step_s=measured_log_s | dict(zip(estimated.tolist(), estimated_log_s.tolist(), strict=True)),
             best_value=max(known, default=None),
             is_first=is_first,
         )
@@ -196,14 +206,34 @@ class _Outlook:
         return log_probability(math.log(self.beliefs.limit_bytes) - peaks.mean, np.sqrt(peaks.variance))
 
     def log_worth(self, times: Estimate, log_fits: Floats, rows: Integers | slice) -> Floats:
-        """Log of the expected rise of the log value above the best; without a best, the log value with caution."""
+        """Log of the expected rise of the log value above the best; without a best, the log value with caution.
+
+        Where a front is looked for, log of the expected rise of its hypervolume; of all rows, an order like that one.
+        """
         log_value = np.log(self.beliefs.worth_per_step[rows]) - times.mean
         if self.best_value is None:
             worth = log_value + _CAUTION * np.minimum(log_fits - math.log(0.5), 0.0)
+        elif self.beliefs.front is not None:
+            outcomes = self.beliefs.front.outcomes(rows, times, self.scale_inflation)
+            log_gain = log_expected_entry if isinstance(rows, slice) else log_expected_volume_gain
+            worth = log_gain(outcomes, self.frontier) + log_fits
         else:
             above = log_value - math.log(self.best_value)
             worth = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """What is known of the front, above the worst of what is expected of it."""
+        assert self.beliefs.front is not None
+        likely = np.flatnonzero(self.log_fits(self.peaks.approximately()) >= math.log(0.5))
+        return self.beliefs.front.frontier(self.log_step_s, likely, self.times.approximately().mean)
+
+    def gain(self, log_worth: float) -> float:
+        """The share by which the best value is expected to rise, or the hypervolume; infinite where there is none."""
+        if self.beliefs.front is None:
+            return math.expm1(math.exp(log_worth))
+        return math.exp(log_worth) / self.frontier.volume if self.frontier.volume else math.inf
 
 
 def _is_safest(score: Floats, log_fits: Floats) -> Booleans:

@@ -1,0 +1,282 @@
+"""The front of a sweep: what no other layout beats in all that counts, and why each stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.costmodel.columns import Booleans, Floats
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Weight
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.trial import Trial
+from autotuner.search.fronts.dominance import dominators, non_dominated
+from autotuner.search.fronts.frontier import Frontier, reference_below
+from autotuner.search.fronts.of_trials import Valued, log_values, valued
+from autotuner.search.results.reached import Reached
+from autotuner.search.text.sentences import signed
+
+__all__ = ["Behind", "Change", "FrontPoint", "SweepFront", "Trade", "sweep_front"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """By which share of it a metric is higher or lower elsewhere."""
+
+    metric: Metric
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trade:
+    """The nearest step along the front to more of one metric.
+
+    Attributes:
+        number: Of the trial that has more.
+        gain: How much more.
+        costs: What it has less of.
+    """
+
+    number: int
+    trial_id: str
+    gain: Change
+    costs: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint:
+    """A trial on the front.
+
+    Attributes:
+        number: Of the trial, inside its sweep.
+        label: The layout in short.
+        values: By each metric of the front.
+        relative_error: Half-width of the interval of its step time, and so of every rate, as a share.
+        best_in: Metrics that no other trial has more of.
+        trades: For each other metric, what more of it costs.
+        num_beaten: Trials that are no better in anything, and worse in something.
+        volume_share: Part of the hypervolume that the front would lose without it.
+        is_knee: Nearest to the best of everything; of three trials or more.
+        is_first: First by the metric or the profile.
+        why: The same in sentences without full stops.
+    """
+
+    trial_id: str
+    number: int
+    label: str
+    values: tuple[float, ...]
+    relative_error: float
+    best_in: tuple[Metric, ...]
+    trades: tuple[Trade, ...]
+    num_beaten: int
+    volume_share: float
+    is_knee: bool
+    is_first: bool
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """A ranked trial that another one beats.
+
+    Attributes:
+        by: Number of a trial on the front that is as good in everything and better in something.
+        changes: What that one has more of.
+        may_belong: Were both as far off as their intervals allow, none would beat it.
+    """
+
+    trial_id: str
+    number: int
+    label: str
+    values: tuple[float, ...]
+    by: int
+    changes: tuple[Change, ...]
+    may_belong: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepFront:
+    """The front of a sweep so far.
+
+    Attributes:
+        metrics: What counts; ``values`` have this order.
+        profile: How much each counts where one trial has to be named; empty: the sweep's metric does.
+        points: On the front, by falling first metric.
+        behind: All other ranked trials, by number.
+        num_untold: Ranked trials that do not tell some of the metrics.
+        progress: For each ranked trial by number, part of the present hypervolume that was reached with it.
+    """
+
+    metrics: tuple[Metric, ...]
+    profile: tuple[Weight, ...]
+    points: tuple[FrontPoint, ...]
+    behind: tuple[Behind, ...]
+    num_untold: int
+    progress: tuple[tuple[int, float], ...]
+
+
+def sweep_front(
+    request: SweepRequest,
+    trials: Sequence[Trial],
+    metrics: Sequence[Metric] = (),
+    profile: Sequence[Weight] = (),
+) -> SweepFront:
+    """The front of a sweep's ranked trials.
+
+    Args:
+        request: What was asked.
+        trials: All trials.
+        metrics: What counts; empty: what the sweep was asked for, else speed, energy where it is known, and simplicity.
+        profile: How much each counts where one trial has to be named; empty: as the sweep ranks.
+    """
+    asked = tuple(metrics) or request.objective.front or _usual(request.job.cluster)
+    objective = replace(request.objective, profile=tuple(profile)) if profile else request.objective
+    ranked = objective.ranked(trials)
+    told = valued(objective, asked, ranked)
+    first = told[0].trial.number if told else None
+    drawn = _Drawn.of(request, asked, sorted(told, key=lambda one: one.trial.number))
+    return SweepFront(
+        metrics=asked,
+        profile=objective.profile,
+        points=drawn.points(first),
+        behind=drawn.behind(),
+        num_untold=len(ranked) - len(told),
+        progress=drawn.progress(),
+    )
+
+
+def _usual(cluster: Cluster) -> tuple[Metric, ...]:
+    """What is compared where nobody asked."""
+    energy = (Metric.TOKENS_PER_JOULE,) if cluster.accelerator.power_w else ()
+    return (Metric.MFU, *energy, Metric.SIMPLICITY)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Drawn:
+    """Trials by number, with the log of their values in rows of as many columns as metrics."""
+
+    metrics: tuple[Metric, ...]
+    every: Sequence[Valued]
+    reached: Sequence[Reached]
+    logs: Floats
+    stays: Booleans
+
+    @classmethod
+    def of(cls, request: SweepRequest, metrics: tuple[Metric, ...], every: Sequence[Valued]) -> _Drawn:
+        logs = log_values(every).reshape(-1, len(metrics))
+        reached = [Reached.of(one.trial, request) for one in every]
+        return cls(metrics=metrics, every=every, reached=reached, logs=logs, stays=non_dominated(logs))
+
+    def points(self, first: int | None) -> tuple[FrontPoint, ...]:
+        """The front, by falling first metric."""
+        rows = np.flatnonzero(self.stays)
+        ordered: list[int] = rows[np.lexsort((rows, -self.logs[rows, 0]))].tolist()
+        knee, volume_shares = self._knee(), self._volume_shares()
+        return tuple(self._point(row, first, is_knee=row == knee, volume_share=volume_shares[row]) for row in ordered)
+
+    def _point(self, row: int, first: int | None, *, is_knee: bool, volume_share: float) -> FrontPoint:
+        one, best = self.reached[row], self.logs.max(axis=0)
+        best_in = tuple(m for m, own, most in zip(self.metrics, self.logs[row], best, strict=True) if own == most)
+        trades = tuple(self._trade(row, column) for column, m in enumerate(self.metrics) if m not in best_in)
+        beaten = (self.logs <= self.logs[row]).all(axis=1) & (self.logs < self.logs[row]).any(axis=1)
+        point = FrontPoint(
+            trial_id=one.trial_id,
+            number=one.number,
+            label=one.label,
+            values=self.every[row].values,
+            relative_error=one.relative_error,
+            best_in=best_in,
+            trades=trades,
+            num_beaten=int(beaten.sum()),
+            volume_share=volume_share,
+            is_knee=is_knee,
+            is_first=one.number == first,
+            why=(),
+        )
+        return replace(point, why=tuple(_why(point, len(self.every))))
+
+    def _trade(self, row: int, column: int) -> Trade:
+        """To the trial of the front that has the least more of a metric; of equals, the one that costs the least."""
+        own = self.logs[row]
+        more = np.flatnonzero(self.stays & (self.logs[:, column] > own[column]))
+        other = int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
+        changes = self._changes(row, other)
+        costs = tuple(Change(metric=m, share=share) for m, share in changes.items() if share < 0)
+        gain = Change(metric=self.metrics[column], share=changes[self.metrics[column]])
+        found = self.reached[other]
+        return Trade(number=found.number, trial_id=found.trial_id, gain=gain, costs=costs)
+
+    def _changes(self, row: int, other: int) -> Mapping[Metric, float]:
+        shares: list[float] = np.expm1(self.logs[other] - self.logs[row]).tolist()
+        return dict(zip(self.metrics, shares, strict=True))
+
+    def _knee(self) -> int | None:
+        """The row nearest to the best of everything, where the front's range is 1 in every metric (Zeleny 1973)."""
+        rows = np.flatnonzero(self.stays)
+        if len(rows) < 3:
+            return None
+        front = self.logs[rows]
+        reach = np.ptp(front, axis=0)
+        lacking = (front.max(axis=0) - front) / np.where(reach > 0, reach, 1.0)
+        return int(rows[np.argmin(np.square(lacking).sum(axis=1))])
+
+    def _volume_shares(self) -> Mapping[int, float]:
+        """What the hypervolume would lose without each row of the front."""
+        rows: list[int] = np.flatnonzero(self.stays).tolist()
+        if not rows:
+            return {}
+        reference = reference_below(self.logs)
+        whole = Frontier(points=self.logs[rows], reference=reference).volume
+        without = [Frontier(points=self.logs[[r for r in rows if r != row]], reference=reference) for row in rows]
+        return {row: 1 - one.volume / whole for row, one in zip(rows, without, strict=True)}
+
+    def behind(self) -> tuple[Behind, ...]:
+        """All that are not on the front."""
+        return tuple(self._behind(int(row)) for row in np.flatnonzero(~self.stays))
+
+    def _behind(self, row: int) -> Behind:
+        better = [int(other) for other in dominators(self.logs, row) if self.stays[other]]
+        by = max(better, key=lambda other: float(self.logs[other].sum()))
+        changes = self._changes(row, by)
+        one = self.reached[row]
+        return Behind(
+            trial_id=one.trial_id,
+            number=one.number,
+            label=one.label,
+            values=self.every[row].values,
+            by=self.reached[by].number,
+            changes=tuple(Change(metric=metric, share=share) for metric, share in changes.items() if share > 0),
+            may_belong=self._may_belong(row),
+        )
+
+    def _may_belong(self, row: int) -> bool:
+        errors = np.log1p([one.relative_error for one in self.reached])
+        is_rate = np.array([metric.is_rate for metric in self.metrics])
+        logs = self.logs - np.where(is_rate, errors[:, None], 0.0)
+        logs[row] = self.logs[row] + np.where(is_rate, errors[row], 0.0)
+        return not dominators(logs, row).size
+
+    def progress(self) -> tuple[tuple[int, float], ...]:
+        """The hypervolume after each trial, as a share of the last."""
+        if not self.every:
+            return ()
+        reference = reference_below(self.logs)
+        volumes = [Frontier.of(self.logs[: row + 1], reference).volume for row in range(len(self.every))]
+        return tuple((one.number, volume / volumes[-1]) for one, volume in zip(self.reached, volumes, strict=True))
+
+
+def _why(point: FrontPoint, num_trials: int) -> list[str]:
+    said = []
+    if point.best_in:
+        said.append(f"the best of {num_trials} in {' and '.join(metric.noun for metric in point.best_in)}")
+    if point.is_knee:
+        said.append("the nearest to the best of everything")
+    for trade in point.trades:
+        costs = " and ".join(f"{signed(one.share)} {one.metric.noun}" for one in trade.costs)
+        said.append(f"trial {trade.number} has {signed(trade.gain.share)} {trade.gain.metric.noun} for {costs}")
+    if point.num_beaten:
+        said.append(f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing")
+    return said
