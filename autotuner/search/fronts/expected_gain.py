@@ -86,7 +86,8 @@ def log_expected_volume_gain(outcomes: Outcomes, frontier: Frontier) -> Floats:
     deviation = np.maximum(possible.deviation, _LEAST_DEVIATION)
     first = np.minimum((entering[rows] - possible.mean) / deviation, _REACH)
     width = first + np.where(first > 0, _REACH, np.hypot(first, _REACH))
-    width = np.where(first < -1e6, _REACH**2 / -first / 2, width)  # its limit, where the difference is all rounding
+    # Its limit, where the difference is all rounding.
+    width = np.where(first < -1e6, _REACH**2 / 2 / np.maximum(-first, 1.0), width)
     steps = first[:, None] - width[:, None] * (1 + _NODES) / 2
     volumes = frontier.gains(possible.at(possible.mean[:, None] + deviation[:, None] * steps))
     with np.errstate(divide="ignore"):

@@ -20,6 +20,7 @@ from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
+from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sweeps.candidates import Candidates
 from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait
 from autotuner.search.sweeps.loss_gates import LossGates
@@ -138,7 +139,9 @@ class SweepPlan:
 
     def _leaders(self) -> Sequence[Trial]:
         """What must not be first, or take the place of the incumbent, without a loss gate."""
-        first = self._request.objective.leading(self._trials.values())[:1]
+        objective = self._request.objective
+        leading = objective.leading(self._trials.values())
+        first = on_front(objective, leading) if objective.front else leading[:1]
         return first if self._phases is None else [*first, *self._phases.leaders(list(self._trials.values()))]
 
     @property
@@ -195,7 +198,7 @@ class SweepPlan:
             return None
         if not self._study.loses(number, step):
             return None
-        return Stopped(reason="pruned", detail=self._losing(self._study.value_of(layout, step)))
+        return Stopped(reason="pruned", detail=self._losing(layout, step))
 
     def _is_compared(self, number: int) -> bool:
         """Whether the trial runs to be compared, however slow it is."""
@@ -305,8 +308,8 @@ class SweepPlan:
         if proposal.expected_gain >= min_gain:
             return None
         gain = f"{percent(proposal.expected_gain)} of it, less than the {percent(min_gain)} asked for"
-        noun = self._request.objective.noun
-        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the best {noun} by {gain}"
+        raised = "hypervolume of the front" if self._request.objective.front else f"best {self._request.objective.noun}"
+        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the {raised} by {gain}"
 
     def _does_not_fit(self, num_ended: int) -> str:
         """Why nothing more is proposed, with what is missing where nothing at all was tried."""
@@ -323,13 +326,21 @@ class SweepPlan:
         hours += self._gates.all_hours(self._trials, now)
         return Spending(elapsed_s=now - self._started_at, accelerator_hours=hours)
 
-    def _losing(self, value: float) -> str:
+    def _losing(self, layout: Layout, step: StepReport) -> str:
+        at_full_size = " at full size by prediction" if self._candidates.small else ""
+        if self._request.objective.front:
+            return self._falling_behind(self._study.values_of(layout, step), at_full_size)
         objective = replace(self._request.objective, under_faults=False)  # healthy steps lost to healthy steps
         fraction = self._request.budget.prune_below
         best = max(filter(None, map(self._study.healthy_value, self._trials.values())))
-        at_full_size = " at full size by prediction" if self._candidates.small else ""
         below = f"below {100 * fraction:g} % of the best so far, {objective.in_words(best)}"
-        return f"{objective.in_words(value)}{at_full_size}, {below}"
+        return f"{objective.in_words(self._study.value_of(layout, step))}{at_full_size}, {below}"
+
+    def _falling_behind(self, values: Sequence[float], at_full_size: str) -> str:
+        metrics = self._request.objective.front
+        reached = ", ".join(metric.in_words(value) for metric, value in zip(metrics, values, strict=True))
+        faster = 1 / self._request.budget.prune_below
+        return f"{reached}{at_full_size}; were it {faster:.3g} times as fast, another would still beat it in everything"
 
 
 def _was_tried(trial: Trial) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
+
+from autotuner.domain.runs.metric import Metric
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -13,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["HEALTHY_VALUE", "LosingPruner"]
 
 HEALTHY_VALUE = "healthy_value"
-"""User attribute of an Optuna trial: what its healthy steps are worth, where its value is what faults left of that."""
+"""User attribute of an Optuna trial: what its healthy steps are worth, where its value is what faults left of it. Where
+a front is looked for, by each of its metrics."""
 
 
 class LosingPruner(BasePruner):
@@ -39,3 +44,21 @@ class LosingPruner(BasePruner):
         if not values or len(reports) < self._min_reports:
             return False
         return max(reports) < self._fraction * max(values)
+
+    def falls_behind(
+        self, reports: Sequence[Sequence[float]], finished: Iterable[Sequence[float]], metrics: Sequence[Metric]
+    ) -> bool:
+        """Whether the trial should end now where values by several metrics make a front.
+
+        It should when a finished trial would be as good in everything even if the best report were that much faster.
+
+        Args:
+            reports: Values by each metric, of each step.
+            finished: The same of trials that ended well.
+            metrics: Of the front.
+        """
+        if len(reports) < self._min_reports or not self._fraction:
+            return False
+        best = max(reports, key=tuple)  # the fastest: what is no rate is the same in all
+        reachable = [value / self._fraction if m.is_rate else value for value, m in zip(best, metrics, strict=True)]
+        return any(all(map(operator.ge, other, reachable)) for other in finished)

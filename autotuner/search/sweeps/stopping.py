@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autotuner.domain.runs.objective import WORTHWHILE_GAIN
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.search.fronts.of_trials import adds_to_front, valued
 from autotuner.units import format_seconds
 
 __all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "percent", "spent"]
@@ -70,7 +71,9 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Whether patience is out: so many trials in a row did not beat the best that came before them."""
+    """Whether patience is out: so many trials in a row did not beat the best before them, or add to the front."""
+    if request.objective.front:
+        return _no_addition(request, ended)
     best, since = 0.0, 0
     for trial in ended:
         value = request.objective.value(trial.reached) if trial.reached and trial.is_ranked else 0.0
@@ -79,6 +82,18 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
     if request.budget.patience is None or not best or since < request.budget.patience:
         return None
     return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by {100 * WORTHWHILE_GAIN:g} %"
+
+
+def _no_addition(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """The same of a front: so many trials in a row were within 1 % of an earlier one, or worse, in everything."""
+    earlier, since = list[tuple[float, ...]](), 0
+    for trial in ended:
+        found = valued(request.objective, request.objective.front, [trial] if trial.is_ranked else [])
+        since = 0 if found and adds_to_front(found[0].values, earlier) else since + 1
+        earlier += [one.values for one in found]
+    if request.budget.patience is None or not earlier or since < request.budget.patience:
+        return None
+    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not add {100 * WORTHWHILE_GAIN:g} % to the front"
 
 
 def percent(share: float) -> str:

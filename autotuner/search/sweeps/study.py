@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import optuna
+from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
@@ -52,6 +53,7 @@ class SweepStudy:
         self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
         self._ordered: dict[int, Layout] = {}  # of these, since Optuna copies all that it is asked for
         self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
+        self._reported: dict[int, list[tuple[float, ...]]] = {}  # where a front is looked for, by running trial
         self._layouts = candidates.layouts
         self._beside_incumbent = rows_beside_incumbent(request, candidates.layouts)
         self._study = self._rebuilt(trials)
@@ -70,6 +72,10 @@ class SweepStudy:
     def has_interrupted(self) -> bool:
         """Whether a trial is to be ordered again."""
         return bool(self._interrupted)
+
+    @property
+    def _pruner(self) -> LosingPruner:
+        return LosingPruner(self._request.budget.prune_below)
 
     # ------------------------------------------------------------------ ordering
     def again(self) -> tuple[int, Layout]:
@@ -108,8 +114,18 @@ class SweepStudy:
 
     def loses(self, number: int, step: StepReport) -> bool:
         """Whether a running trial should end after this step because others were much better."""
+        if self._request.objective.front:
+            return self._falls_behind(number, step)
         self._asked[number].report(self.value_of(self.layout(number), step), step.step)
         return self._asked[number].should_prune()
+
+    def _falls_behind(self, number: int, step: StepReport) -> bool:
+        """The same where a front is looked for, of whose studies Optuna prunes no trial."""
+        reports = self._reported.setdefault(number, [])
+        reports.append(self.values_of(self.layout(number), step))
+        finished = self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
+        others = [one.user_attrs[HEALTHY_VALUE] for one in finished if HEALTHY_VALUE in one.user_attrs]
+        return self._pruner.falls_behind(reports, others, self._request.objective.front)
 
     def tell(self, trial: Trial) -> None:
         """Learn how a running trial ended."""
@@ -117,11 +133,13 @@ class SweepStudy:
         del self._ordered[trial.number]
         for key, attribute in self._attributes(trial).items():
             asked.set_user_attr(key, attribute)
-        self._study.tell(trial.number, self.value(trial), state=_optuna_state(trial))
+        self._reported.pop(trial.number, None)
+        self._study.tell(trial.number, self.values(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
         """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
         del self._asked[number], self._ordered[number]
+        self._reported.pop(number, None)
 
     # ------------------------------------------------------------------ rebuilding
     def rebuild(self, trials: Mapping[int, Trial]) -> None:
@@ -150,14 +168,15 @@ class SweepStudy:
         return study
 
     def _empty(self) -> optuna.Study:
-        pruner = LosingPruner(self._request.budget.prune_below)
-        return optuna.create_study(direction="maximize", sampler=self._sampler, pruner=pruner)
+        directions = [StudyDirection.MAXIMIZE] * (len(self._request.objective.front) or 1)
+        return optuna.create_study(directions=directions, sampler=self._sampler, pruner=self._pruner)
 
     def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
-        measured = [] if trial.layout.is_emulated else [step for step in trial.steps if step.is_measured]
+        is_compared = not trial.layout.is_emulated and not self._request.objective.front
+        measured = [step for step in trial.steps if step.is_measured] if is_compared else []
         return optuna.trial.create_trial(
             state=_optuna_state(trial),
-            value=self.value(trial),
+            values=self.values(trial),
             params=params_of(trial.layout),
             distributions=self._sampler.distributions,
             user_attrs=self._attributes(trial),
@@ -165,8 +184,18 @@ class SweepStudy:
         )
 
     # ------------------------------------------------------------------ values
+    def values(self, trial: Trial) -> Sequence[float] | None:
+        """What the study is told of a trial: its value, or those by each metric of the front."""
+        if not self._request.objective.front:
+            value = self.value(trial)
+            return None if value is None else [value]
+        if trial.reached is None or not trial.is_valid:
+            return None
+        step_time_s = self._request.objective.counted(trial.reached).step_time_s
+        return self._worths.front(trial.reached.footprint, step_time_s)
+
     def value(self, trial: Trial) -> float | None:
-        """What the study is told of a trial; from its step time, so that all are told by one measure."""
+        """What a trial is worth; from its step time, so that all are told by one measure."""
         if trial.reached is None or not trial.is_valid:
             return None
         return self._worths.reached(trial.reached) / self._request.objective.counted(trial.reached).step_time_s
@@ -182,16 +211,27 @@ class SweepStudy:
         growth = self._small.growth(layout) if self._small else 1.0
         return self._worths.predicted(layout) / (growth * step.step_time_s)
 
-    def _attributes(self, trial: Trial) -> dict[str, bool | float]:
+    def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
+        """The same by each metric of the front."""
+        growth = self._small.growth(layout) if self._small else 1.0
+        return self._worths.front(self._worths.modelled(layout), growth * step.step_time_s)
+
+    def _attributes(self, trial: Trial) -> dict[str, bool | float | tuple[float, ...]]:
         """What the sampler learns beside the value, and what the pruner compares with."""
         if trial.failure:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
         if trial.measurement:
-            counted, healthy = self._request.objective.counted(trial.measurement), self.healthy_value(trial)
+            counted, healthy = self._request.objective.counted(trial.measurement), self._healthy(trial)
             told = {} if healthy is None else {HEALTHY_VALUE: healthy}
             return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.measurement)}
         measured = [step.step_time_s for step in trial.steps if step.is_measured]
         return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
+
+    def _healthy(self, trial: Trial) -> float | tuple[float, ...] | None:
+        """What steps of a running trial are compared with: a value, or one by each metric of the front."""
+        if not self._request.objective.front or trial.reached is None or not trial.is_valid:
+            return self.healthy_value(trial)
+        return self._worths.front(trial.reached.footprint, trial.reached.step_time_s)
 
     def _slowdown(self, trial: Trial) -> float:
         """Factor from the healthy steps of a trial that lost to what counts, as predictions go."""

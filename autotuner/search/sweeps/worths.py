@@ -6,6 +6,9 @@ from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.under_faults import predicted_under
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Measurement
 
@@ -19,7 +22,7 @@ class Worths:
         self._objective = request.objective
         self._job = request.trial_job
         self._trace = request.fault_trace
-        self._predicted: dict[Layout, float] = {}
+        self._modelled: dict[Layout, Footprint] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
         """Of a layout that was measured, by what it was found to take beside time."""
@@ -27,10 +30,23 @@ class Worths:
 
     def predicted(self, layout: Layout) -> float:
         """Of a layout that has not been, by what it is modelled to take."""
+        return self._objective.worth_per_step(self._job, self.modelled(layout))
+
+    def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
+        """Values by each metric of the objective's front, of a layout whose step takes so long."""
+        return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
+
+    def modelled(self, layout: Layout) -> Footprint | None:
+        """What a layout is modelled to take beside time; None where nothing reads it."""
         if not self._objective.reads_footprint:
-            return self._objective.worth_per_step(self._job)
-        if layout not in self._predicted:
+            return None
+        if layout not in self._modelled:
             prediction = predicted_under(layout, self._job, self._trace)
-            footprint = footprint_of(layout, self._job, prediction)
-            self._predicted[layout] = self._objective.worth_per_step(self._job, footprint)
-        return self._predicted[layout]
+            self._modelled[layout] = footprint_of(layout, self._job, prediction)
+        return self._modelled[layout]
+
+    def _value(self, metric: Metric, footprint: Footprint | None, step_time_s: float) -> float:
+        if metric.is_rate:
+            return Objective(metric=metric).worth_per_step(self._job, footprint) / step_time_s
+        assert footprint is not None  # a request whose cluster cannot tell it is refused
+        return metric.share(footprint)

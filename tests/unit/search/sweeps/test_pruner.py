@@ -3,6 +3,7 @@ from __future__ import annotations
 import optuna
 import pytest
 
+from autotuner.domain.runs.metric import Metric
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 
 
@@ -46,3 +47,21 @@ def test_healthy_steps_are_held_to_the_healthy_value_of_the_best_not_to_what_fau
     study.add_trial(optuna.trial.create_trial(value=0.1, user_attrs={HEALTHY_VALUE: 0.4}))
     assert pruned(study, 0.10, 0.15)
     assert not pruned(study, 0.25, 0.05)
+
+
+FRONT = (Metric.MFU, Metric.SIMPLICITY)
+
+
+def test_a_trial_falls_behind_that_another_would_beat_in_everything_were_it_twice_as_fast() -> None:
+    reports = [(0.10, 0.5), (0.15, 0.5)]
+    assert LosingPruner(0.5).falls_behind(reports, [(0.31, 0.5)], FRONT)
+    assert not LosingPruner(0.5).falls_behind(reports, [(0.29, 0.5)], FRONT)
+
+
+def test_what_is_no_rate_rises_with_no_speed() -> None:
+    assert not LosingPruner(0.5).falls_behind([(0.01, 0.5)] * 2, [(0.9, 0.4)], FRONT)
+
+
+@pytest.mark.parametrize(("fraction", "num_reports"), [(0.0, 5), (0.5, 1)])
+def test_no_fraction_and_one_report_end_no_trial_of_a_front(fraction: float, num_reports: int) -> None:
+    assert not LosingPruner(fraction).falls_behind([(0.01, 0.1)] * num_reports, [(0.9, 0.9)], FRONT)
