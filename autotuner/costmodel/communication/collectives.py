@@ -11,7 +11,7 @@ computation hides is in ``overlap``.
 A layout may name the algorithm, protocol or channels instead. A named protocol changes these laws by what NCCL's own
 model says that it costs beside the best one (src/graph/tuning.cc, 2.8): the fitted latencies are those of LL, which
 short messages take, and the fitted bandwidths those of Simple, which long ones take. So nothing that is named is
-predicted faster than NCCL's own choice.
+predicted faster than NCCL's own choice, but for sums in the network's switches, which NCCL takes only where it is told.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 
-__all__ = ["all_gather_s", "all_reduce_s", "all_to_all_s", "reduce_scatter_s", "send_s"]
+__all__ = [
+    "all_gather_s",
+    "all_reduce_s",
+    "all_to_all_s",
+    "reduce_scatter_s",
+    "ring_all_reduce_s",
+    "send_s",
+    "two_trees_all_reduce_s",
+]
 
 CHANNEL_BYTES_PER_S = 16.7e9
 """What one channel moves at most: NCCL's cap of an LL128 all-reduce, taken for all protocols."""
@@ -96,7 +104,9 @@ def all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
     x = _named(group)
     if x is None:
         return np.minimum(ring_s, switched_s)
-    return np.maximum(np.minimum(ring_s, switched_s), _asked_all_reduce_s(full_bytes, switched_s, group, x))
+    asked_s = np.maximum(np.minimum(ring_s, switched_s), _asked_all_reduce_s(full_bytes, switched_s, group, x))
+    by_network = x.collective_algorithm == CollectiveAlgorithm.COLLNET
+    return np.where(by_network, _collnet_s(full_bytes, group, x), asked_s) if by_network.any() else asked_s
 
 
 def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x: LayoutColumns) -> Floats:
@@ -110,11 +120,39 @@ def _asked_all_reduce_s(full_bytes: Floats, switched_s: Floats, group: Group, x:
     simple = (x.collective_protocol == CollectiveProtocol.AUTO) | (x.collective_protocol == CollectiveProtocol.SIMPLE)
     adds = group.intra_node_link.multicast_efficiency > 0
     other_s = np.where(simple & adds, switched_s, tree_s)
+    named = (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE, CollectiveAlgorithm.NVLS)
     return np.select(
-        [x.collective_algorithm == way for way in (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)],
-        [ring_s, tree_s],
-        np.where(x.collective_algorithm == CollectiveAlgorithm.NVLS, switched_s, np.minimum(ring_s, other_s)),
+        [x.collective_algorithm == way for way in named],
+        [ring_s, tree_s, switched_s],
+        np.minimum(ring_s, other_s),
     )
+
+
+def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Added by the network's switches; a group inside a node has none of these, and goes around its ring.
+
+    A model after NCCL's: no published table of SHARP beside rings is known here.
+    """
+    seconds = _pipelined_s(full_bytes * group.switched_s_per_byte, group.switched_latency_s, group)
+    return np.where(group.crosses_nodes, _at_least(seconds, full_bytes, 2, group, x), _ring_s(full_bytes, 2, group))
+
+
+def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
+    """Around a ring on cores: gloo's, or our own over its sends, which takes as long."""
+    timed_s = measured_s("all_reduce", full_bytes, group)
+    return _ring_s(full_bytes, 2, group) if timed_s is None else timed_s
+
+
+def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans) -> Floats:
+    """Our own two trees over sends on cores.
+
+    Args:
+        full_bytes: Of each rank.
+        group: The ranks.
+        is_dealt: Neighbours by number lie on different nodes.
+    """
+    latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_dealt)
+    return np.where(group.num_ranks > 1, _pipelined_s(full_bytes * s_per_byte, latency_s, group), 0.0)
 
 
 def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0) -> Floats:

@@ -27,6 +27,8 @@ Why few ranks see less bandwidth than many: 2 of 8 A100 reach 0.73 of what 8 do 
 Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 moves from 7 to 8 %, on H100 not at all.
 """
 
+_SWITCHED_SHARE = 0.9
+
 MULTICAST_S = 25e-6
 """Latency of NVLink SHARP: NCCL 2.28 src/graph/tuning.cc (NVLS, Simple)."""
 
@@ -56,7 +58,7 @@ class Group:
         intra_node_link: Between ranks of one of them.
         inter_node_link: From a rank to the network: its own port.
         oversubscription: Factor by which the network's core is thinner than its ports.
-        layouts: Whose groups they are, for what a layout asks of the library; None: nothing.
+        layouts: Whose groups they are, for what a layout asks of NCCL; None: nothing, as on cores, which have none.
         slow: What ails the links that they reach over; None: nothing.
         network: What they load the network above the nodes with, from the lowest links up; empty: one switch.
         ring: How their flat rings leave nodes; None: each node once, by the ports of all its ranks.
@@ -201,6 +203,56 @@ class Group:
         for load in self.network:
             slower = np.maximum(slower, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
         return slower / self.num_ranks
+
+    # ------------------------------------------------------------ sums in the network's switches, and trees of our own
+    @cached_property
+    def switched_latency_s(self) -> Floats:
+        """Latency of a sum that the network's switches take: along a node's ranks, once into the network, and back."""
+        inside = 2 * self.intra_node_link.latency_s * (self.ranks_per_node - 1).astype(np.float64)
+        above_s = _sum(np.where(load.num_parts > 1, load.latency_s, 0.0) for load in self.network)
+        latency_s: Floats = inside + np.where(self.crosses_nodes, self._port_step_s + above_s, 0.0) + self._delay_s
+        return latency_s
+
+    @cached_property
+    def switched_s_per_byte(self) -> Floats:
+        """Seconds per byte of such a sum: each rank of a node sends its part of the bytes up once, and gets the sum's.
+
+        Upwards there is one sum where many ranks sent, so that no tier above is fuller than the ports. NCCL counts on
+        0.9 of these (src/graph/tuning.cc, 2.8).
+        """
+        ranks, link = self.ranks_per_node, self.intra_node_link
+        inside: Floats = 2 * _passed_shards(ranks) / ranks * self._intra_s_per_byte
+        if link.multicast_efficiency:
+            switched = (1 + 1 / ranks) / (link.multicast_efficiency * link.bandwidth_bytes_per_s)
+            inside = np.minimum(inside, switched * self._slower_inside)
+        between = np.where(self.crosses_nodes, self._port_s_per_byte, 0.0) / (_SWITCHED_SHARE * ranks)
+        slower: Floats = np.maximum(inside, between)
+        return slower
+
+    @cached_property
+    def two_trees_latency_s(self) -> Floats:
+        """Latency up and down a binary tree over the numbers of the ranks, whatever node they lie on."""
+        latency_s: Floats = 2 * np.ceil(np.log2(self.num_ranks)) * self.step_s
+        return latency_s
+
+    def two_trees_s_per_byte(self, is_dealt: Booleans) -> Floats:
+        """Seconds per byte up and down two such trees, half of the bytes in each; a rank inside one ends the other.
+
+        A rank sends every byte twice. Of r ranks on each of K nodes the trees' edges take (3 - 2 / K) times the bytes
+        out of a node, where ranks fill the nodes one after the other; and 2 r (1 - 1 / K) times where they are dealt,
+        or alone. Counted for powers of two, on which ``trials.collectives`` has just so many.
+
+        Args:
+            is_dealt: Rank i lies on node i modulo their number.
+        """
+        ranks, nodes = self.ranks_per_node, self.num_nodes
+        apart = 2 * ranks * (1 - 1 / nodes)
+        sent = np.where(is_dealt | (ranks == 1), apart, 3 - 2 / nodes)
+        between = np.where(self.crosses_nodes, sent, 0.0) / ranks * self._port_s_per_byte
+        slowest: Floats = np.maximum(2 * self._intra_s_per_byte, between)
+        for load in self.network:
+            slowest = np.maximum(slowest, sent * load.ring_by_node * self._good_port_s_per_byte)
+        return slowest
 
     # ------------------------------------------------------------ links as collectives find them
     @cached_property

@@ -57,7 +57,7 @@ def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts:
         intra_node_link=cluster.intra_node_link,
         inter_node_link=cluster.inter_node_link,
         oversubscription=cluster.oversubscription,
-        layouts=layouts,
+        layouts=None if cluster.accelerator.kind == "cpu" else layouts,
     )
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
-from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from autotuner.costmodel.communication.data_collectives import (
+    data_all_gather_s,
+    data_all_reduce_s,
+    data_reduce_scatter_s,
+)
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
@@ -123,15 +127,15 @@ def _exchange_s(x: LayoutColumns, job: Job, unit: Floats, shard: Group, collecti
     """Communication of units of so many elements, which the ranks of one kind of group shard."""
     unit_bytes = x.element_bytes * unit
     sharded = x.shard_level != ShardLevel.NONE
-    gather_s = np.where(sharded, all_gather_s(unit_bytes * gathered_share(x, job), shard), 0.0)
+    gather_s = np.where(sharded, data_all_gather_s(unit_bytes * gathered_share(x, job), shard, x), 0.0)
     summed_bytes = unit_bytes * gradient_bytes(x, job) / x.element_bytes
-    scatter_s = np.where(sharded, reduce_scatter_s(summed_bytes, shard), 0.0)
+    scatter_s = np.where(sharded, data_reduce_scatter_s(summed_bytes, shard, x), 0.0)
     replicas_s = _replicas_s(x, job, summed_bytes / np.where(sharded, shard.num_ranks, 1))
     if job.cluster.accelerator.core is not None:
         by_layer, silent = x.shard_level >= ShardLevel.GRADIENTS, without_starts(shard)
         own_gather_s, own_reduce_s = shard_host_s(shard.num_ranks, job.cluster.accelerator.core)
-        gather_s = np.where(by_layer, own_gather_s + all_gather_s(unit_bytes, silent), gather_s)
-        scatter_s = np.where(by_layer, own_reduce_s + reduce_scatter_s(summed_bytes, silent), scatter_s)
+        gather_s = np.where(by_layer, own_gather_s + data_all_gather_s(unit_bytes, silent, x), gather_s)
+        scatter_s = np.where(by_layer, own_reduce_s + data_reduce_scatter_s(summed_bytes, silent, x), scatter_s)
     reduce_s: Floats = collectives * (scatter_s + replicas_s)
     return gather_s * collectives, reduce_s
 
@@ -141,9 +145,9 @@ def _replicas_s(x: LayoutColumns, job: Job, summed_bytes: Floats) -> Floats:
 
     That is its shards, which did it before, or its context ranks where nothing is sharded.
     """
-    everybody_s = all_reduce_s(summed_bytes, replicate_group(x, job.cluster))
+    everybody_s = data_all_reduce_s(summed_bytes, replicate_group(x, job.cluster), x)
     if not x.gradient_sync.any():
         return everybody_s
     apart = (x.shard_level == ShardLevel.NONE) & (x.context_parallel_degree > 1)
-    within_s = np.where(apart, all_reduce_s(summed_bytes, context_group(x, job.cluster)), 0.0)
+    within_s = np.where(apart, data_all_reduce_s(summed_bytes, context_group(x, job.cluster), x), 0.0)
     return np.where(x.gradient_sync == GradientSync.FULL, everybody_s, within_s)

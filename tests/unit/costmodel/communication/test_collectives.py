@@ -188,8 +188,9 @@ def all_reduce_with(full_bytes: float, gpus: str, num_ranks: int, **asked: Any) 
     return seconds(collectives.all_reduce_s(np.array([full_bytes]), replicate_group(x, load_cluster(gpus))))
 
 
+BY_SWITCHES = (CollectiveAlgorithm.NVLS, CollectiveAlgorithm.COLLNET)
 ASKED: list[dict[str, Any]] = [
-    *({"collective_algorithm": way} for way in CollectiveAlgorithm if way != CollectiveAlgorithm.NVLS),
+    *({"collective_algorithm": way} for way in CollectiveAlgorithm if way not in BY_SWITCHES),
     *({"collective_protocol": protocol} for protocol in CollectiveProtocol),
     {"collective_channels": 4},
     {"collective_algorithm": CollectiveAlgorithm.TREE, "collective_protocol": CollectiveProtocol.LL},
