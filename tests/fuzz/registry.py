@@ -8,7 +8,19 @@ from tests.fuzz.target import Target
 
 __all__ = ["GROUPS", "names", "target_of"]
 
-GROUPS = ("codec", "models", "imports", "operators", "words", "logs", "reports", "engines", "tables", "edge")
+GROUPS = (
+    "codec",
+    "models",
+    "imports",
+    "operators",
+    "words",
+    "logs",
+    "reports",
+    "engines",
+    "tables",
+    "edge",
+    "topologies",
+)
 
 
 def target_of(name: str) -> Target:
