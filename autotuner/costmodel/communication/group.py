@@ -16,6 +16,7 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
+from autotuner.costmodel.communication.wired_node import WiredNode
 from autotuner.domain.jobs.cluster import Link
 
 __all__ = ["FlatRing", "Group"]
@@ -63,6 +64,7 @@ class Group:
         network: What they load the network above the nodes with, from the lowest links up; empty: one switch.
         ring: How their flat rings leave nodes; None: each node once, by the ports of all its ranks.
         relayed: Share of what leaves a node in an all-to-all that goes over NVLink to the accelerator of another rail.
+        wired: What the links inside a node add where NVLink does not join all of it; None: nothing.
     """
 
     num_ranks: Integers
@@ -76,6 +78,7 @@ class Group:
     network: tuple[NetworkLoad, ...] = ()
     ring: FlatRing | None = None
     relayed: Floats | float = 0.0
+    wired: WiredNode | None = None
 
     @cached_property
     def num_nodes(self) -> Integers:
@@ -105,6 +108,7 @@ class Group:
             network=tuple(load.of_one_in(self.ranks_per_node) for load in self.network),
             ring=None,
             relayed=0.0,
+            wired=None,
         )
 
     # ------------------------------------------------------------ seconds before and between the bytes
@@ -122,7 +126,7 @@ class Group:
     def step_s(self) -> Floats:
         """Latency of one step over the slowest link."""
         above_s = _sum(np.where(load.send > 0, load.latency_s, 0.0) for load in self.network)
-        return np.where(self.crosses_nodes, self._port_step_s, self.intra_node_link.latency_s) + self._delay_s + above_s
+        return np.where(self.crosses_nodes, self._port_step_s, self._intra_step_s) + self._delay_s + above_s
 
     @cached_property
     def ring_latency_s(self) -> Floats:
@@ -131,9 +135,7 @@ class Group:
         A late link is late in every step, since each rank passes on in one what it got in the one before.
         """
         between = self.num_nodes - 1 if self.ring is None else self.ring.steps_between
-        healthy_s: Floats = (
-            between * self._port_step_s + (self.num_ranks - 1 - between) * self.intra_node_link.latency_s
-        )
+        healthy_s: Floats = between * self._port_step_s + (self.num_ranks - 1 - between) * self._intra_step_s
         above_s = _sum(load.ring_steps * load.latency_s for load in self.network)
         return healthy_s + (self.num_ranks - 1) * self._delay_s + above_s
 
@@ -142,7 +144,7 @@ class Group:
         """Latency up and down a tree: through a node's ranks in turn, or its switches at once; then between nodes."""
         link = self.intra_node_link
         steps = self.ranks_per_node > 1 if link.multicast_efficiency else 2 * (self.ranks_per_node - 1)
-        inside = steps * (MULTICAST_S if link.multicast_efficiency else link.latency_s)
+        inside = steps * (MULTICAST_S if link.multicast_efficiency else self._intra_step_s)
         late_s = 2 * np.ceil(np.log2(self.num_ranks)) * self._delay_s
         above_s = _sum(2 * np.ceil(np.log2(load.num_parts)) * load.latency_s for load in self.network)
         return inside + 2 * np.ceil(np.log2(self.num_nodes)) * self._port_step_s + late_s + above_s
@@ -198,7 +200,7 @@ class Group:
         """
         beyond = self.num_ranks - self.ranks_per_node
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
-        inside = (_passed_shards(self.ranks_per_node) + passed_on) * self._intra_s_per_byte
+        inside = (_passed_shards(self.ranks_per_node) + passed_on) * self._intra_s_per_byte * self._worse_in_pairs
         slower: Floats = np.maximum(inside, beyond * outside * self._port_s_per_byte)
         for load in self.network:
             slower = np.maximum(slower, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
@@ -288,9 +290,19 @@ class Group:
         return 0.0 if self.slow is None else self.slow.delay_s
 
     @property
+    def _intra_step_s(self) -> Floats | float:
+        return self.intra_node_link.latency_s + (0.0 if self.wired is None else self.wired.delay_s)
+
+    @property
     def _slower_inside(self) -> Floats | float:
-        """Slowdown of links inside a node, where a group reaches over no other."""
-        return 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
+        """Slowdown of links inside a node: by how it is wired, and by what ails them where a group reaches no other."""
+        ailing = 1.0 if self.slow is None else np.where(self.crosses_nodes, 1.0, self.slow.slowdown)
+        return ailing if self.wired is None else ailing * self.wired.ring_slowdown
+
+    @property
+    def _worse_in_pairs(self) -> Floats | float:
+        """What an all-to-all finds slower inside a node than a ring does."""
+        return 1.0 if self.wired is None else self.wired.pair_slowdown / self.wired.ring_slowdown
 
     @property
     def _unshared_s_per_byte(self) -> float:

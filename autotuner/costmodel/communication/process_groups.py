@@ -12,6 +12,7 @@ from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
 from autotuner.costmodel.communication.places import Places
 from autotuner.costmodel.communication.slow_links import slow_of
+from autotuner.costmodel.communication.wired_node import wired_node
 from autotuner.domain.jobs import crossings
 from autotuner.domain.jobs.cluster import Cluster, Link
 from autotuner.domain.jobs.crossings import Spread, pair_crosses, ring_crosses
@@ -41,9 +42,17 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
     """
     group = _in_blocks(num_ranks, stride, cluster, layouts)
     is_dealt = layouts is not None and bool(layouts.rank_placement.any())
-    if cluster.network is None and not is_dealt:
-        return group
-    return _placed(group, _places(num_ranks, stride, cluster, layouts), cluster)
+    if cluster.network is not None or is_dealt:
+        group = _placed(group, _places(num_ranks, stride, cluster, layouts), cluster)
+    return group if cluster.wiring is None else _wired(group, stride, cluster)
+
+
+def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
+    """The group with what the links inside its nodes are; ranks that are dealt lie closer together there."""
+    layouts = group.layouts
+    dealt = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
+    apart = np.where(dealt, np.maximum(1, stride // cluster.num_nodes), stride)
+    return replace(group, wired=wired_node(group.ranks_per_node, apart, cluster))
 
 
 def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:

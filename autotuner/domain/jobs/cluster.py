@@ -11,7 +11,7 @@ from autotuner.domain.jobs.core_times import CoreTimes
 from autotuner.domain.jobs.link_health import LinkClass, LinkHealth, latest
 from autotuner.domain.jobs.network import Network
 from autotuner.domain.jobs.tariff import Tariff
-from autotuner.domain.jobs.wiring import Wiring
+from autotuner.domain.jobs.wiring import PathKind, Wiring
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
 from autotuner.errors import InvalidInput
 
@@ -388,7 +388,20 @@ class Cluster:
 
     def link_for(self, group_size: int, stride: int) -> Link:
         """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
-        return self.inter_node_link if self.crosses_nodes(group_size, stride) else self.intra_node_link
+        if self.crosses_nodes(group_size, stride):
+            return self.inter_node_link
+        if self.wiring is None or group_size * stride > self.accelerators_per_node:
+            return self.intra_node_link
+        return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
+
+    def wired_link(self, path: PathKind) -> Link:
+        """What two accelerators of a node that reach each other so have, as the wiring says it."""
+        wiring, link = self.wiring, self.intra_node_link
+        if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
+            return link
+        pcie = wiring.pcie_bandwidth_bytes_per_s or self.accelerator.host_bandwidth_bytes_per_s
+        rate = wiring.socket_bandwidth_bytes_per_s if path is PathKind.SOCKETS else pcie
+        return Link(name=path.in_words, bandwidth_bytes_per_s=rate, latency_s=link.latency_s, source=wiring.source)
 
     def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
         """Whether NVLink does not join such a group everywhere: a bool, or a bool column for columns of groups.

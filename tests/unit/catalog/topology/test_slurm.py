@@ -95,7 +95,7 @@ def test_a_conf_file_that_slurm_would_refuse_is_refused_with_its_line(text: str,
     [
         (
             HYPERPOD_YAML.replace("switches:", "switch:"),
-            "line 4 = .*must have switches, .* nearest legal value: switches",
+            "line 4 = .*must have switches, .* value: switches",
         ),
         (HYPERPOD_YAML.replace("  tree:", "  tre:"), r"line 1 = \['tre'\]: .* nearest legal value: tree"),
         (
