@@ -93,10 +93,10 @@ def _tier_loads(
         if part >= cluster.num_nodes:
             return  # one switch joins all that is left
         above_s = network.tiers[height + 1].latency_s if height + 1 < len(network.tiers) else 0.0
-        within = places.ranks_below(part).astype(np.float64)
+        scattered = places.share_scattered_out(part)
         if height == 0:
-            within = _reached_on_rails(within, inside, places, network, layouts)
-        yield _uplinks(_Uplinks(tier, network, thinner, above_s), places, inside, within, layouts)
+            scattered = _scattered_over_rails(scattered, inside, places, network, layouts)
+        yield _uplinks(_Uplinks(tier, network, thinner, above_s), places, inside, scattered, layouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Uplinks:
 
 
 def _uplinks(
-    links: _Uplinks, places: Places, inside: Integers, within: Floats, layouts: LayoutColumns | None
+    links: _Uplinks, places: Places, inside: Integers, scattered: Floats, layouts: LayoutColumns | None
 ) -> NetworkLoad:
     """Loads of one tier.
 
@@ -118,7 +118,7 @@ def _uplinks(
         links: Its uplinks.
         places: Where groups lie.
         inside: Ranks of a group that share a node.
-        within: Ranks of a group that one reaches without these links.
+        scattered: Share of what ranks send to all in equal shares that passes these links.
         layouts: Whose groups they are.
     """
     part, thinner = links.tier.nodes_per_switch, links.thinner
@@ -126,13 +126,13 @@ def _uplinks(
     size = part * places.ranks_per_node
     shared, by_node = places.ring_ranks(part), places.ring_ranks(part, by_node=True)
     streams = inside if places.sorts_ring else np.ones_like(inside)  # NCCL has a ring through each port of a node
-    outside, sent = (places.num_ranks - within) / places.num_ranks, places.share_sent_out(part)
+    sent = places.share_sent_out(part)
     worse = _Unevenness(links, size, layouts)
     return NetworkLoad(
         name=f"{links.tier.name} uplinks",
         ring=np.where(leaves, thinner / shared * worse.of(size / shared * streams), 0.0),
         ring_by_node=np.where(leaves, thinner / by_node * worse.of(size / by_node * streams), 0.0),
-        all_to_all=thinner * outside * worse.of(size * (places.num_ranks - within)),
+        all_to_all=thinner * scattered * worse.of(size * scattered * places.num_ranks),
         send=thinner * sent * worse.of(size * sent),
         num_parts=places.num_parts(part),
         ring_steps=places.ring_steps_out(part),
@@ -166,14 +166,15 @@ def _ranks_in_domain(places: Places, cluster: Cluster) -> Integers:
     return places.ranks_below(cluster.accelerators_per_domain // cluster.accelerators_per_node)
 
 
-def _reached_on_rails(
-    below: Floats, inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None
+def _scattered_over_rails(
+    scattered: Floats, inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None
 ) -> Floats:
-    """Ranks reached below a lowest switch: only those of the own rail, unless NVLink takes bytes to the right one."""
+    """What leaves lowest switches, with what is for other rails, unless NVLink takes that to the right one."""
     if network.num_rails == 1 or layouts is None or layouts.pxn.all():
-        return below
-    own = inside + (below - inside) / _rails_met(inside, places, network)
-    return np.where(layouts.pxn, below, own)
+        return scattered
+    outside = (places.num_ranks - inside) / places.num_ranks
+    off_rail = scattered + (outside - scattered) * (1 - 1 / _rails_met(inside, places, network))
+    return np.where(layouts.pxn, scattered, off_rail)
 
 
 def relayed_share(inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None) -> Floats | float:
@@ -210,7 +211,7 @@ def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator
             ring=np.where(leaves, ring, 0.0),
             ring_by_node=np.where(leaves, ring, 0.0),
             all_to_all=np.where(leaves, len(lengths) * line.mean_hops, 0.0),
-            send=np.where(leaves, 2.0 * len(lengths) * line.hops, 0.0),
+            send=len(lengths) * line.hops * line.ways_of_a_send * places.share_sent_out(1),
             num_parts=num_nodes,
             ring_steps=places.ring_steps_out(1),
             latency_s=np.where(leaves, np.maximum(line.hops - 1, 0) * cluster.inter_node_link.latency_s, 0.0),
@@ -252,6 +253,11 @@ class _Line:
     def back_and_forth(self) -> Floats:
         """Times that a ring in both directions loads a link: twice where it must come back the way it went."""
         return np.where(self.is_whole, 1.0, 2.0)
+
+    @property
+    def ways_of_a_send(self) -> Floats:
+        """Load of a byte that goes one way, unless both are as long and each has half of it."""
+        return np.where(2 * self.hops == self.length, 1.0, 2.0)
 
     @property
     def mean_hops(self) -> Floats:

@@ -6,11 +6,13 @@ columns of groups; ``autotuner/flows`` enumerates the ranks instead, and tests c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.costmodel.communication.windows import Windows
 
 __all__ = ["Places"]
 
@@ -79,9 +81,14 @@ class Places:
     def share_sent_out(self, part_nodes: int) -> Floats:
         """Share of a part's ranks whose next one in the group lies in another part."""
         num_ranks = self.ranks_per_node * part_nodes
-        blocks = np.minimum(self.stride, num_ranks) / num_ranks
+        blocks = self._fullest(part_nodes, Windows.sends_out, np.minimum(self.stride, num_ranks) / num_ranks)
         shares = np.where(self.is_cyclic, self._out_of(part_nodes, self.stride), blocks)
         return np.where(self.leave(part_nodes), shares, 0.0)
+
+    def share_scattered_out(self, part_nodes: int) -> Floats:
+        """Share of all that a part's ranks send in equal shares to their groups that leaves the part."""
+        shares = (self.num_ranks - self.ranks_below(part_nodes)) / self.num_ranks
+        return np.where(self.is_cyclic, shares, self._fullest(part_nodes, Windows.shares_out, shares))
 
     # ------------------------------------------------------------ blocks
     def _in_blocks(self, part_nodes: int) -> Integers:
@@ -91,11 +98,24 @@ class Places:
         return np.where(part >= self.num_nodes * self.ranks_per_node, self.num_ranks, below)
 
     def _ring_ranks_in_blocks(self, part_nodes: int) -> Floats:
-        """Where parts do not divide the span, rings leave over both ends of one."""
         part = self.ranks_per_node * part_nodes
-        ends = np.where(self.span % part == 0, 1, 2)
-        rings: Integers = np.minimum(ends * self.stride, part)
-        return part / rings
+        return 1 / self._fullest(part_nodes, Windows.rings_out, np.minimum(self.stride, part) / part)
+
+    def _fullest(self, part_nodes: int, count: Callable[[Windows], Floats], even: Floats) -> Floats:
+        """What leaves the fullest part per rank of it: the even answer, unless borders of parts cut groups unevenly."""
+        part = self.ranks_per_node * part_nodes
+        rows = np.flatnonzero((self.span % part != 0) & (part % self.span != 0))
+        if not len(rows):
+            return even
+        windows = Windows(
+            num_ranks=self.num_ranks[rows],
+            stride=self.stride[rows],
+            size=part,
+            world_size=self.num_nodes * self.ranks_per_node,
+        )
+        found = even.copy()
+        found[rows] = count(windows) / part
+        return found
 
     # ------------------------------------------------------------ dealt in turn
     def _dealt(self, part_nodes: int) -> Integers:

@@ -67,22 +67,6 @@ def test_rings_leave_a_switch_as_often_as_counting_finds(cyclic: bool, sorts: bo
         )
 
 
-@pytest.mark.parametrize("num_ranks", [3, 5, 6, 12, 20])
-def test_rings_that_straddle_switches_leave_them_no_more_often_than_is_said(num_ranks: int) -> None:
-    for stride, nodes in product((1, 2, 4), (1, 2, 4)):
-        where = places(num_ranks, stride, cyclic=False)
-        inside = [group for group in groups(num_ranks, stride) if group[-1] < WORLD]
-        if where.leave(nodes)[0] and num_ranks * stride <= WORLD:
-            said = nodes * PER_NODE / float(where.ring_ranks(nodes)[0])
-            counted = Counter(
-                one
-                for parts in ([rank // PER_NODE // nodes for rank in group] for group in inside)
-                for one, other in zip(parts, [*parts[1:], parts[0]], strict=True)
-                if one != other
-            )
-            assert max(counted.values(), default=0) <= said
-
-
 @pytest.mark.parametrize(("cyclic", "nodes"), list(product((False, True), (1, 2, 4))))
 def test_sends_leave_a_switch_as_often_as_counting_finds_around_the_end(cyclic: bool, nodes: int) -> None:
     for num_ranks, stride in EVEN:
