@@ -21,6 +21,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import Layout
@@ -77,6 +78,7 @@ GivenModel = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
 GivenCluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
 
 GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
+GivenTariff = Annotated[dict[str, Any], GivenFields(Tariff)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +139,16 @@ class JobRequest:
             machine the service runs on, or the cluster itself, whose accelerator and links may be names.
         link_health: Links of the cluster that are not as it says, beside those that it knows itself; of several of one
             link the last counts.
+        price_per_accelerator_hour: In US dollars, where it is not the cluster's.
+        tariff: What of the cluster's prices, power and emissions is otherwise.
     """
 
     model: GivenModel
     cluster: GivenCluster
     workload: Workload
     link_health: Annotated[tuple[LinkHealth, ...], Field(max_length=MAX_LINKS)] = ()
+    price_per_accelerator_hour: Annotated[float, Field(ge=0)] | None = None
+    tariff: GivenTariff = field(default_factory=dict)
 
     def named(self, app: App, stack: Stack) -> Job:
         """The job with its names resolved.
@@ -152,8 +158,17 @@ class JobRequest:
             NotFound: A name is neither stored nor in the catalog.
         """
         model, cluster = named_model(self.model, app), named_cluster(self.cluster, app)
-        cluster = cluster.with_link_health(self.link_health)
+        cluster = self._priced(cluster).with_link_health(self.link_health)
         return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
+
+    def _priced(self, cluster: Cluster) -> Cluster:
+        """The cluster at the caller's prices."""
+        price = self.price_per_accelerator_hour
+        return replace(
+            cluster,
+            price_per_accelerator_hour=cluster.price_per_accelerator_hour if price is None else price,
+            tariff=replace(cluster.tariff, **self.tariff),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

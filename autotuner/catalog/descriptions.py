@@ -11,13 +11,22 @@ from typing import Any
 
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, node_size
+from autotuner.catalog.tariffs import region
 from autotuner.catalog.topology.presets import load_preset
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput
 
-__all__ = ["BASE", "NAMED_PARTS", "cluster_described", "model_described", "whole_cluster", "whole_model"]
+__all__ = [
+    "BASE",
+    "NAMED_PARTS",
+    "cluster_described",
+    "model_described",
+    "tariff_fields",
+    "whole_cluster",
+    "whole_model",
+]
 
 _MOST_NODES = 10**6
 """A description that says more is refused where it is judged."""
@@ -32,7 +41,7 @@ _PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
 }
 """Fields of a cluster whose name says all of them, whatever else the cluster is."""
 
-NAMED_PARTS = (*_PARTS_BY_NAME, "network")
+NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
 """Fields of a cluster that a name of the catalog may stand for."""
 
 
@@ -80,6 +89,7 @@ def whole_cluster(document: object, name: str = "") -> Any:
         return document
     accelerator = _name_in(document.get("accelerator"))
     parts = {part: _whole_part(document[part], load) for part, load in _PARTS_BY_NAME.items() if part in document}
+    parts |= {"tariff": tariff_fields(document["tariff"])} if "tariff" in document else {}
     written = {"name": name, **document, **parts} if name else {**document, **parts}
     whole = {field: value for field, value in written.items() if field != "network"}
     if BASE in document:
@@ -87,6 +97,16 @@ def whole_cluster(document: object, name: str = "") -> Any:
     elif accelerator is not None:
         whole = _overlaid(to_dict(_usual_cluster(accelerator, document)), whole)
     return whole | _network_parts(written["network"], whole, document) if "network" in written else whole
+
+
+def tariff_fields(said: object) -> Any:
+    """Fields of a tariff, of which one that is named or starts from a ``base`` has those of its region.
+
+    Raises:
+        InvalidInput: The base is no name.
+        NotFound: There is no region of that name; with the nearest.
+    """
+    return _whole_part(said, lambda name: region(name).tariff_fields)
 
 
 def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:

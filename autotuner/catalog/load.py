@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autotuner.catalog.cores import core_collectives, core_times
+from autotuner.catalog.tariffs import usual_tariff
 from autotuner.catalog.topology.presets import load_preset
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.model import TransformerSpec
@@ -207,6 +208,7 @@ def load_cluster(description: str) -> Cluster:
     facts = accelerator_facts(name)
     num_nodes, per_node = _nodes(count or "1", facts["accelerators_per_node"].value)
     preset = load_preset(network) if at else None
+    price = facts["price_per_accelerator_hour"].value
     domain = facts["nvlink_domain"].value if "nvlink_domain" in facts else None
     if preset is not None and preset.nvlink_domain is not None:
         domain = preset.nvlink_domain
@@ -217,7 +219,8 @@ def load_cluster(description: str) -> Cluster:
         accelerators_per_node=per_node,
         intra_node_link=load_link(facts["intra_node_link"].value),
         inter_node_link=load_link(facts["inter_node_link"].value),
-        price_per_accelerator_hour=facts["price_per_accelerator_hour"].value,
+        price_per_accelerator_hour=price,
+        tariff=usual_tariff(accelerator, price),
         nvlink_domain=max(domain, per_node) if domain else None,
         network=None if preset is None else preset.joining(num_nodes),
     )

@@ -14,8 +14,8 @@ from typing import cast
 import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, is_one_of
+from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import (
-    Group,
     context_group,
     exchange_group,
     expert_group,

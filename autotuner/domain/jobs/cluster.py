@@ -299,6 +299,9 @@ class Cluster:
             rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
             raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
         check.non_negative(self, "price_per_accelerator_hour")
+        if self.tariff.is_spot and not self.tariff.spot_price_per_accelerator_hour:
+            rule = "needs a spot_price_per_accelerator_hour above 0 beside it"
+            raise InvalidInput("tariff.is_spot", True, rule, False)
         if not self.oversubscription >= 1.0:  # also refuses what is no number
             raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
         if self.network is not None:

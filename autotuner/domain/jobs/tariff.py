@@ -41,5 +41,3 @@ class Tariff:
             raise InvalidInput("interrupted_share", self.interrupted_share, "must be 0 or more and below 1", 0.0)
         if not self.power_usage_effectiveness >= 1.0:
             raise InvalidInput("power_usage_effectiveness", self.power_usage_effectiveness, "must be 1.0 or more", 1.0)
-        if self.is_spot and not self.spot_price_per_accelerator_hour:
-            raise InvalidInput("is_spot", True, "needs a spot_price_per_accelerator_hour", False)
