@@ -58,6 +58,8 @@ class RetuneCreate:
         searches: Whether runs try other layouts; else they only measure the incumbent.
         test: How strictly runs are compared.
         on_new_environment: Also run when torch, the driver or the kernel of this machine has changed.
+        on_new_links: Also run when a check of the stored cluster, or its description, says that links are not as they
+            were in the last run. That run holds the incumbent to nothing that it reached before.
         adopts: Take a better layout for the incumbent without asking.
     """
 
@@ -69,6 +71,7 @@ class RetuneCreate:
     searches: bool = True
     test: SequentialTest = field(default_factory=SequentialTest)
     on_new_environment: bool = False
+    on_new_links: bool = False
     adopts: bool = False
 
     def resolved(self, app: App) -> RetuneRequest:
@@ -86,6 +89,7 @@ class RetuneCreate:
             searches=self.searches,
             test=self.test,
             on_new_environment=self.on_new_environment,
+            on_new_links=self.on_new_links,
             adopts=self.adopts,
         )
 

@@ -77,6 +77,9 @@ def add(
     on_new_environment: Annotated[
         bool, typer.Option("--on-new-environment", help="Also run when torch, driver or kernel here have changed.")
     ] = False,
+    on_new_links: Annotated[
+        bool, typer.Option("--on-new-links", help="Also run when the stored cluster's links have changed.")
+    ] = False,
     adopts: Annotated[
         bool, typer.Option("--adopt", help="Take a better layout for the one in use without asking.")
     ] = False,
@@ -118,6 +121,7 @@ def add(
         "searches": search,
         "test": {"tolerance": tolerance, "loss": loss, "min_runs": min_runs, "max_runs": max_runs},
         "on_new_environment": on_new_environment,
+        "on_new_links": on_new_links,
         "adopts": adopts,
     }
     with connect(server) as client:

@@ -28,6 +28,8 @@ class RetuneRequest:
         searches: Whether runs try other layouts; else they only measure the incumbent.
         test: How strictly runs are compared.
         on_new_environment: Also run when torch, a driver or another part of the software has changed.
+        on_new_links: Also run when the stored cluster's links are not as they were in the last run: another phase of
+            the job has begun, in which the incumbent is held to nothing that it reached before.
         adopts: Take a better layout for the incumbent without asking.
     """
 
@@ -39,6 +41,7 @@ class RetuneRequest:
     searches: bool = True
     test: SequentialTest = field(default_factory=SequentialTest)
     on_new_environment: bool = False
+    on_new_links: bool = False
     adopts: bool = False
 
     def __post_init__(self) -> None:
@@ -82,6 +85,7 @@ class Trigger(StrEnum):
     CAUGHT_UP = "caught_up"  # due while nobody was there to start it
     MANUAL = "manual"
     ENVIRONMENT = "environment"
+    LINKS = "links"
 
 
 class RunState(StrEnum):

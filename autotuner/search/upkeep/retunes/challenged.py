@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.challenge import Challenge
@@ -20,7 +20,12 @@ _MINUTE_S = 60
 
 
 def challenged_sweep(
-    retune: Retune, incumbent: Layout | None, *, due_at: float, links: tuple[LinkHealth, ...] | None = None
+    retune: Retune,
+    incumbent: Layout | None,
+    *,
+    due_at: float,
+    cluster: Cluster | None = None,
+    is_new_phase: bool = False,
 ) -> SweepRequest:
     """What the run of that due time measures.
 
@@ -31,14 +36,15 @@ def challenged_sweep(
         retune: Whose run it is.
         incumbent: The layout in use.
         due_at: When it is due.
-        links: What ails the cluster's links today; None: what the template says.
+        cluster: The job's, with its links as they are today; None: as the template says.
+        is_new_phase: What the incumbent reached before does not count: it was on other links.
     """
     request = retune.request
-    challenge = Challenge(incumbent=incumbent, baseline=retune.baseline, test=request.test, searches=request.searches)
+    baseline = () if is_new_phase else retune.baseline
+    challenge = Challenge(incumbent=incumbent, baseline=baseline, test=request.test, searches=request.searches)
     seed = request.template.seed + int(due_at) // _MINUTE_S
     job = request.template.job
-    if links is not None:
-        job = replace(job, cluster=replace(job.cluster, link_health=links))
+    job = replace(job, cluster=cluster or job.cluster)
     return replace(request.template, job=job, challenge=challenge, seed=seed, name=f"retune {retune.name}")
 
 

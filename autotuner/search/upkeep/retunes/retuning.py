@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.jobs.cluster import LOCAL, Cluster
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal
 from autotuner.domain.runs.job_key import job_key
@@ -58,7 +60,7 @@ class Retuning:
 
         Raises:
             InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or new
-                software could not be seen.
+                software or new links could not be seen.
             Conflict: There is one of that name.
         """
         cron, now = the_cron(request), self._clock.now()
@@ -67,6 +69,10 @@ class Retuning:
         if request.on_new_environment and not runs_here(request):
             rule = "must be left out: the software that its trials run on is not this machine's, and not seen from here"
             raise InvalidInput("on_new_environment", True, rule, False)
+        cluster = request.template.job.cluster
+        if request.on_new_links and self.links_today(cluster) is None:
+            rule = f"must be left out: no cluster {cluster.name} of that size is stored, whose links would change"
+            raise InvalidInput("on_new_links", True, rule, False)
         next_due_at = first_due_at(cron, now=now)
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
@@ -151,7 +157,7 @@ class Retuning:
             next_due_at=retune.next_due_at,
             trigger=trigger,
             now=now,
-            sweep=self._sweep(retune, now),
+            sweep=self._sweep(retune, now, is_new_phase=trigger is Trigger.LINKS),
             caller=self._maker(retune, quota),
         )
 
@@ -166,18 +172,31 @@ class Retuning:
         except QuotaExceeded:
             return self._start_due(retune, due, None)
 
-    def _sweep(self, retune: Retune, due_at: float) -> SweepRequest:
-        links = self._links_today(retune.request.template.job.cluster)
-        return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, links=links)
+    def _sweep(self, retune: Retune, due_at: float, *, is_new_phase: bool = False) -> SweepRequest:
+        today = self.links_today(retune.request.template.job.cluster)
+        return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, cluster=today, is_new_phase=is_new_phase)
 
-    def _links_today(self, cluster: Cluster) -> tuple[LinkHealth, ...] | None:
-        """What the last check of the stored cluster found of its links; None where no such cluster is stored."""
+    def links_today(self, cluster: Cluster) -> Cluster | None:
+        """The cluster with its links as the stored one of its name and size has them, by its last check if it had one.
+
+        None where no such cluster is stored.
+        """
         try:
             stored = self._store.get_cluster(cluster.name)
         except NotFound:
             return None
-        is_same = (stored.num_nodes, stored.accelerators_per_node) == (cluster.num_nodes, cluster.accelerators_per_node)
-        return stored.link_health if is_same else None
+        if (stored.num_nodes, stored.accelerators_per_node) != (cluster.num_nodes, cluster.accelerators_per_node):
+            return None
+        profile = next((one for one in self._store.list_profiles() if one.cluster == one.name == cluster.name), None)
+        if profile is None:
+            return replace(cluster, link_health=stored.link_health)
+        checked = profiled(stored, profile)
+        return replace(
+            cluster,
+            link_health=checked.link_health,
+            intra_node_link=checked.intra_node_link,
+            inter_node_link=checked.inter_node_link,
+        )
 
     def _start_due(self, retune: Retune, due: DueRun, sweep: SweepRequest | None) -> RetuneRun | None:
         return self._store.retunes.start_run(

@@ -14,6 +14,7 @@ from autotuner.errors import NotFound, QuotaExceeded, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
+from autotuner.search.upkeep.retunes.changed_links import links_changed
 from autotuner.search.upkeep.retunes.due import due_run
 from autotuner.search.upkeep.retunes.outcome import outcome_of
 from autotuner.search.upkeep.retunes.retuning import Retuning, last_measured, runs_here
@@ -57,6 +58,7 @@ class RetuneScheduler:
         if self._starts:
             self._start_due()
             self._start_for_new_software()
+            self._start_for_new_links()
 
     # ------------------------------------------------------------------ starting
     def _start_due(self) -> None:
@@ -91,6 +93,27 @@ class RetuneScheduler:
         assert last.outcome.findings is not None
         assert last.outcome.findings.runs is not None
         return bool(software_changes(last.outcome.findings.runs.environment, software))
+
+    def _start_for_new_links(self) -> None:
+        """Once for each change that is more than one measurement differs from the next."""
+        for retune in self._store.retunes.list():
+            if retune.request.on_new_links and not retune.is_paused and self._has_new_links(retune):
+                with suppress(QuotaExceeded):  # the next due time looks again
+                    _say(self._retuning.begin_out_of_turn(retune, Trigger.LINKS))
+
+    def _has_new_links(self, retune: Retune) -> bool:
+        """Whether the cluster's links are not as they were in the last run that measured, or tried to for new links."""
+        newest, _ = self._store.retunes.runs(retune.name)
+        tried = next((run for run in newest if run.trigger is Trigger.LINKS), None)
+        last = max(filter(None, (tried, last_measured(self._store, retune.name))), key=_began_at, default=None)
+        if last is None or last.sweep_id is None:
+            return False
+        try:
+            then = self._store.get_sweep(last.sweep_id).request.job.cluster
+        except NotFound:  # it was removed by its age
+            return False
+        now = self._retuning.links_today(retune.request.template.job.cluster)
+        return now is not None and links_changed(then, now)
 
     # ------------------------------------------------------------------ concluding
     def _conclude(self) -> None:
@@ -141,6 +164,10 @@ def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[E
         return ()
     both = then.keys() & now.keys()
     return environment_changes({name: then[name] for name in both}, {name: now[name] for name in both})
+
+
+def _began_at(run: RetuneRun) -> float:
+    return run.started_at
 
 
 def _looks_out(retune: Retune) -> bool:

@@ -41,7 +41,9 @@ class Standing:
             return now
         if outcome.verdict is Verdict.BETTER_FOUND and retune.request.adopts and found.challenger_runs is not None:
             return cls(incumbent=found.challenger, baseline=(found.challenger_runs,))
-        if found.against_baseline is not None and is_open(found.against_baseline):
+        if found.against_baseline is None:  # it was held to nothing: the first run, or the first of a new phase
+            return cls(incumbent=found.measured, baseline=(found.runs,))
+        if is_open(found.against_baseline):
             return now  # a disturbed run would blur what the next is held to
         if is_faster(retune.request, found.against_baseline):  # so that it may not fall back to what it was unseen
             return cls(incumbent=found.measured, baseline=(found.runs,))

@@ -12,6 +12,7 @@ from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import Measurement, TrialSpec
@@ -25,7 +26,7 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
 from autotuner.store.sql import memory_store
-from tests.builders import cpu_layout, sweep_request
+from tests.builders import cpu_layout, profile, sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
 
 DAY = 86400.0
@@ -39,6 +40,7 @@ class Night:
     store: Store = field(default_factory=memory_store)
     at: float = NIGHT - 3600
     slowness: float = 1.0
+    pipeline_pace: float = 1.2
     software: Mapping[str, str] = field(default_factory=lambda: dict(HOST))
     noise: random.Random = field(default_factory=lambda: random.Random(7))
 
@@ -74,9 +76,14 @@ class Night:
     def measure(self, spec: TrialSpec) -> Measurement:
         """What the machine reaches, within a thousandth; pipelines are slow."""
         self.at += 1.0
-        pace = 1.0 if spec.layout.pipeline_parallel_degree == 1 else 1.2
+        pace = 1.0 if spec.layout.pipeline_parallel_degree == 1 else self.pipeline_pace
         measured = plain_measurement(spec, step_time_s=pace * self.slowness * self.noise.gauss(1.0, 0.001))
         return replace(measured, environment=dict(self.software))
+
+    def relink(self, cluster: Cluster) -> None:
+        """Store the cluster as it is by now."""
+        self.store.remove_cluster(cluster.name)
+        self.store.save_cluster(cluster)
 
     def pass_night(self, at: float) -> RetuneRun:
         """Let it become that time, and do all that is due then."""
@@ -317,3 +324,67 @@ def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keep
     run = night.retuning.run_now(retune.name)
     assert run.sweep_id is not None
     assert night.store.get_sweep(run.sweep_id).request.job.cluster.link_health == (late,)
+
+
+# ---------------------------------------------------------------- links
+LATE = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
+
+
+def test_new_links_start_one_run_that_is_not_held_to_what_the_incumbent_reached_on_the_old_ones() -> None:
+    night = Night()
+    cluster = sweep_request().job.cluster
+    night.store.save_cluster(cluster)
+    night.add(on_new_links=True)
+    night.pass_night(NIGHT)
+    night.relink(replace(cluster, link_health=(LATE,)))
+    night.slowness = 3.0
+    for hour in (1, 2, 3):
+        night.pass_night(NIGHT + hour * 3600)
+    assert [(run.trigger, verdict(run)) for run in night.runs()] == [
+        (Trigger.LINKS, Verdict.UNCHANGED),
+        (Trigger.CRON, Verdict.UNCHANGED),
+    ]
+    (held_to,) = night.store.retunes.get("nightly").baseline
+    assert held_to.at > NIGHT + 3600
+
+
+def test_a_better_layout_on_new_links_is_adopted_though_the_incumbent_became_slower() -> None:
+    night = Night()
+    cluster = sweep_request().job.cluster
+    night.store.save_cluster(cluster)
+    night.add(on_new_links=True, searches=True, adopts=True)
+    assert verdict(night.pass_night(NIGHT)) is Verdict.UNCHANGED
+    night.relink(replace(cluster, link_health=(LATE,)))
+    night.slowness, night.pipeline_pace = 3.0, 0.2
+    run = night.pass_night(NIGHT + 3600)
+    assert (run.trigger, verdict(run)) == (Trigger.LINKS, Verdict.BETTER_FOUND)
+    incumbent = night.store.retunes.get("nightly").incumbent
+    assert incumbent is not None
+    assert incumbent.pipeline_parallel_degree == 2
+
+
+def test_what_a_check_measured_of_the_network_is_how_its_links_are_today() -> None:
+    night = Night()
+    cluster = replace(sweep_request().job.cluster, num_nodes=2, accelerators_per_node=1)
+    night.store.save_cluster(cluster)
+    slow = replace(profile(cluster.name), cluster=cluster.name, inter_node_bandwidth_bytes_per_s=1e6)
+    night.store.save_profile(replace(slow, inter_node_latency_s=1e-4))
+    today = night.retuning.links_today(cluster)
+    assert today is not None
+    assert today.inter_node_link.bandwidth_bytes_per_s == 1e6
+    assert today.accelerator == cluster.accelerator
+
+
+def test_links_that_differ_by_no_more_than_measurements_do_start_no_run() -> None:
+    night = Night()
+    cluster = sweep_request().job.cluster
+    night.store.save_cluster(replace(cluster, link_health=(LATE,)))
+    night.add(on_new_links=True)
+    night.pass_night(NIGHT)
+    night.relink(replace(cluster, link_health=(replace(LATE, delay_s=0.0603, source="a day later"),)))
+    assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
+
+
+def test_new_links_cannot_be_waited_for_where_no_cluster_is_stored() -> None:
+    with pytest.raises(InvalidInput, match="whose links would change"):
+        Night().add(on_new_links=True)
