@@ -27,7 +27,16 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.option import CostPart, Kind, Option, Topic, degree, option, options_of
+from autotuner.domain.layouts.option import (
+    CommunicationLayer,
+    CostPart,
+    Kind,
+    Option,
+    Topic,
+    degree,
+    option,
+    options_of,
+)
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
@@ -244,6 +253,7 @@ class Layout:
         "async tensor parallel",
         topic=Topic.TENSOR,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.TASKS,
     )
     context_exchange: ContextExchange = option(
         ContextExchange.RING,
@@ -273,6 +283,7 @@ class Layout:
         topic=Topic.DATA,
         enters=CostPart.STEP,
         unit="bytes",
+        layer=CommunicationLayer.TASKS,
     )
     fp32_gradient_reduce: bool = option(
         False,
@@ -324,6 +335,7 @@ class Layout:
         "{} all-reduces",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.COLLECTIVES,
     )
     collective_protocol: CollectiveProtocol = option(
         CollectiveProtocol.AUTO,
@@ -333,6 +345,7 @@ class Layout:
         "{} protocol",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.COLLECTIVES,
     )
     collective_channels: int = option(
         0,
@@ -343,6 +356,7 @@ class Layout:
         topic=Topic.DATA,
         enters=CostPart.LAYER,
         lowest=0,
+        layer=CommunicationLayer.COLLECTIVES,
     )
     extra_slack: int = option(
         0,
@@ -354,6 +368,7 @@ class Layout:
         enters=CostPart.RANK_STEP,
         lowest=0,
         qualifies="pipeline_schedule",
+        layer=CommunicationLayer.TASKS,
     )
     p2p_transport: P2PTransport = option(
         P2PTransport.INLINE,
@@ -363,6 +378,7 @@ class Layout:
         "{} sends",
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
+        layer=CommunicationLayer.TASKS,
     )
     num_delegates: int = option(
         1,
@@ -373,6 +389,7 @@ class Layout:
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
         qualifies="p2p_transport",
+        layer=CommunicationLayer.TASKS,
     )
     rank_order: RankOrder = option(
         RankOrder.STAGES_OUTERMOST,
@@ -382,6 +399,7 @@ class Layout:
         "{}",
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
+        layer=CommunicationLayer.NETWORK,
     )
     stage_rotation: int = option(
         0,
@@ -392,6 +410,7 @@ class Layout:
         topic=Topic.PIPELINE,
         enters=CostPart.RANK_STEP,
         lowest=0,
+        layer=CommunicationLayer.NETWORK,
     )
     gradient_sync: GradientSync = option(
         GradientSync.FULL,
@@ -485,6 +504,7 @@ class Layout:
         topic=Topic.DATA,
         enters=CostPart.STEP,
         changes_mathematics=(GradientClip.PRE, GradientClip.BUCKET),
+        layer=CommunicationLayer.TASKS,
     )
     batch_balance: BatchBalance = option(
         BatchBalance.NONE,
@@ -523,6 +543,7 @@ class Layout:
         "{} collectives",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        layer=CommunicationLayer.COLLECTIVES,
     )
     rank_placement: RankPlacement = option(
         RankPlacement.BLOCK,
@@ -532,6 +553,7 @@ class Layout:
         "{} placement",
         topic=Topic.PIPELINE,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.NETWORK,
     )
     pxn: bool = option(
         True,
@@ -541,6 +563,7 @@ class Layout:
         "without PXN",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.FLOWS,
     )
     queue_pairs: int = option(
         1,
@@ -550,6 +573,7 @@ class Layout:
         "{} queue pairs per connection",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        layer=CommunicationLayer.FLOWS,
     )
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from autotuner.domain.layouts.choice import Choice
 
-__all__ = ["CostPart", "Kind", "Option", "Topic", "degree", "option", "options_of"]
+__all__ = ["CommunicationLayer", "CostPart", "Kind", "Option", "Topic", "degree", "option", "options_of"]
 
 Value = TypeVar("Value", bound=int)
 
@@ -56,6 +56,21 @@ class CostPart(IntEnum):
     STEP = 3  # what data-parallel ranks exchange, and the update
 
 
+class CommunicationLayer(Choice):
+    """Which part of the way from a model to a wire an option decides: co-design searches several of them together.
+
+    Source: Wei et al., "Communication optimization for distributed training: architecture, advances, and
+    opportunities" (arXiv 2403.07585), names strategy, collectives and network, and two that its abstract does not name
+    between them; what lies in each of the five is our reading.
+    """
+
+    STRATEGY = 1, "strategy"  # how ranks share the work, and what each computes
+    TASKS = 2, "task scheduling"  # when what is sent leaves beside what is computed
+    COLLECTIVES = 3, "collectives"  # by which algorithm a group's bytes go
+    FLOWS = 4, "flow scheduling"  # over which connections and rails these go
+    NETWORK = 5, "network"  # where ranks lie on it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """All that is known of one field of ``Layout``.
@@ -77,6 +92,7 @@ class Option:
         plainest_first: Values from the one that all others are compared with; empty: in their own order.
         is_number_format: It says in which format numbers are multiplied or summed.
         changes_mathematics: Values that train another function than all other layouts do.
+        layer: Which part of the way to the wire it decides.
     """
 
     kind: Kind
@@ -96,6 +112,7 @@ class Option:
     plainest_first: tuple[int, ...] = ()
     is_number_format: bool = False
     changes_mathematics: tuple[int, ...] = ()
+    layer: CommunicationLayer = CommunicationLayer.STRATEGY
 
     @property
     def is_number(self) -> bool:
@@ -151,6 +168,7 @@ def option(
     plainest_first: tuple[Value, ...] = (),
     is_number_format: bool = False,
     changes_mathematics: tuple[Value, ...] = (),
+    layer: CommunicationLayer = CommunicationLayer.STRATEGY,
 ) -> Value:
     """Declare a field of ``Layout``; the arguments are the attributes of ``Option``.
 
@@ -174,6 +192,7 @@ def option(
         plainest_first=plainest_first,
         is_number_format=is_number_format,
         changes_mathematics=changes_mathematics,
+        layer=layer,
     )
     return field(default=default, metadata={_METADATA_KEY: declared})
 

@@ -1,0 +1,271 @@
+"""What each layer of communication gives: the best with the first layer's options searched, with two layers', to five.
+
+Layers are searched together with those before them, so that each best is found among more layouts than the one before
+and is no worse. What a layer gives depends on that order; alone, or first, it may give more or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, broken_rows
+from autotuner.costmodel.predict import predict, predict_totals
+from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.domain.jobs.defaults import default_space
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
+from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.domain.layouts.option import CommunicationLayer
+from autotuner.domain.rules.legality import RULES
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.trial import Trial
+from autotuner.errors import InvalidInput
+from autotuner.search.space import legal_layouts
+from autotuner.search.text.caveats import caveats
+from autotuner.search.text.sentences import change_in_words, percent
+
+__all__ = ["LayerGain", "LayerReport", "layer_report", "measured_layers", "options_of_layer"]
+
+_MOST_ROWS = 1_000_000
+"""Layouts that the last layer's table has at most, those counted in that rules take out: seconds of one processor."""
+
+_BLOCK = 1 << 16
+"""Rows of a crossing that are judged and predicted at once."""
+
+_BETTER = 1e-9
+"""Share by which a value must be higher to count: less is the order of sums."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGain:
+    """The best layout with the options of a layer and of all before it searched, the others as they are by default.
+
+    Attributes:
+        options: Of the layer, by their fields.
+        label: The layout in short.
+        value: What is compared: expected MFU, or what the sweep of measured trials maximises.
+        gain: Share by which it is above the best of the layer before; 0 of the first.
+        change: What differs from that, as a sentence has it; empty where nothing does.
+        num_layouts: Among which it was found.
+    """
+
+    layer: CommunicationLayer
+    options: tuple[str, ...]
+    layout: Layout
+    label: str
+    step_time_s: float
+    value: float
+    gain: float
+    change: str
+    num_layouts: int
+
+    @property
+    def sentence(self) -> str:
+        """What the layer gave, without a full stop."""
+        if not self.change:
+            return f"{self.layer}: nothing found is better"
+        return f"{self.layer}: {self.change} gives {percent(self.gain)} more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """What each layer gives, by prediction or as it was measured.
+
+    Attributes:
+        gains: In the order of the layers; of measured trials those of which there are any.
+        total_gain: Share by which the last best is above the first.
+        caveats: What a reader should know: sentences without full stops.
+    """
+
+    gains: tuple[LayerGain, ...]
+    total_gain: float
+    caveats: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, gains: Sequence[LayerGain], said: tuple[str, ...] = ()) -> LayerReport:
+        """Of gains, one layer at least."""
+        return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
+
+
+def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
+    """Fields of a layout that decide that layer."""
+    return tuple(name for name, one in OPTIONS.items() if one.layer == layer)
+
+
+# ---------------------------------------------------------------- predicted
+def layer_report(job: Job) -> LayerReport:
+    """Search the layers of a job by prediction, the best strategies first.
+
+    Strategies are those of the job's default space. Of a large space the best by themselves are crossed with the
+    options of other layers, as many as a table of a million holds.
+
+    Raises:
+        InvalidInput: No layout is predicted to fit.
+    """
+    strategies = _strategies(job)
+    searched = _searched(strategies, job)
+    num_crossed = prod(len(values) for values in searched.values())
+    table = strategies.take(slice(max(1, _MOST_ROWS // num_crossed)))
+    gains: list[LayerGain] = []
+    for layer in CommunicationLayer:
+        axes = {name: values for name, values in searched.items() if OPTIONS[name].layer <= layer}
+        if gains and not any(len(axes[name]) > 1 for name in options_of_layer(layer)):
+            gains.append(_nothing_more(layer, gains[-1]))
+            continue
+        gains.append(_best_of(layer, table, axes, job, gains[-1] if gains else None))
+    best = LayoutColumns.from_layouts([gain.layout for gain in gains])
+    return LayerReport.of(gains, caveats(job, best))
+
+
+def _strategies(job: Job) -> LayoutColumns:
+    """Layouts of the default space that differ in strategy alone and fit, the best first."""
+    others = [name for name, one in OPTIONS.items() if one.layer != CommunicationLayer.STRATEGY]
+    space = default_space(job).with_axes(**{name: (OPTIONS[name].default,) for name in others})
+    table = legal_layouts(job, space)
+    value = _values(table, job)
+    if not (value > 0).any():
+        raise InvalidInput("cluster", job.cluster.name, "no layout of the default space is predicted to fit in memory")
+    return table.take(np.argsort(-value, kind="stable")[: int((value > 0).sum())])
+
+
+def _searched(table: LayoutColumns, job: Job) -> Mapping[str, tuple[int, ...]]:
+    """Values of every option of the other layers: the default, and what some strategy may have in its place.
+
+    Details of another option (delegates, slack) are taken as they come: alone they mean nothing.
+    """
+    usual, searched = default_space(job), dict[str, tuple[int, ...]]()
+    for name, one in OPTIONS.items():
+        if one.layer != CommunicationLayer.STRATEGY:
+            values = dict.fromkeys((*(usual.values(name) or ()), *(_WIDER[name](job) if name in _WIDER else ())))
+            others = [value for value in values if value != one.default]
+            kept = others if one.qualifies else [value for value in others if _runs_with(table, name, value, job)]
+            searched[name] = (one.default, *kept)
+    return searched
+
+
+def _runs_with(table: LayoutColumns, name: str, value: int, job: Job) -> bool:
+    return next(_crossed(table, {name: (value,)}, job), None) is not None
+
+
+def _algorithms(job: Job) -> tuple[int, ...]:
+    """What may be better than the library's own choice: on GPUs, where it times its own, sums in switches alone."""
+    if job.cluster.accelerator.kind == "cpu":
+        return (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)
+    adds = job.cluster.network is not None and job.cluster.network.adds
+    return (CollectiveAlgorithm.COLLNET,) if adds else ()
+
+
+def _queue_pairs(job: Job) -> tuple[int, ...]:
+    network = job.cluster.network
+    return (2, 4, 8) if network is not None and not network.adapts_routes else ()
+
+
+_WIDER: Mapping[str, Callable[[Job], tuple[int, ...]]] = {
+    "gradient_bucket_bytes": lambda job: (4 * DEFAULT_BUCKET_BYTES, 16 * DEFAULT_BUCKET_BYTES),
+    "async_tensor_parallel": lambda job: (True,),
+    "collective_algorithm": _algorithms,
+    "collective_hierarchy": lambda job: tuple(CollectiveHierarchy),
+    "pxn": lambda job: (False,),
+    "queue_pairs": _queue_pairs,
+    "rank_order": lambda job: tuple(RankOrder),
+    "rank_placement": lambda job: tuple(RankPlacement),
+}
+"""What is searched beyond the default space; where a rule takes it out, nothing of it is predicted."""
+
+
+def _best_of(
+    layer: CommunicationLayer,
+    table: LayoutColumns,
+    axes: Mapping[str, tuple[int, ...]],
+    job: Job,
+    before: LayerGain | None,
+) -> LayerGain:
+    best, best_value, num_layouts = None, 0.0 if before is None else before.value * (1 + _BETTER), 0
+    for crossed in _crossed(table, axes, job):
+        values = _values(crossed, job)
+        num_layouts += len(crossed)
+        row = int(values.argmax())
+        if values[row] > best_value:
+            best, best_value = crossed.row(row), float(values[row])
+    if best is None:
+        assert before is not None, "strategies by themselves are predicted to fit"
+        return replace(_nothing_more(layer, before), num_layouts=num_layouts)
+    step = predict(LayoutColumns.from_layouts([best]), job).row(0).step_time
+    return LayerGain(
+        layer=layer,
+        options=options_of_layer(layer),
+        layout=best,
+        label=str(best),
+        step_time_s=step.total_s,
+        value=best_value,
+        gain=0.0 if before is None else best_value / before.value - 1,
+        change="" if before is None or best == before.layout else change_in_words(before.layout, best),
+        num_layouts=num_layouts,
+    )
+
+
+def _nothing_more(layer: CommunicationLayer, before: LayerGain) -> LayerGain:
+    """The best of the layer before, where this one has nothing to search, or nothing better."""
+    return replace(before, layer=layer, options=options_of_layer(layer), gain=0.0, change="")
+
+
+def _crossed(table: LayoutColumns, axes: Mapping[str, tuple[int, ...]], job: Job) -> Iterator[LayoutColumns]:
+    """The table with every combination of the values, as far as it is legal so, many rows at once."""
+    combinations = np.array(list(product(*axes.values())))
+    at_once = max(1, _BLOCK // len(table))
+    for some in np.split(combinations, range(at_once, len(combinations), at_once)):
+        columns = {name: np.tile(getattr(table, name), len(some)) for name in LAYOUT_FIELDS}
+        columns |= {name: np.repeat(some[:, place], len(table)) for place, name in enumerate(axes)}
+        crossed = LayoutColumns.from_values(columns)
+        legal: Integers = np.flatnonzero(~broken_rows(crossed, job, RULES))
+        if len(legal):
+            yield crossed.take(legal)
+
+
+def _values(table: LayoutColumns, job: Job) -> Floats:
+    """Expected MFU: predicted MFU times the probability to fit; 0 of what is predicted not to."""
+    totals, limit_bytes = predict_totals(table, job), float(job.cluster.accelerator.memory_bytes)
+    return np.where(totals.peak_bytes <= limit_bytes, totals.mfu * fit_probability(totals.peak_bytes, limit_bytes), 0.0)
+
+
+# ---------------------------------------------------------------- measured
+def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
+    """What each layer gave among trials that have a rank: the best that leaves the options of later layers alone.
+
+    A layer whose options no trial tried gave nothing; None where every trial tried some of a later layer.
+    """
+    ranked = objective.ranked(list(trials))
+    gains: list[LayerGain] = []
+    for layer in CommunicationLayer:
+        plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer)]
+        if plain:
+            gains.append(_reached_with(layer, plain[0], len(plain), objective, gains[-1] if gains else None))
+    return LayerReport.of(gains) if gains else None
+
+
+def _leaves_alone(layout: Layout, layer: CommunicationLayer) -> bool:
+    """Whether options of later layers have their defaults."""
+    return all(getattr(layout, name) == one.default for name, one in OPTIONS.items() if one.layer > layer)
+
+
+def _reached_with(
+    layer: CommunicationLayer, trial: Trial, num_trials: int, objective: Objective, before: LayerGain | None
+) -> LayerGain:
+    assert trial.reached is not None, "it has a rank"
+    value, layout = objective.value(trial.reached), trial.layout
+    return LayerGain(
+        layer=layer,
+        options=options_of_layer(layer),
+        layout=layout,
+        label=str(layout),
+        step_time_s=objective.counted(trial.reached).step_time_s,
+        value=value,
+        gain=0.0 if before is None else value / before.value - 1,
+        change="" if before is None or layout == before.layout else change_in_words(before.layout, layout),
+        num_layouts=num_trials,
+    )
