@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Query, Request
 from api.documents import MAX_INTEGER
 from api.edge.caller import caller_in
 from api.live import LiveEvents
+from api.plans import Plans
 from api.previews import Previews
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
@@ -26,6 +27,7 @@ __all__ = [
     "LiveEventsOf",
     "Name",
     "PageOf",
+    "PlansOf",
     "PreviewsOf",
     "SweepFilterOf",
     "SweepId",
@@ -71,6 +73,13 @@ async def _previews(request: Request) -> Previews:
 
 
 PreviewsOf = Annotated[Previews, Depends(_previews)]
+
+
+async def _plans(request: Request) -> Plans:
+    return cast("Plans", request.app.state.plans)
+
+
+PlansOf = Annotated[Plans, Depends(_plans)]
 
 
 async def _page(

@@ -19,6 +19,7 @@ from api.live import LiveEvents
 from api.metrics.metrics import Metrics
 from api.metrics.requests import RequestMetrics
 from api.openapi import install_openapi, operation_id
+from api.plans import Plans
 from api.previews import Previews
 from api.routes import (
     attention,
@@ -37,6 +38,7 @@ from api.routes import (
     health,
     job_phases,
     optimizer_studies,
+    plans,
     predictions,
     results,
     retunes,
@@ -59,8 +61,8 @@ __all__ = ["create_app"]
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, results, trials, tables, predictions, explanations, job_phases, comparisons, calibrations),
-    *(exports, events),
+    *(sweeps, control, results, trials, tables, predictions, plans, explanations, job_phases, comparisons),
+    *(calibrations, exports, events),
     *(optimizer_studies, retunes, gates, webhooks, feeds),
     *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )
@@ -107,6 +109,7 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
     api.state.previews = Previews()
+    api.state.plans = Plans()
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)

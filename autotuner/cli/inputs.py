@@ -15,6 +15,7 @@ from autotuner.catalog.phase_lines import read_phases
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.domain.studies.space import OptimizerSpace
@@ -35,6 +36,7 @@ __all__ = [
     "read_phases_of",
     "read_sequence_lengths",
     "read_space",
+    "read_tariff",
     "read_trial_settings",
     "the_cluster",
 ]
@@ -84,6 +86,11 @@ def read_optimizer_space(text: str | None) -> dict[str, Any]:
 def read_trial_settings(text: str | None) -> dict[str, Any]:
     """Settings of every trial, from JSON on the command line or in a file; none when left out."""
     return _read(TrialSettings, text, "trial")
+
+
+def read_tariff(text: str | None) -> dict[str, Any] | None:
+    """What energy, emissions and spot hours cost, from JSON on the command line or in a file; None when left out."""
+    return None if text is None else _read(Tariff, text, "tariff")
 
 
 def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] | None:
@@ -178,7 +185,9 @@ def for_service(text: str, *, kind: str) -> Any:
     return to_dict(read_model(text) if kind == "model" else read_cluster(text))
 
 
-def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:
+def _read(
+    kind: type[SearchSpace | TrialSettings | OptimizerSpace | Tariff], text: str | None, field: str
+) -> dict[str, Any]:
     if text is None:
         return {}
     document = _document(text, field) if _is_file(text) else _parsed(text, field)

@@ -31,6 +31,7 @@ from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.optimizer import optimizer
 from autotuner.cli.commands.phases import phases
+from autotuner.cli.commands.plan import plan
 from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.retune import retune
@@ -58,6 +59,7 @@ app = typer.Typer(
 
 _COMMANDS = {
     "Find a layout": (predict, explain, phases, dry_run, sweep),
+    "Decide where to train": (plan,),
     "Bring your own launch": (import_, export),
     "Look at sweeps": (show, rules, study),
     "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),

@@ -78,6 +78,8 @@ class _Operations:
     read_failures = _Operation(operations.read_failures)
     read_accuracy = _Operation(operations.read_accuracy)
     predict = _Operation(operations.predict)
+    create_plan = _Operation(operations.create_plan)
+    read_plan = _Operation(operations.read_plan)
     explain_layout = _Operation(operations.explain_layout)
     plan_job_phases = _Operation(operations.plan_job_phases)
     compare_layouts = _Operation(operations.compare_layouts)

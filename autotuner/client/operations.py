@@ -16,6 +16,7 @@ from api.schemas import (
     ImportRequest,
     OptimizerStudyCreate,
     PhasesRequest,
+    PlanCreate,
     PredictionRequest,
     RetuneCreate,
     SweepClone,
@@ -199,6 +200,16 @@ def read_accuracy(sweep_id: str) -> Call[schemas.SweepAccuracy]:
 def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
     """Predict one layout, or the best of a space, without running anything."""
     return _post("/predictions", schemas.PredictionTable, body)
+
+
+def create_plan(body: PlanCreate) -> Call[schemas.PlanView]:
+    """Compare whole clusters for a training run; ``answer`` is None where that takes longer than ``wait_s``."""
+    return _post("/plans", schemas.PlanView, body)
+
+
+def read_plan(plan_id: str, *, wait_s: float = 0.0) -> Call[schemas.PlanView]:
+    """A plan that was asked for lately, after waiting so long for it at most."""
+    return _get(f"/plans/{plan_id}", schemas.PlanView, wait_s=wait_s)
 
 
 def explain_layout(body: ExplanationRequest) -> Call[schemas.LayoutExplanation]:

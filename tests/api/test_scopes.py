@@ -20,6 +20,7 @@ from tests.api.access import People
 from tests.api.service import app_on, serve
 
 READS_BY_POST = {
+    "create_plan",
     "predict",
     "preview_sweep",
     "compare_layouts",

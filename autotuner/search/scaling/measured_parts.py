@@ -11,9 +11,9 @@ from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.scaled import ScaledTrial
 
-__all__ = ["measured_parts"]
+__all__ = ["OF_A_RANK", "measured_parts"]
 
-_OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
+OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
 """Parts that a rank takes by itself."""
 
 _Group = tuple[int, int]
@@ -38,7 +38,7 @@ def _most_layers(x: Layout, num_layers: int) -> int:
 
 def _parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> Iterator[str]:
     small, room = trial.layout, trial.job(job, cluster).cluster
-    yield from _OF_A_RANK
+    yield from OF_A_RANK
     few = _groups(small, job)
     for part, groups in _groups(layout, job).items():
         alike = (_is_alike(job.cluster, ours, room, theirs) for ours, theirs in zip(groups, few[part], strict=True))

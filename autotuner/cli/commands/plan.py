@@ -1,0 +1,147 @@
+"""``autotuner plan``: which cluster to take for a training run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotuner.cli.options import Json, Model, Server, Space
+
+if TYPE_CHECKING:
+    from autotuner.cli.client import Client
+
+__all__ = ["plan"]
+
+_GOAL, _CLUSTERS, _MONEY = "What is wanted", "What is compared", "What it costs"
+
+_WAIT_S = 0.5
+
+
+def plan(
+    model: Model,
+    tokens: Annotated[str, typer.Option("--tokens", help="To train on: 15.6T, 400B, 2e12.", rich_help_panel=_GOAL)],
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", help="How long the run may take: 60d, 8w, 36h.", rich_help_panel=_GOAL)
+    ] = None,
+    price_limit: Annotated[
+        str | None, typer.Option("--price-limit", help="What it may cost, in dollars: 3.5M.", rich_help_panel=_GOAL)
+    ] = None,
+    seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens per sequence.", rich_help_panel=_GOAL)] = 4096,
+    global_batch: Annotated[
+        int, typer.Option("--global-batch", help="Sequences per optimizer step.", rich_help_panel=_GOAL)
+    ] = 1024,
+    accelerators: Annotated[
+        str | None,
+        typer.Option(
+            "--accelerators",
+            help="Names with commas between; else those with a list price. `catalog` has all.",
+            rich_help_panel=_CLUSTERS,
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--sizes",
+            help="Numbers of accelerators; else powers of two of nodes that suit the goal.",
+            rich_help_panel=_CLUSTERS,
+        ),
+    ] = None,
+    max_accelerators: Annotated[
+        int, typer.Option("--max-accelerators", min=1, help="Where no sizes are named.", rich_help_panel=_CLUSTERS)
+    ] = 16_384,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network", help="Times the usual bandwidth between nodes, to compare: 0.5,1,2.", rich_help_panel=_CLUSTERS
+        ),
+    ] = None,
+    more_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--more-memory",
+            help="GB more than the usual memory of an accelerator, to compare: 0,40.",
+            rich_help_panel=_CLUSTERS,
+        ),
+    ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster", help="One of yours to compare, as for `predict`; may be repeated.", rich_help_panel=_CLUSTERS
+        ),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--price", help="Your price of an accelerator and hour: h100=2.1; may be repeated.", rich_help_panel=_MONEY
+        ),
+    ] = None,
+    tariff: Annotated[
+        str | None,
+        typer.Option(
+            "--tariff",
+            help='Energy, emissions and spot hours, as JSON or a file: {"energy_price_per_kwh": 0.12}.',
+            rich_help_panel=_MONEY,
+        ),
+    ] = None,
+    space: Space = None,
+    stack: Annotated[str, typer.Option("--stack", help="Software that would run it; `catalog` lists them.")] = "torch",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Clusters to print.")] = 12,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Compare whole clusters for a training run: time, cost and energy with error bars, and which one to take.
+
+    Also what one more node, twice the network or 40 GB more memory would buy, and which small sweeps to run first.
+    Measures nothing. Without --deadline and --price-limit clusters are compared by time x cost.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import for_service, read_space, read_tariff
+    from autotuner.cli.views.plan import plan_view
+    from autotuner.search.planning.amounts import (
+        read_amount,
+        read_duration_s,
+        read_listed,
+        read_numbers,
+        read_prices,
+    )
+
+    body = {
+        "model": for_service(model, kind="model"),
+        "workload": {"seq_len": seq_len, "global_batch_size": global_batch},
+        "goal": {
+            "num_tokens": read_amount("--tokens", tokens),
+            "deadline_s": None if deadline is None else read_duration_s("--deadline", deadline),
+            "price_limit": None if price_limit is None else read_amount("--price-limit", price_limit),
+        },
+        "stack": stack,
+        "accelerators": list(read_listed(accelerators)),
+        "sizes": [int(size) for size in read_numbers("--sizes", sizes)],
+        "max_accelerators": max_accelerators,
+        "network_factors": list(read_numbers("--network", network)) or [1.0],
+        "extra_memory_bytes": [round(1e9 * one) for one in read_numbers("--more-memory", more_memory)] or [0],
+        "clusters": [for_service(one, kind="cluster") for one in cluster or []],
+        "prices": dict(read_prices("--price", price or [])),
+        "tariff": read_tariff(tariff),
+        "space": read_space(space),
+        "wait_s": 0.0,
+    }
+    with connect(server) as client:
+        found = _computed(client, body)
+    if as_json:
+        return print_json(found)
+    console().print(plan_view(found, limit=limit))
+    return None
+
+
+def _computed(client: Client, body: dict[str, Any]) -> dict[str, Any]:
+    """The plan once it is computed; how far it is, on a line of its own."""
+    from autotuner.cli.console import status
+
+    with status("looking for clusters to compare") as say:
+        found: dict[str, Any] = client.post("/plans", body)
+        while found["answer"] is None:
+            say(f"comparing clusters: {found['num_done']} of {found['num_known']} pieces of work are done")
+            found = client.get(f"/plans/{found['id']}", wait_s=_WAIT_S)
+    return found

@@ -1,0 +1,190 @@
+"""A plan as people read it: the cluster to take, those beside it, what more would buy, what to try first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotuner.cli.console import plain_table
+from autotuner.units import format_count
+
+__all__ = ["plan_view"]
+
+Document = Mapping[str, Any]
+
+_S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
+
+
+def plan_view(plan: Document, *, limit: int) -> RenderableType:
+    """All of it, the answer first."""
+    answer = plan["answer"]
+    parts: list[RenderableType] = [Text(line) for line in _answer(plan)]
+    parts += [Text(), _contenders(answer["contenders"], limit), *map(Text, _notes(answer, limit))]
+    parts += [Text(), Text("What more would buy"), _marginals(answer["marginals"])]
+    parts += [Text(), *_proofs(answer)]
+    parts += [Text(), Text("Prices"), _prices(answer["prices"])]
+    parts += [Text(line) for line in _assumed(plan)]
+    return Group(*parts)
+
+
+def _answer(plan: Document) -> Iterator[str]:
+    """What to take, in two lines."""
+    first = plan["answer"]["contenders"][0]
+    run = first["predicted"]
+    yield (
+        f"Take {first['cluster']}: {_days(run['time_s'])}, {_dollars(run['cost'])}"
+        + (f", {_energy(run['energy_kwh'])}" if run["energy_kwh"] else "")
+        + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}"
+    )
+    if wanted := _wanted(plan["goal"]):
+        yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases."
+    yield (
+        f"It turns out to be the best choice in {_of_hundred(first['chance_best'])} of 100 cases; to know all times "
+        f"beforehand would save {_money(plan['answer']['regret'])} on average."
+    )
+
+
+def _wanted(goal: Document) -> str:
+    limits = [f"the deadline of {goal['deadline_s'] / _S_PER_DAY:.3g} days"] if goal["deadline_s"] else []
+    limits += [f"the price limit of {_money(goal['price_limit'])}"] if goal["price_limit"] else []
+    return " and ".join(limits)
+
+
+def _contenders(contenders: Sequence[Document], limit: int) -> RenderableType:
+    """The front, and beside it what comes next by expected loss, up to so many rows."""
+    shown = [one for place, one in enumerate(contenders) if place < limit or one["is_on_front"]]
+    table = plain_table("", "cluster", "$/h each", "days", "cost", "MWh", "MFU", "goodput", "keeps", "best", "layout")
+    table.columns[1].justify = "left"
+    for one in shown:
+        table.add_row(*_row(one))
+    return table
+
+
+def _row(one: Document) -> tuple[str, ...]:
+    run = one["predicted"]
+    return (
+        ("*" if one["is_on_front"] else "") + ("~" if not one["is_thorough"] else ""),
+        one["cluster"] + (" (hypothetical)" if one["is_hypothetical"] else ""),
+        f"{one['price_per_accelerator_hour']:.2f}",
+        _spread(run["time_s"], _S_PER_DAY),
+        _money_spread(run["cost"]),
+        _spread(run["energy_kwh"], 1e3) if run["energy_kwh"] else "",
+        f"{100 * run['mfu']:.1f} %",
+        f"{100 * run['goodput']:.1f} %",
+        f"{100 * one['chance_kept']:.0f} %",
+        f"{100 * one['chance_best']:.0f} %",
+        one["label"],
+    )
+
+
+def _notes(answer: Document, limit: int) -> Iterator[str]:
+    contenders = answer["contenders"]
+    yield "* on the front: no other is both faster and cheaper; x/÷ the 80 % interval, as many times below as above"
+    if any(not one["is_thorough"] for one in contenders):
+        yield "~ of its layouts a thin space was looked through"
+    hidden = sum(not one["is_on_front"] for one in contenders[limit:])
+    unfit = answer["num_compared"] - len(contenders)
+    said = [f"{hidden} more clusters are not shown (--limit)"] if hidden else []
+    said += [f"on {unfit} of {answer['num_compared']} clusters no layout fits"] if unfit else []
+    if said:
+        yield "; ".join(said)
+
+
+def _marginals(marginals: Sequence[Document]) -> RenderableType:
+    table = plain_table(
+        *("change", "hours saved", "costs more", "MFU", "MFU per $/h", "hours per $1,000", "worth per accelerator-hour")
+    )
+    table.columns[0].justify = "left"
+    for one in marginals:
+        if one["predicted"] is None:
+            table.add_row(one["change"], "no layout uses it", *[""] * 5)
+            continue
+        per_dollar, hours, worth = one["mfu_per_dollar"], one["hours_per_dollar"], one["worth_per_accelerator_hour"]
+        table.add_row(
+            one["change"],
+            f"{one['saved_s'] / _S_PER_HOUR:,.1f}",
+            _money(-one["saved_cost"]),
+            f"{100 * one['mfu']:+.2f} points",
+            "" if per_dollar is None else f"{100 * per_dollar:+.3g} points",
+            "" if hours is None else f"{1000 * hours:.3g}",
+            "" if worth is None else f"up to ${worth:.2f}",
+        )
+    return table
+
+
+def _proofs(answer: Document) -> Iterator[RenderableType]:
+    """The stages, or why there are none."""
+    if not answer["proofs"]:
+        yield Text("No small sweep is worth its cost: whatever it said, the choice would hardly change.")
+        return
+    yield Text("What to try first, in this order")
+    table = plain_table("", "sweep", "for", "takes", "costs", "makes the choice better by", "time then known within")
+    table.columns[1].justify = table.columns[2].justify = "left"
+    for stage, one in enumerate(answer["proofs"], 1):
+        nodes = f"{one['num_nodes']} node{'s' if one['num_nodes'] > 1 else ''}"
+        table.add_row(
+            f"{stage}",
+            f"{one['num_trials']} trials on {one['num_accelerators']} {one['accelerator']} ({nodes})",
+            one["target"],
+            f"{one['hours']:.1f} h",
+            _money(one["cost"]),
+            _money(one["saved"]),
+            f"x/÷ {1 + one['error_after']:.2f}",
+        )
+    yield table
+
+
+def _prices(prices: Sequence[Document]) -> RenderableType:
+    table = plain_table("accelerator", "$/h", "W", "source")
+    for one in prices:
+        source = f"{one['source']}, {one['date']}" if one["source"] else "yours"
+        table.add_row(one["accelerator"], f"{one['per_hour']:.2f}", f"{one['power_w']:.0f}", source)
+    return table
+
+
+def _assumed(plan: Document) -> Iterator[str]:
+    failures, changes = plan["failures"], plan["change_prices"]
+    yield (
+        f"Assumed: an interruption every {failures['hours_between']:,.0f} accelerator-hours that takes "
+        f"{failures['lost_s'] / 60:.1f} minutes (Llama 3 405B, arXiv 2407.21783), within a factor of "
+        f"{failures['spread']:g}; twice the network costs {100 * changes['network_share']:.0f} % more, 40 GB of memory "
+        f"${40 * changes['memory_per_gb_hour']:.2f} an hour."
+    )
+    for caveat in plan["answer"]["caveats"]:
+        yield f"{caveat[0].upper()}{caveat[1:]}."
+
+
+def _of_hundred(chance: float) -> str:
+    return f"{100 * chance:.0f}"
+
+
+def _days(interval: Document) -> str:
+    low, median, high = (interval[name] / _S_PER_DAY for name in ("low", "median", "high"))
+    return f"{median:.3g} days ({low:.3g} to {high:.3g})"
+
+
+def _energy(interval: Document) -> str:
+    return f"{interval['median'] / 1e3:,.3g} MWh"
+
+
+def _dollars(interval: Document) -> str:
+    return f"{_money(interval['median'])} ({_money(interval['low'])} to {_money(interval['high'])})"
+
+
+def _spread(interval: Document, unit: float) -> str:
+    return f"{interval['median'] / unit:,.3g} x/÷ {interval['high'] / interval['median']:.2f}"
+
+
+def _money_spread(interval: Document) -> str:
+    return f"{_money(interval['median'])} x/÷ {interval['high'] / interval['median']:.2f}"
+
+
+def _money(dollars: float) -> str:
+    """Dollars with three digits: ``$3.86M``, ``-$410k``."""
+    sign = "-" if dollars < 0 else ""
+    if abs(dollars) < 1000:
+        return f"{sign}${abs(dollars):,.0f}"
+    return f"{sign}${format_count(abs(dollars))}"

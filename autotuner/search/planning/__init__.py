@@ -1,0 +1,1 @@
+"""Where to invest: whole clusters compared for one training run, and what would make that decision surer."""

@@ -1,0 +1,231 @@
+"""Plan: whole clusters compared for a training run, the one to take, what more would buy, and what to try first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.aside.asides import Asides
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.errors import InvalidInput
+from autotuner.search.fronts.dominance import non_dominated
+from autotuner.search.planning.belief import Belief, errors_of
+from autotuner.search.planning.best_layouts import job_on, outcomes
+from autotuner.search.planning.decision import Decision
+from autotuner.search.planning.loss import Loss
+from autotuner.search.planning.marginal import Marginal, marginals
+from autotuner.search.planning.outcome import Outcome
+from autotuner.search.planning.proof import Proof, proofs
+from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
+from autotuner.search.text.caveats import caveats
+
+__all__ = ["Contender", "Plan", "plan"]
+
+_NEAR = 1.15
+"""Times the least loss up to which a cluster's layouts are all looked through: thin spaces miss less than that."""
+
+_MOST_REFINED = 12
+"""Clusters whose layouts are all looked through, beside those on the front."""
+
+_MOST_ROUNDS = 4
+"""A cluster that was looked through may take another's place on the front, which then is, too."""
+
+_AT_ONCE = 4
+"""Clusters that one aside looks through: of the largest models that takes it 6 seconds."""
+
+_THREADS = 2
+
+Progress = Callable[[int, int], None]
+"""Hears how many pieces of work are done, and how many there are as far as is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A cluster beside the others.
+
+    Attributes:
+        outcome: What the run takes on it.
+        is_on_front: No other is both faster and cheaper.
+        is_thorough: Its layouts were all looked through; else a thin space of them.
+        chance_kept: How likely it keeps the goal's limits; 1 where there are none.
+        chance_best: How likely it turns out to have been the right choice.
+    """
+
+    outcome: Outcome
+    is_on_front: bool
+    is_thorough: bool
+    chance_kept: float
+    chance_best: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where to invest for one training run. Nothing of it was measured.
+
+    Attributes:
+        contenders: Clusters on which a layout fits, the least expected loss first: the first is the one to take.
+        num_compared: Clusters that were looked at.
+        prices: What their accelerators cost, and who says so.
+        regret: Dollars that the choice is worse by, on average, than if all times were known beforehand.
+        marginals: What changes of the chosen cluster would buy.
+        proofs: Small sweeps that make the choice surer by more than they cost, in the order to run them.
+        caveats: What a reader should know of the predictions: sentences without full stops.
+    """
+
+    contenders: tuple[Contender, ...]
+    num_compared: int
+    prices: tuple[Price, ...]
+    regret: float
+    marginals: tuple[Marginal, ...]
+    proofs: tuple[Proof, ...]
+    caveats: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Contender:
+        """The cluster to take."""
+        return self.contenders[0]
+
+    @property
+    def front(self) -> tuple[Contender, ...]:
+        """Clusters that no other beats in both time and cost, the fastest first."""
+        on_front = (one for one in self.contenders if one.is_on_front)
+        return tuple(sorted(on_front, key=lambda one: one.outcome.time_s.median))
+
+
+def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
+    """Compare whole clusters for a training run.
+
+    Args:
+        request: What is asked.
+        asides: Compute pieces of it, some at once.
+        progress: Told after each piece.
+
+    Raises:
+        InvalidInput: There are no clusters to compare, too many, or none on which a layout fits.
+        NotFound: The catalog has no accelerator of a name.
+    """
+    found = offers(request)
+    work = _Work(request, asides, progress)
+    known = work.outcomes(found, is_thorough=False)
+    if not known:
+        rule = f"has no layout that fits on any of the {len(found)} clusters; name larger sizes or other accelerators"
+        raise InvalidInput("model", request.model.name, rule)
+    thorough: set[Offer] = set()
+    for _ in range(_MOST_ROUNDS):
+        leading = [offer for offer in _leading(request, known) if offer not in thorough]
+        if not leading:
+            break
+        known |= work.outcomes(leading, is_thorough=True)
+        thorough.update(leading)
+    return work.concluded(found, known, thorough)
+
+
+class _Work:
+    """Pieces of a plan, computed aside."""
+
+    def __init__(self, request: PlanRequest, asides: Asides, progress: Progress) -> None:
+        self._request = request
+        self._asides = asides
+        self._progress = progress
+        self._done, self._known = 0, 0
+
+    def outcomes(self, found: Sequence[Offer], *, is_thorough: bool) -> dict[Offer, Outcome]:
+        """What the run takes on each cluster on which a layout fits."""
+        pieces = [tuple(found[first : first + _AT_ONCE]) for first in range(0, len(found), _AT_ONCE)]
+        self._known += len(pieces)
+        answers: dict[Offer, Outcome] = {}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            asked = {pool.submit(self._compared, piece, is_thorough): piece for piece in pieces}
+            for future in as_completed(asked):
+                told = zip(asked[future], future.result(), strict=True)
+                answers |= {offer: outcome for offer, outcome in told if outcome is not None}
+                self._count()
+        return {offer: answers[offer] for offer in found if offer in answers}
+
+    def _compared(self, piece: tuple[Offer, ...], is_thorough: bool) -> tuple[Outcome | None, ...]:
+        return self._asides.search(outcomes, self._request, piece, is_thorough=is_thorough)
+
+    def _count(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._known)
+
+    def concluded(self, found: Sequence[Offer], known: Mapping[Offer, Outcome], thorough: set[Offer]) -> Plan:
+        """The plan, once all clusters are compared."""
+        request, order = self._request, _by_loss(self._request, known)
+        chosen = order[0]
+        self._known += 2
+        with ThreadPoolExecutor(_THREADS) as pool:
+            more: Future[tuple[Marginal, ...]] = pool.submit(
+                self._asides.search, marginals, request, chosen, known[chosen]
+            )
+            first: Future[tuple[Proof, ...]] = pool.submit(
+                self._asides.search, proofs, request, tuple(known[offer] for offer in order)
+            )
+            for future in as_completed((more, first)):
+                future.result()
+                self._count()
+        decision = _decision(request, [known[offer] for offer in order])
+        return Plan(
+            contenders=_contenders(order, known, thorough, decision),
+            num_compared=len(found),
+            prices=prices_of(request, found),
+            regret=decision.regret,
+            marginals=more.result(),
+            proofs=first.result(),
+            caveats=_caveats(request, known[chosen]),
+        )
+
+
+def _decision(request: PlanRequest, found: Sequence[Outcome]) -> Decision:
+    errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
+    return Decision(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
+
+
+def _by_loss(request: PlanRequest, known: Mapping[Offer, Outcome]) -> list[Offer]:
+    losses = _decision(request, list(known.values())).losses
+    return [list(known)[row] for row in np.argsort(losses, kind="stable")]
+
+
+def _leading(request: PlanRequest, known: Mapping[Offer, Outcome]) -> Iterator[Offer]:
+    """Clusters whose layouts are worth looking through: near the least loss, on the front, the best of its kind."""
+    losses = _decision(request, list(known.values())).losses
+    on_front = _on_front(list(known.values()))
+    order = np.argsort(losses, kind="stable")
+    kinds: set[str] = set()
+    for place, row in enumerate(order):
+        offer = list(known)[row]
+        is_near = place < _MOST_REFINED and losses[row] <= _NEAR * losses[order[0]]
+        is_first_of_kind = offer.cluster.accelerator.name not in kinds
+        kinds.add(offer.cluster.accelerator.name)
+        if is_near or on_front[row] or is_first_of_kind:
+            yield offer
+
+
+def _on_front(found: Sequence[Outcome]) -> list[bool]:
+    values = np.array([[-one.time_s.median, -one.cost.median] for one in found])
+    return [bool(one) for one in non_dominated(values)]
+
+
+def _contenders(
+    order: Sequence[Offer], known: Mapping[Offer, Outcome], thorough: set[Offer], decision: Decision
+) -> tuple[Contender, ...]:
+    on_front = _on_front([known[offer] for offer in order])
+    kept, best = decision.chances_kept, decision.chances_best()
+    return tuple(
+        Contender(
+            outcome=known[offer],
+            is_on_front=on_front[row],
+            is_thorough=offer in thorough,
+            chance_kept=float(kept[row]),
+            chance_best=float(best[row]),
+        )
+        for row, offer in enumerate(order)
+    )
+
+
+def _caveats(request: PlanRequest, chosen: Outcome) -> tuple[str, ...]:
+    return tuple(caveats(job_on(request, chosen.cluster), LayoutColumns.from_layouts([chosen.best.layout])))

@@ -1,0 +1,35 @@
+"""Training runs that the tests of plans ask about: small models, so that a cluster takes milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotuner.catalog.load import load_model
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision, Recompute, ShardLevel
+from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.request import PlanRequest
+
+__all__ = ["DAY_S", "request_of"]
+
+DAY_S = 86_400.0
+
+_FEW = {
+    "precision": (Precision.BF16,),
+    "recompute": (Recompute.NONE,),
+    "shard_level": (ShardLevel.PARAMETERS,),
+    "tensor_parallel_degree": (1, 2),
+    "pipeline_parallel_degree": (1,),
+    "micro_batch_size": (1, 2),
+}
+
+
+def request_of(*, num_tokens: float = 1e11, goal: Goal | None = None, **fields: Any) -> PlanRequest:
+    """Llama 3 8B on two small clusters, unless other fields are named."""
+    usual: dict[str, Any] = {"accelerators": ("h100", "b200"), "sizes": (16, 32), "axes": _FEW}
+    return PlanRequest(
+        model=load_model("llama-3-8b"),
+        workload=Workload(seq_len=4096, global_batch_size=256),
+        goal=goal or Goal(num_tokens=num_tokens),
+        **{**usual, **fields},
+    )

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotuner.aside.asides import Inline
+from autotuner.catalog.load import load_cluster
+from autotuner.domain.jobs.tariff import Tariff
+from autotuner.errors import InvalidInput
+from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.plan import Plan, plan
+from autotuner.search.planning.request import PlanRequest
+from tests.unit.search.planning.requests import DAY_S, request_of
+
+
+def planned(request: PlanRequest) -> Plan:
+    return plan(request, Inline())
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return planned(request_of(goal=Goal(num_tokens=1e11, deadline_s=20 * DAY_S)))
+
+
+def test_time_cost_and_energy_follow_from_the_best_layout_of_each_cluster(found: Plan) -> None:
+    assert len(found.contenders) == found.num_compared == 4
+    for one in (contender.outcome for contender in found.contenders):
+        steps = 1e11 / (4096 * 256)
+        train_s = steps * one.best.prediction.step_time.total_s
+        assert one.time_s.median == pytest.approx(train_s / one.goodput)
+        hours = one.time_s.median / 3600
+        assert one.accelerator_hours.median == pytest.approx(hours * one.cluster.world_size)
+        assert one.cost.median == pytest.approx(hours * one.cluster.world_size * one.cluster.price_per_accelerator_hour)
+        assert one.energy_kwh is not None
+        assert one.footprint.power is not None
+        assert one.energy_kwh.median == pytest.approx(hours * one.footprint.power.total_w / 1000)
+
+
+def test_an_interval_is_at_least_that_of_the_step(found: Plan) -> None:
+    for one in (contender.outcome for contender in found.contenders):
+        error = one.best.prediction.relative_error
+        assert error is not None
+        assert one.time_s.high / one.time_s.median >= 1 + error
+        assert one.time_s.low * one.time_s.high == pytest.approx(one.time_s.median**2)
+
+
+def test_nobody_beats_the_front_in_both_time_and_cost(found: Plan) -> None:
+    for one in found.contenders:
+        time_s, cost = one.outcome.time_s.median, one.outcome.cost.median
+        beaten = any(
+            other.outcome.time_s.median < time_s and other.outcome.cost.median < cost for other in found.contenders
+        )
+        assert one.is_on_front == (not beaten)
+    times = [one.outcome.time_s.median for one in found.front]
+    assert times == sorted(times)
+
+
+def test_the_price_of_an_accelerator_turns_the_choice() -> None:
+    cheap_h100 = planned(request_of(prices={"h100": 0.5, "b200": 9.0}))
+    cheap_b200 = planned(request_of(prices={"h100": 9.0, "b200": 0.5}))
+    assert cheap_h100.chosen.outcome.cluster.accelerator.name == "h100-sxm"
+    assert cheap_b200.chosen.outcome.cluster.accelerator.name == "b200"
+
+
+def test_the_price_of_energy_turns_the_choice_to_who_draws_less() -> None:
+    hours = {"h100": 1.0, "b200": 2.3}
+    goal = Goal(num_tokens=1e11, deadline_s=400 * DAY_S)
+    cheap, dear = (
+        planned(request_of(goal=goal, sizes=(16,), prices=hours, tariff=Tariff(energy_price_per_kwh=price)))
+        for price in (0.0, 5.0)
+    )
+    drawn = {one.outcome.cluster.name: kwh.median for one in dear.contenders if (kwh := one.outcome.energy_kwh)}
+    least = min(drawn, key=lambda name: drawn[name])
+    assert dear.chosen.outcome.cluster.name == least
+    assert cheap.chosen.outcome.cluster.name != least
+    assert cheap.chosen.outcome.cost.median == min(one.outcome.cost.median for one in cheap.contenders)
+
+
+def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
+    changes = {one.change: one for one in found.marginals}
+    assert set(changes) >= {"twice the network", "40 GB more memory"}
+    network = changes["twice the network"]
+    assert network.outcome is not None
+    assert network.saved_s >= 0  # the present layout may stay
+    assert network.price_per_hour == pytest.approx(0.1 * found.chosen.outcome.footprint.price_per_hour)
+    assert network.mfu_per_dollar == pytest.approx(network.mfu / network.price_per_hour)
+    worth = network.worth_per_accelerator_hour
+    assert worth is not None
+    hours = network.outcome.accelerator_hours.median
+    present = found.chosen.outcome
+    at_that_price = hours * (present.cluster.price_per_accelerator_hour + worth)
+    assert at_that_price == pytest.approx(present.cost.median)  # so much more, and the run costs the same
+
+
+def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_what_they_stand_for() -> None:
+    goal = Goal(num_tokens=2e12, deadline_s=90 * DAY_S)
+    found = planned(request_of(goal=goal, accelerators=("h100", "mi300x"), sizes=(128,), prices={"mi300x": 3.2}))
+    assert found.proofs
+    for one in found.proofs:
+        assert one.worth > 0
+        assert one.num_accelerators < 128
+        target = next(each for each in found.contenders if each.outcome.cluster.name == one.target)
+        assert one.deviation < target.outcome.deviation
+    assert sum(one.saved for one in found.proofs) <= 1.05 * found.regret  # draws of 2,048, to a few percent
+
+
+def test_own_clusters_are_compared_beside_those_that_are_named() -> None:
+    own = replace(load_cluster("a100:16"), name="ours", price_per_accelerator_hour=0.4)
+    found = planned(request_of(clusters=(own,), sizes=(16,)))
+    assert "ours" in [one.outcome.cluster.name for one in found.contenders]
+
+
+def test_where_no_layout_fits_the_model_is_named() -> None:
+    with pytest.raises(InvalidInput, match="llama-3-8b"):
+        planned(request_of(accelerators=("rtx-4090",), sizes=(1,)))
+
+
+def test_progress_is_told_piece_by_piece() -> None:
+    told: list[tuple[int, int]] = []
+    plan(request_of(sizes=(8,)), Inline(), lambda done, known: told.append((done, known)))
+    assert [done for done, _ in told] == list(range(1, len(told) + 1))
+    assert told[-1][0] == told[-1][1]
