@@ -23,6 +23,7 @@ from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.pairwise import Insight, insights
+from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
 from autotuner.search.explain.trial_parts import TrialParts
 from autotuner.search.explain.trial_timelines import TrialTimelines
@@ -93,6 +94,7 @@ class LayoutExplanation:
         links: Links of the cluster that are not healthy, and the axes whose groups reach over each.
         batches: Ways to deal and pack sequences that differ in length, with all else as here; none where all are as
             long.
+        routes: On a described network, for the groups of each axis: the links that they pass, and which one limits.
     """
 
     model_size: ModelSize
@@ -111,6 +113,7 @@ class LayoutExplanation:
     caveats: tuple[str, ...]
     links: tuple[CrossedLink, ...] = ()
     batches: tuple[BatchWay, ...] = ()
+    routes: tuple[Route, ...] = ()
 
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
@@ -132,6 +135,7 @@ class LayoutExplanation:
             caveats=explanation.caveats,
             links=explanation.links,
             batches=explanation.batches,
+            routes=explanation.routes,
         )
 
     @classmethod

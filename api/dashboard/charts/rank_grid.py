@@ -43,10 +43,9 @@ def rank_grid(groups: RankGroups, address: Callable[[int], str]) -> Markup:
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
     """All nodes where they are few; else the first of those that hold a rank of the groups, its own among them."""
-    num_nodes = ceil(groups.world_size / groups.ranks_per_node)
-    if num_nodes <= MOST_NODES:
-        return tuple(range(num_nodes))
-    lit = {rank // groups.ranks_per_node for group in groups.groups for rank in group.ranks}
+    if groups.num_nodes <= MOST_NODES:
+        return tuple(range(groups.num_nodes))
+    lit = {groups.node_of(rank) for group in groups.groups for rank in group.ranks}
     found = sorted(lit, key=lambda node: (node != groups.node, node))[:MOST_NODES]
     return tuple(sorted(found))
 
@@ -145,12 +144,10 @@ def _ranks(
     lit: dict[int, str],
     address: Callable[[int], str],
 ) -> Iterator[Markup]:
-    first = node * groups.ranks_per_node
-    for number in range(min(groups.ranks_per_node, groups.world_size - first)):
+    for number, rank in enumerate(groups.ranks_on(node)):
         row, column = divmod(number, grid.across)
         x = corner[0] + _PAD + column * (_CELL + _GAP)
         y = corner[1] + _HEAD + row * (_CELL + _GAP)
-        rank = first + number
         look = lit.get(rank, "")
         words = {"": None, "pp": "on-communication bold", "dp": "on-communication bold"}.get(look, "on-dark")
         size = "small-rank" if rank > 999 else ""

@@ -37,6 +37,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         Text(_memory(explained)),
         _memory_table(explained["memory"]),
         *(Text(link["sentence"]) for link in explained.get("links", ())),
+        *(Text(route["sentence"]) for route in explained.get("routes", ())),
         *(_bandwidth(explained["bandwidth"]) if explained.get("bandwidth") else ()),
         *([_batch_table(explained["batches"])] if explained.get("batches") else []),
         *_changes(explained),

@@ -7,9 +7,10 @@ of the links are in catalog/links.toml, those of the algorithms here; ``bench/fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode
 from autotuner.domain.jobs.cluster import Link
 
-__all__ = ["FlatRing", "Group"]
+__all__ = ["FlatRing", "Group", "LinkTime"]
 
 OWN_SHARD_COST = 0.25
 """Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
@@ -45,6 +46,13 @@ class FlatRing:
 
     ports: Floats
     steps_between: Floats
+
+
+class LinkTime(NamedTuple):
+    """How long a kind of link is busy with a byte of some traffic; 0 where none of it passes."""
+
+    name: str
+    s_per_byte: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -153,21 +161,40 @@ class Group:
     @cached_property
     def send_s_per_byte(self) -> Floats:
         """Seconds per byte from one rank to another over the slowest link."""
-        inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
-        slowest: Floats = np.where(self.crosses_nodes, self._port_s_per_byte, inside)
-        for load in self.network:
-            slowest = np.maximum(slowest, load.send * self._good_port_s_per_byte)
-        return slowest
+        return _slowest(self.send_links())
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
         """Seconds per byte once around the ring; between nodes the ports of all its ranks there work side by side."""
-        inside = _passed_shards(self.num_ranks) * self._intra_s_per_byte
-        between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
-        slower: Floats = np.maximum(inside, np.where(self.crosses_nodes, between, 0.0))
+        return _slowest(self.ring_links()) / self.num_ranks
+
+    def send_links(self) -> Iterator[LinkTime]:
+        """Seconds per byte of a send over each link that it may pass, from inside nodes up."""
+        inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
+        yield LinkTime(self.intra_node_link.name, np.where(self.crosses_nodes, 0.0, inside))
+        yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, self._port_s_per_byte, 0.0))
         for load in self.network:
-            slower = np.maximum(slower, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
-        return slower / self.num_ranks
+            yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
+
+    def ring_links(self) -> Iterator[LinkTime]:
+        """Seconds per shard's byte that each link is busy while it goes around the ring, from inside nodes up."""
+        inside: Floats = _passed_shards(self.num_ranks) * self._intra_s_per_byte
+        yield LinkTime(self.intra_node_link.name, inside)
+        between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
+        yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, between, 0.0))
+        for load in self.network:
+            yield LinkTime(load.name, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
+
+    def all_to_all_links(self, outside: Floats | float = 1.0) -> Iterator[LinkTime]:
+        """Seconds per byte for one rank that each link is busy in an all-to-all, from inside nodes up."""
+        beyond = self.num_ranks - self.ranks_per_node
+        passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
+        sent = _passed_shards(self.ranks_per_node) + passed_on
+        inside: Floats = sent * self._intra_s_per_byte * self._worse_in_pairs
+        yield LinkTime(self.intra_node_link.name, inside)
+        yield LinkTime(self.inter_node_link.name, np.asarray(beyond * outside * self._port_s_per_byte))
+        for load in self.network:
+            yield LinkTime(load.name, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:
@@ -198,13 +225,7 @@ class Group:
         Of the bytes for other nodes the share ``outside`` leaves the node; what stands for several ranks there is
         passed on over the links inside, as is what another rail is to carry.
         """
-        beyond = self.num_ranks - self.ranks_per_node
-        passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
-        inside = (_passed_shards(self.ranks_per_node) + passed_on) * self._intra_s_per_byte * self._worse_in_pairs
-        slower: Floats = np.maximum(inside, beyond * outside * self._port_s_per_byte)
-        for load in self.network:
-            slower = np.maximum(slower, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
-        return slower / self.num_ranks
+        return _slowest(self.all_to_all_links(outside)) / self.num_ranks
 
     # ------------------------------------------------------------ sums in the network's switches, and trees of our own
     @cached_property
@@ -317,6 +338,10 @@ class Group:
 def _passed_shards(num_ranks: Integers) -> Floats:
     """Shards of 1 / n that pass a rank once around the ring: n - 1 that it sends, and its own; none if it is alone."""
     return num_ranks - 1 + OWN_SHARD_COST * (num_ranks > 1)
+
+
+def _slowest(links: Iterable[LinkTime]) -> Floats:
+    return reduce(np.maximum, (link.s_per_byte for link in links))
 
 
 def _sum(seconds: Iterable[Floats]) -> Floats | float:

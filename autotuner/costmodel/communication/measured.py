@@ -37,7 +37,26 @@ def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats
         return None
     inside_s = _on_lines(within, full_bytes, group)
     seconds = np.where(group.crosses_nodes, _on_lines(across, full_bytes, group), inside_s) if across else inside_s
+    if group.network or group.ring is not None:
+        seconds = seconds + full_bytes * _routed_s_per_byte(kind, group)
     return seconds if group.slow is None else _slower_s(kind, seconds, full_bytes, group, group.slow)
+
+
+def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
+    """What a byte takes longer by the laws where ranks are dealt in turn, or a network is described, than was timed.
+
+    That was between two nodes, or a few, filled one after the other.
+    """
+    plain = replace(group, network=(), ring=None, relayed=0.0)
+    match kind:
+        case "send":
+            more = group.send_s_per_byte - plain.send_s_per_byte
+        case "all_to_all":
+            more = group.all_to_all_s_per_byte() - plain.all_to_all_s_per_byte()
+        case _:
+            rounds = 2 if kind == "all_reduce" else 1
+            more = rounds * (group.ring_s_per_byte - plain.ring_s_per_byte)
+    return np.maximum(more, 0.0)
 
 
 def _slower_s(kind: CollectiveKind, timed_s: Floats, full_bytes: Floats, group: Group, slow: SlowLinks) -> Floats:

@@ -207,7 +207,7 @@ def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator
         ring = len(lengths) * line.hops * (line.back_and_forth if places.sorts_ring else 1.0) * ways / on_node
         leaves = places.leave(1)
         yield NetworkLoad(
-            name=f"links along dimension {dimension + 1} of the torus",
+            name=f"torus dimension {dimension + 1}",
             ring=np.where(leaves, ring, 0.0),
             ring_by_node=np.where(leaves, ring, 0.0),
             all_to_all=np.where(leaves, len(lengths) * line.mean_hops, 0.0),

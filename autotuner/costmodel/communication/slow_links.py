@@ -10,8 +10,9 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.crossings import Spread
+from autotuner.domain.jobs.crossings import Spread, dealt_crosses
 from autotuner.domain.jobs.link_health import LinkHealth, latest
+from autotuner.domain.layouts.choice import RankPlacement
 
 __all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]
 
@@ -60,11 +61,12 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
     """
     if not cluster.link_health:
         return None
-    slow = SlowLinks.none(len(x))
+    slow, is_dealt = SlowLinks.none(len(x)), x.rank_placement == RankPlacement.CYCLIC
     for health in classes_first(cluster):
         rows = np.zeros(len(x), dtype=np.bool_)
         for spread in spreads:
-            rows |= cast("Booleans", crosses(spread, health, cluster))
+            filled = cast("Booleans", crosses(spread, health, cluster))
+            rows |= np.where(is_dealt, dealt_crosses(spread, health, cluster), filled) if is_dealt.any() else filled
         slow = slow.over(rows, health, cluster)
     return slow
 

@@ -13,12 +13,13 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.stages import V_SCHEDULES
-from autotuner.domain.layouts.choice import RankOrder
+from autotuner.domain.layouts.choice import RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 
 __all__ = [
     "Spread",
     "context_spread",
+    "dealt_crosses",
     "expert_shard_spread",
     "expert_spread",
     "hop_crosses",
@@ -110,8 +111,32 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
     return (first < low + size) & (spread.num_ranks > 1) & ((apart[0] < low + size - first) | (apart[1] < stop - high))
 
 
+def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether any two ranks of any group lie at both ends of the link, where ranks are dealt to nodes in turn.
+
+    Where groups do not divide the nodes, also some between whose nodes no group of the job happens to lie.
+    """
+    num_ranks, stride = spread
+    nodes, block = cluster.num_nodes, num_ranks * stride
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & (num_ranks > 1) & (stride % nodes != 0)
+    low, high = health.ends
+    apart = high - low
+    around = (block > nodes) & (apart % _common(stride, nodes) == 0)
+    onward = (apart % stride == 0) & (apart < block)
+    back = ((nodes - apart) % stride == 0) & (nodes - apart < block)
+    in_line = (block <= nodes) & ((onward & (low // block == high // block)) | ((onward | back) & (nodes % block != 0)))
+    return (num_ranks > 1) & (around | in_line)
+
+
 def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
     """Whether any pipeline sends over the link from rank ``hop`` to the next; from the last one to the first."""
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    filled = _hop_crosses_between_blocks(x, hop, health, cluster)
+    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+
+
+def _hop_crosses_between_blocks(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
     num_ranks, stride = pipeline_spread(x)
     place = (hop + x.stage_rotation) % num_ranks
     distance = stride - num_ranks * stride * (place == num_ranks - 1)
@@ -122,6 +147,12 @@ def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bo
 
 def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
     """Whether any stage talks to the next over the link; the last rank and the first only do in rounds of stages."""
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    filled = _pipeline_crosses_between_blocks(x, health, cluster)
+    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+
+
+def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
     num_ranks, stride = pipeline_spread(x)
     if health.ends is None:
         return (health.link_class == cluster.link_class) & _leaves_end(Spread(num_ranks, stride), cluster)
@@ -132,7 +163,7 @@ def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
     before = _crosses(health, cluster, onward, 0, _smaller(last, num_ranks - 1) * stride)
     behind = _crosses(health, cluster, onward, (last + 1) * stride, _larger(0, num_ranks - 2 - last) * stride)
     around = _crosses(health, cluster, (stride - block, block), block - stride, stride)
-    unused = hop_crosses(x, num_ranks - 1, health, cluster)
+    unused = _hop_crosses_between_blocks(x, num_ranks - 1, health, cluster)
     return (num_ranks > 1) & (before | behind | (around & (last != num_ranks - 1)) | (unused & goes_round))
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_health import LinkEnds
-from autotuner.domain.layouts.choice import RankOrder
+from autotuner.domain.layouts.choice import RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 
-__all__ = ["Place", "place_of", "places", "rank_at", "stage_links"]
+__all__ = ["Place", "node_of", "place_of", "places", "rank_at", "stage_links"]
 
 
 class Place(NamedTuple):
@@ -46,6 +46,13 @@ def place_of(layout: Layout, rank: int) -> Place:
     return Place((stage - layout.stage_rotation) % stages, replica, shard, tensor)
 
 
+def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
+    """The node that a rank lies on, by the layout's ``rank_placement``."""
+    if layout.rank_placement == RankPlacement.CYCLIC:
+        return rank % cluster.num_nodes
+    return rank // cluster.accelerators_per_node
+
+
 def places(layout: Layout) -> Iterator[Place]:
     """Every place, stage by stage."""
     for stage in range(layout.pipeline_parallel_degree):
@@ -60,8 +67,13 @@ def stage_links(layout: Layout, cluster: Cluster, stage: int) -> frozenset[LinkE
     found = set()
     for place in places(layout):
         if place.stage == stage:
-            one = cluster.link_end(rank_at(layout, place))
-            other = cluster.link_end(rank_at(layout, place._replace(stage=stage + 1)))
+            one = _link_end(layout, cluster, place)
+            other = _link_end(layout, cluster, place._replace(stage=stage + 1))
             if one != other:
                 found.add((min(one, other), max(one, other)))
     return frozenset(found)
+
+
+def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
+    rank = rank_at(layout, place)
+    return node_of(layout, cluster, rank) if cluster.num_nodes > 1 else cluster.link_end(rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotuner.domain.jobs.crossings import pipeline_crosses, replicate_spreads
+from autotuner.domain.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.payload import follows_signs
@@ -20,6 +20,7 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import Layout
+from autotuner.search.explain.routes import routes
 from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_rate
 
@@ -107,9 +108,16 @@ def _offload(layout: Layout, job: Job) -> str:
     return f"the link to the host, {rate}: {what} goes there and comes back, in longer than the layer takes"
 
 
+def _over(layout: Layout, job: Job, axis: str, spread: Spread) -> str:
+    """The slowest link inside the groups of an axis, and what limits them on a described network."""
+    link = job.cluster.link_for(spread.num_ranks, spread.stride).name
+    found = next((route.limiting_link for route in routes(layout, job) if route.axis == axis), link)
+    return link if found == link else f"{link}, limited by {found}"
+
+
 def _tensor(layout: Layout, job: Job) -> str:
     ranks = layout.tensor_parallel_degree
-    link = job.cluster.link_for(ranks, 1).name
+    link = _over(layout, job, "tensor", Spread(ranks, 1))
     how = "cut up under" if layout.async_tensor_parallel else "between"
     waits = "; the first part of each finds none" if layout.async_tensor_parallel else " that wait for them"
     return f"collectives of {ranks} tensor ranks over {link}, {how} matrix products{waits}"
@@ -117,7 +125,7 @@ def _tensor(layout: Layout, job: Job) -> str:
 
 def _context(layout: Layout, job: Job) -> str:
     ranks = layout.context_parallel_degree
-    link = job.cluster.link_for(ranks, layout.tensor_parallel_degree).name
+    link = _over(layout, job, "context", Spread(ranks, layout.tensor_parallel_degree))
     return f"{_EXCHANGES[layout.context_exchange]} {ranks} context ranks over {link}"
 
 
@@ -130,12 +138,12 @@ _EXCHANGES: Mapping[ContextExchange, str] = {
 
 def _expert(layout: Layout, job: Job) -> str:
     ranks = layout.expert_parallel_degree
-    link = job.cluster.link_for(ranks, 1).name
+    link = _over(layout, job, "expert", Spread(ranks, 1))
     return f"tokens sent to their experts on {ranks} expert ranks over {link}, and back"
 
 
 def _pipeline(layout: Layout, job: Job) -> str:
-    link = job.cluster.link_for(layout.pipeline_parallel_degree, layout.pipeline_stride).name
+    link = _over(layout, job, "pipeline", Spread(layout.pipeline_parallel_degree, layout.pipeline_stride))
     sent = f"hidden states sent between {layout.num_stages} stages over {link}, where no other work hides it"
     return "; ".join((sent, *_borne(layout, job)))
 
@@ -163,8 +171,7 @@ def _data(layout: Layout, job: Job) -> str:
 
 def _lossy_exchange(layout: Layout, job: Job) -> str:
     ranks, inner = layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree
-    stride = replicate_spreads(layout)[0].stride
-    over = job.cluster.link_for(ranks, stride).name
+    over = _over(layout, job, "replicate", Spread(ranks, replicate_spreads(layout)[0].stride))
     inside = f"; {inner} shards of each sum everything" if inner > 1 else ""
     return f"{_SENT[layout.gradient_sync](layout)} of {ranks} replicas over {over}, behind the backward pass{inside}"
 
@@ -179,7 +186,8 @@ def _full_exchange(layout: Layout, job: Job) -> str:
         whose = f"{ranks} data and context ranks"
     waits = layout.gradient_clip == GradientClip.PRE
     hidden = "behind the norm of the whole gradient" if waits else "less what computation hides"
-    return f"{what} of {whose} over {job.cluster.link_for(ranks, stride).name}, {hidden}"
+    axis = "shard" if layout.data_parallel_replicate_degree == 1 else "replicate"
+    return f"{what} of {whose} over {_over(layout, job, axis, Spread(ranks, stride))}, {hidden}"
 
 
 _SENT: Mapping[GradientSync, Callable[[Layout], str]] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotuner.domain.jobs.crossings import (
     context_spread,
+    dealt_crosses,
     expert_spread,
     pair_crosses,
     pipeline_crosses,
@@ -17,7 +18,7 @@ from autotuner.domain.jobs.crossings import (
 )
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import ContextExchange
+from autotuner.domain.layouts.choice import ContextExchange, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.text.faults import link_in_words
 
@@ -56,16 +57,18 @@ def _crossed(health: LinkHealth, layout: Layout, job: Job) -> CrossedLink:
 
 def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
     cluster = job.cluster
-    if ring_crosses(tensor_spread(x), health, cluster):
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    ring, pairs = (dealt_crosses, dealt_crosses) if is_dealt else (ring_crosses, pair_crosses)
+    if ring(tensor_spread(x), health, cluster):
         yield "tensor"
     meets_all = x.context_exchange == ContextExchange.ALL_TO_ALL
-    context = pair_crosses if meets_all else ring_crosses
+    context = pairs if meets_all else ring
     if context(context_spread(x), health, cluster):
         yield "context"
-    if pair_crosses(expert_spread(x, job), health, cluster):
+    if pairs(expert_spread(x, job), health, cluster):
         yield "expert"
     if pipeline_crosses(x, health, cluster):
         yield "pipeline"
     data = (shard_spread(x), *replicate_spreads(x))
-    if any(ring_crosses(spread, health, cluster) for spread in data):
+    if any(ring(spread, health, cluster) for spread in data):
         yield "data"

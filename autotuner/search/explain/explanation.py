@@ -16,6 +16,7 @@ from autotuner.search.explain.batch_ways import BatchWay, batch_ways
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
 from autotuner.search.explain.neighbours import neighbours
+from autotuner.search.explain.routes import Route, routes
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
@@ -111,6 +112,7 @@ class Explanation:
         caveats: What a reader should know: sentences without full stops.
         links: Links of the cluster that are not healthy, and which groups reach over them.
         batches: Ways to deal and pack sequences that differ in length; none where all are as long.
+        routes: On a described network which link limits the groups of each axis; none without one.
     """
 
     layout: Layout
@@ -127,6 +129,7 @@ class Explanation:
     caveats: tuple[str, ...]
     links: tuple[CrossedLink, ...] = ()
     batches: tuple[BatchWay, ...] = ()
+    routes: tuple[Route, ...] = ()
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -158,6 +161,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
         links=crossed_links(layout, job),
         batches=batch_ways(layout, job),
+        routes=routes(layout, job),
     )
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.routing import width_split
-from autotuner.costmodel.step.exchanges import Exchange, exchanges
+from autotuner.costmodel.step.exchanges import exchanges
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.placement import Place, place_of, rank_at
-from autotuner.domain.layouts.choice import RankOrder
+from autotuner.domain.jobs.placement import Place, node_of, place_of, rank_at
+from autotuner.domain.layouts.choice import RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 from autotuner.errors import InvalidInput
+from autotuner.search.explain.routes import routes
 
 __all__ = ["RankGroup", "RankGroups", "rank_groups"]
 
@@ -29,7 +30,7 @@ class RankGroup:
             sum the same gradients.
         letters: As a column is headed: ``tp``.
         ranks: Of the group, in order.
-        link: Name of the slowest link that it crosses.
+        link: Name of the slowest link that it crosses; on a described network of the one that limits it.
         num_nodes: Nodes on which it lies, or NVLink domains of several nodes.
         sent_bytes: Bytes that pass a rank's link in a step.
         exposed_s: Seconds of a step in which a rank waits for them.
@@ -54,10 +55,11 @@ class RankGroups:
     Attributes:
         pipeline_rank: Its stage, or its first of several.
         node: Of the cluster, from 0.
-        ranks_per_node: Ranks of each node; those of a node follow one another.
+        ranks_per_node: Ranks of each node.
         ranks_per_stage: Ranks of each pipeline rank.
         groups: Innermost first.
         stages_in_order: Stages follow one another in the order of ranks, each of as many ranks in a row.
+        is_dealt: Ranks are dealt to nodes in turn; else those of a node follow one another.
     """
 
     rank: int
@@ -68,6 +70,23 @@ class RankGroups:
     world_size: int
     groups: tuple[RankGroup, ...]
     stages_in_order: bool = True
+    is_dealt: bool = False
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the job, the last of which may be filled in part."""
+        return -(-self.world_size // self.ranks_per_node)
+
+    def ranks_on(self, node: int) -> tuple[int, ...]:
+        """The ranks of a node, in the order of its accelerators."""
+        if self.is_dealt:
+            return tuple(range(node, self.world_size, self.num_nodes))
+        first = node * self.ranks_per_node
+        return tuple(range(first, min(first + self.ranks_per_node, self.world_size)))
+
+    def node_of(self, rank: int) -> int:
+        """The node that a rank lies on."""
+        return rank % self.num_nodes if self.is_dealt else rank // self.ranks_per_node
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
@@ -79,16 +98,17 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
     if not 0 <= rank < layout.world_size:
         rule = f"must be one of the layout's ranks, 0 to {layout.world_size - 1}"
         raise InvalidInput("rank", rank, rule, min(max(rank, 0), layout.world_size - 1))
-    place = place_of(layout, rank)
+    place, is_dealt = place_of(layout, rank), layout.rank_placement == RankPlacement.CYCLIC
     return RankGroups(
         rank=rank,
         pipeline_rank=place.stage,
-        node=rank // job.cluster.accelerators_per_node,
+        node=node_of(layout, job.cluster, rank),
         ranks_per_node=job.cluster.accelerators_per_node,
         ranks_per_stage=layout.world_size // layout.pipeline_parallel_degree,
         world_size=layout.world_size,
         groups=tuple(_groups(layout, job, rank, place)),
-        stages_in_order=layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
+        stages_in_order=not is_dealt and layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
+        is_dealt=is_dealt,
     )
 
 
@@ -96,6 +116,7 @@ def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankG
     found = exchanges(layout, job, place.stage)
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     inner = int(width_split(LayoutColumns.from_layouts([layout]), job)[0])
+    limiting = _limiting_links(layout, job)
     stages = [place._replace(stage=stage) for stage in range(layout.pipeline_parallel_degree)]
     for axis, letters, ranks, exchange in (
         ("tensor", "tp", _members(rank, tensor, 1), found.tensor),
@@ -105,7 +126,19 @@ def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankG
         ("data", "dp" if context == 1 else "dp cp", _data_ranks(layout, place), found.data),
     ):
         if len(ranks) > 1:
-            yield _group(axis, letters, ranks, job.cluster, exchange)
+            group = _group(axis, letters, ranks, layout, job.cluster)
+            yield replace(
+                group,
+                link=limiting.get(axis, group.link),
+                sent_bytes=exchange.sent_bytes,
+                exposed_s=exchange.exposed_s,
+            )
+
+
+def _limiting_links(layout: Layout, job: Job) -> dict[str, str]:
+    """By axis, on a described network; of data-parallel ranks those of the slower of both axes."""
+    found = sorted(routes(layout, job), key=lambda route: -route.bytes_per_s)
+    return {("data" if route.axis in ("shard", "replicate") else route.axis): route.limiting_link for route in found}
 
 
 def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
@@ -122,24 +155,27 @@ def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
     return tuple(range(first, first + size * stride, stride))
 
 
-def _group(axis: str, letters: str, ranks: tuple[int, ...], cluster: Cluster, exchange: Exchange) -> RankGroup:
-    domains = {rank // cluster.accelerators_per_domain for rank in ranks}
+def _group(axis: str, letters: str, ranks: tuple[int, ...], layout: Layout, cluster: Cluster) -> RankGroup:
+    """What is known of it by where its ranks lie."""
+    nodes = [node_of(layout, cluster, rank) for rank in ranks]
+    nodes_per_domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
+    domains = {node // nodes_per_domain for node in nodes}
     link = cluster.intra_node_link if len(domains) == 1 else cluster.inter_node_link
+    ends = nodes if cluster.num_nodes > 1 else list(ranks)
     return RankGroup(
         axis=axis,
         letters=letters,
         ranks=ranks,
         link=link.name,
         num_nodes=len(domains),
-        sent_bytes=exchange.sent_bytes,
-        exposed_s=exchange.exposed_s,
-        slow_links=_slow_links(ranks, cluster, in_a_row=axis == "pipeline"),
+        sent_bytes=0.0,
+        exposed_s=0.0,
+        slow_links=_slow_links(ends, cluster, in_a_row=axis == "pipeline"),
     )
 
 
-def _slow_links(ranks: tuple[int, ...], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
+def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
     """What ails the links between ends that the ranks lie at."""
-    ends = [cluster.link_end(rank) for rank in ranks]
     found = pairwise(ends) if in_a_row else combinations(sorted(set(ends)), 2)
     known = {cluster.health_between(*pair): None for pair in found}
     return tuple(health for health in known if health is not None and not health.is_healthy)

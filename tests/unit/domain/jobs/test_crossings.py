@@ -15,6 +15,7 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.crossings import (
     Spread,
+    dealt_crosses,
     hop_crosses,
     pair_crosses,
     pipeline_crosses,
@@ -25,7 +26,7 @@ from autotuner.domain.jobs.crossings import (
 )
 from autotuner.domain.jobs.link_health import LinkEnds, LinkHealth
 from autotuner.domain.jobs.placement import Place, places, rank_at
-from autotuner.domain.layouts.choice import PipelineSchedule, RankOrder
+from autotuner.domain.layouts.choice import PipelineSchedule, RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
 
@@ -143,3 +144,26 @@ def test_a_class_of_links_that_a_cluster_does_not_have_says_nothing() -> None:
     cluster = replace(h100_cluster(num_nodes=2), accelerators_per_node=4)
     inside = LinkHealth(link_class="intra_node", delay_s=1.0)
     assert not ring_crosses(Spread(8, 1), inside, cluster)
+
+
+# ---------------------------------------------------------------------- ranks that are dealt to nodes in turn
+def test_dealt_ranks_reach_over_the_links_between_their_nodes() -> None:
+    cluster = h100_cluster(num_nodes=8, accelerators_per_node=4)
+    for num_ranks, stride in product((1, 2, 4, 8, 16), (1, 2, 4, 8, 16)):
+        met: set[LinkEnds] = set()
+        for first in range(0, cluster.world_size, num_ranks * stride):
+            for place in range(first, first + stride):
+                nodes = sorted({(place + stride * i) % cluster.num_nodes for i in range(num_ranks)})
+                met.update(combinations(nodes, 2))
+        spread = Spread(num_ranks, stride)
+        if num_ranks * stride <= cluster.world_size:
+            assert {h.ends for h in links(cluster) if dealt_crosses(spread, h, cluster)} == met, spread
+            assert bool(dealt_crosses(spread, whole_class(cluster), cluster)) == bool(met)
+
+
+def test_a_pipeline_of_dealt_ranks_stays_inside_nodes_where_its_stride_is_all_nodes() -> None:
+    cluster = h100_cluster(num_nodes=8)
+    layout = Layout(pipeline_parallel_degree=8, data_parallel_shard_degree=8, rank_placement=RankPlacement.CYCLIC)
+    slow = LinkHealth(ends=(0, 1), delay_s=1.0)
+    assert not pipeline_crosses(layout, slow, cluster)
+    assert pipeline_crosses(replace(layout, rank_placement=RankPlacement.BLOCK), slow, cluster)
