@@ -19,7 +19,13 @@ from autotuner.domain.jobs.profile import (
 )
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
+from autotuner.domain.layouts.choice import (
+    AttentionKernel,
+    CollectiveHierarchy,
+    Precision,
+    RankPlacement,
+    Recompute,
+)
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.engine_job import EngineJob
@@ -88,6 +94,12 @@ def h100_cluster(num_nodes: int = 8, **changes: Any) -> Cluster:
         inter_node_link=Link(name="ndr400", bandwidth_bytes_per_s=50e9, latency_s=5e-6),
     )
     return replace(cluster, **changes)
+
+
+def minds_nodes(layout: Layout) -> bool:
+    """Whether a layout means something else on several nodes: a host plays two of them for its ranks."""
+    is_dealt = layout.rank_placement != RankPlacement.BLOCK
+    return is_dealt or layout.collective_hierarchy != CollectiveHierarchy.FLAT
 
 
 def cpu_cluster(num_cores: int = 2, **changes: Any) -> Cluster:

@@ -14,6 +14,8 @@ from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
+    CollectiveAlgorithm,
+    CollectiveHierarchy,
     ContextExchange,
     Fp8Recipe,
     GradientSync,
@@ -22,6 +24,7 @@ from autotuner.domain.layouts.choice import (
     PipelineSchedule,
     Precision,
     RankOrder,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -79,6 +82,10 @@ def _exchange(label: str, sync: GradientSync, **changes: Any) -> Value:
 
 def _unequal(label: str, **changes: Any) -> Value:
     return Value(label, changes, lengths=UNEQUAL)
+
+
+def _two_levels(label: str, algorithm: CollectiveAlgorithm) -> Value:
+    return _value(label, collective_hierarchy=CollectiveHierarchy.TWO_LEVEL, collective_algorithm=algorithm)
 
 
 def _context(exchange: ContextExchange) -> Value:
@@ -139,6 +146,18 @@ AXES: Mapping[str, tuple[Value, ...]] = {
         _value("stages outermost"),
         _value("replicas outermost", rank_order=RankOrder.REPLICAS_OUTERMOST),
         _value("rotated stages", stage_rotation=1),
+    ),
+    "collectives": (
+        _value("torch's collectives"),
+        _value("rings", collective_algorithm=CollectiveAlgorithm.RING),
+        _value("trees", collective_algorithm=CollectiveAlgorithm.TREE),
+        _value("two levels", collective_hierarchy=CollectiveHierarchy.TWO_LEVEL),
+        _two_levels("two levels of rings", CollectiveAlgorithm.RING),
+        _two_levels("two levels of trees", CollectiveAlgorithm.TREE),
+    ),
+    "nodes": (
+        _value("block placement"),
+        _value("cyclic placement", rank_placement=RankPlacement.CYCLIC),
     ),
     "replicas": (
         _value("one replica"),

@@ -15,7 +15,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from tests.builders import cpu_cluster, cpu_layout
+from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value
 
 __all__ = ["MAX_RANKS", "WORKLOAD", "Case", "Pair", "covering_set", "is_legal", "job_of", "one_by_one", "pairs_of"]
@@ -114,14 +114,15 @@ def is_legal(case: Case) -> bool:
 
 
 def job_of(case: Case) -> Job:
-    """The case on a machine of as many cores as it has ranks; not all of them are linked alike."""
-    return _job(case.model, case.workload, case.layout.world_size)
+    """The case on a machine of as many cores as it has ranks, or on two of half as many each; links are not alike."""
+    num_nodes = 2 if minds_nodes(case.layout) and case.layout.world_size > 1 else 1
+    return _job(case.model, case.workload, num_nodes, case.layout.world_size // num_nodes)
 
 
 @cache
-def _job(model: TransformerSpec, workload: Workload, num_cores: int) -> Job:
-    cluster = cpu_cluster(num_cores)
-    if num_cores > 1:
+def _job(model: TransformerSpec, workload: Workload, num_nodes: int, num_cores: int) -> Job:
+    cluster = cpu_cluster(num_cores, num_nodes=num_nodes)
+    if cluster.world_size > 1:
         cluster = replace(cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=1e-3),))
     return Job(model=model, cluster=cluster, workload=workload)
 

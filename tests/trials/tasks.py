@@ -19,7 +19,9 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from torch.distributed.tensor import DTensor
 
 from autotuner.domain import wire
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialSpec
+from tests.builders import minds_nodes
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
@@ -40,7 +42,8 @@ __all__ = ["TASKS", "perform"]
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The trial itself, as ``python -m trials`` runs it."""
     reporter = Reporter(folder / "reports.jsonl", rank=rank)
-    return attempt(wire.dumps(spec), reporter, _rank_info(rank, world_size), store=_store(folder, world_size))
+    rank_info = _rank_info(rank, world_size, spec.layout)
+    return attempt(wire.dumps(spec), reporter, rank_info, store=_store(folder, world_size))
 
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -125,7 +128,7 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """A trial whose last rank joins the others and is gone without a word."""
     if rank < world_size - 1:
         return run_trial(spec, folder, rank, world_size)
-    rank_info = _rank_info(rank, world_size)
+    rank_info = _rank_info(rank, world_size, spec.layout)
     join_process_group(device_of(spec.device, rank_info), rank_info, timeout_s=60.0, store=_store(folder, world_size))
     Grid(spec.layout, torch.device("cpu"))
     os._exit(0)
@@ -162,12 +165,13 @@ class _Rank:
     @classmethod
     def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
         torch.set_num_threads(1)
-        rank_info = _rank_info(rank, world_size)
+        placement = spec.layout.rank_placement
+        rank_info = _rank_info(rank, world_size, spec.layout).dealt(placement)
         device = device_of(spec.device, rank_info)
         store = _store(folder, world_size)
-        senders = Senders.start(spec, rank, device, store)
+        senders = Senders.start(spec, rank_info.rank, device, store)
         join_process_group(device, rank_info, timeout_s=60.0, store=store)
-        return cls.on(Grid(spec.layout, device), spec, device, senders)
+        return cls.on(Grid(spec.layout, device, rank_info.nodes(placement)), spec, device, senders)
 
     @classmethod
     def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, senders: Senders | None = None) -> _Rank:
@@ -228,8 +232,16 @@ class _Rank:
         return {name: _whole(parameter).clone() for name, parameter in self.parameters.items()}
 
 
-def _rank_info(rank: int, world_size: int) -> RankInfo:
-    return RankInfo(rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size)
+def _rank_info(rank: int, world_size: int, layout: Layout) -> RankInfo:
+    """A rank on this host, which plays two nodes where the layout cares for nodes."""
+    ranks_per_node = world_size // 2 if minds_nodes(layout) else None
+    return RankInfo(
+        rank=rank,
+        world_size=world_size,
+        local_rank=rank,
+        local_world_size=world_size,
+        ranks_per_node=ranks_per_node,
+    )
 
 
 def _store(folder: Path, world_size: int) -> Any:

@@ -27,10 +27,21 @@ _PASSES_UNTIL_REBUILT = 2
 
 
 def average(
-    model: DistributedDataParallel, *, dtype: torch.dtype | None = None, overlap: Overlap | None = None
+    model: DistributedDataParallel,
+    *,
+    dtype: torch.dtype | None = None,
+    overlap: Overlap | None = None,
+    all_reduce: Callable[[Tensor], Pending] | None = None,
 ) -> Overlap:
-    """Average buckets over the replicas as they fill, on the way in a format of its own; the overlap, from now on."""
-    return _registered(model, lambda reduction: reduction, dtype, overlap)
+    """Average buckets over the replicas as they fill; the overlap, from now on.
+
+    Args:
+        model: Has no other hook.
+        dtype: Format of gradients on the way; None: their own.
+        overlap: Where bytes are counted; None: in a new one.
+        all_reduce: Begins a sum over the replicas (``trials.collectives``); None: torch's own.
+    """
+    return _registered(model, lambda reduction: reduction, dtype, overlap, all_reduce)
 
 
 def clip_replicas(model: DistributedDataParallel, max_norm: float, *, overlap: Overlap | None = None) -> Overlap:
@@ -53,6 +64,13 @@ def clip_buckets(
     return _registered(model, lambda reduction: _BucketClip(max_norm, num_buckets, reduction), None, overlap)
 
 
+class Pending(Protocol):
+    """An all-reduce under way."""
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """The tensor in a list, once it is the sum."""
+
+
 class _Hook(Protocol):
     def __call__(self, bucket: GradBucket) -> Future[Tensor]: ...
 
@@ -62,10 +80,11 @@ def _registered(
     hook_of: Callable[[_Average], _Hook],
     dtype: torch.dtype | None,
     overlap: Overlap | None,
+    all_reduce: Callable[[Tensor], Pending] | None = None,
 ) -> Overlap:
     watched = Overlap() if overlap is None else overlap
     watched.watch(model.parameters())
-    hook = hook_of(_Average(model.process_group, dtype, watched))
+    hook = hook_of(_Average(model.process_group, dtype, watched, all_reduce))
     # a lambda, for DDP compares a hook's annotations with classes, and ours are texts
     model.register_comm_hook(None, lambda _, bucket: hook(bucket))
     return watched
@@ -74,8 +93,15 @@ def _registered(
 class _Average:
     """Averages buckets, and says when each starts."""
 
-    def __init__(self, group: dist.ProcessGroup, dtype: torch.dtype | None, overlap: Overlap) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        dtype: torch.dtype | None,
+        overlap: Overlap,
+        all_reduce: Callable[[Tensor], Pending] | None,
+    ) -> None:
         self._group = group
+        self._all_reduce = all_reduce
         self._dtype = dtype
         self._overlap = overlap
 
@@ -94,9 +120,8 @@ class _Average:
         total = buffer if self._dtype is None else buffer.to(self._dtype)
         self._overlap.reduction(total.nbytes)
         total.div_(self._group.size())
-        return all_reduced(total, self._group).then(
-            lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0])
-        )
+        begun = all_reduced(total, self._group) if self._all_reduce is None else self._all_reduce(total).get_future()
+        return begun.then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
 
 
 def all_reduced(buffer: Tensor, group: dist.ProcessGroup) -> Future[list[Tensor]]:

@@ -32,11 +32,11 @@ def communicator_of(
         partition: Every rank of the job in one of its groups; all ranks ask for the same at the same time.
         nodes: Which ranks share one.
         hierarchy: Whether collectives know these.
-        algorithm: Of gloo's collectives; NCCL is told by its environment.
+        algorithm: ``auto``, ``ring`` or ``tree``, on two levels on either; NCCL, which has its own, is to be told by
+            its environment (``NCCL_ALGO``).
         device: Where tensors lie.
     """
-    own_algorithm = CollectiveAlgorithm.AUTO if device.type == "cuda" else algorithm
-    collectives = collectives_of(partition, nodes, hierarchy=hierarchy, algorithm=own_algorithm)
+    collectives = collectives_of(partition, nodes, hierarchy=hierarchy, algorithm=algorithm)
     ranks = next(ranks for ranks in partition if dist.get_rank() in ranks)
     return BackgroundCommunicator(
         collectives, background_of(device), rank=ranks.index(dist.get_rank()), size=len(ranks)
@@ -54,7 +54,7 @@ def collectives_of(
         partition: See ``communicator_of``.
         nodes: See there.
         hierarchy: See there.
-        algorithm: ``auto``, ``ring`` or ``tree``, on two levels on either.
+        algorithm: See there.
     """
     groups = [levels_of(ranks, nodes) for ranks in partition]
     is_flat = hierarchy == CollectiveHierarchy.FLAT

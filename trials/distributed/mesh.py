@@ -10,9 +10,12 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from autotuner.domain.jobs.nodes import Nodes
 from autotuner.domain.jobs.placement import places, rank_at
-from autotuner.domain.layouts.choice import GradientSync
+from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
 from autotuner.domain.layouts.layout import Layout
+from trials.collectives.choose import communicator_of
+from trials.collectives.communicator import Communicator, TorchCommunicator
 
 __all__ = ["Grid", "local_part"]
 
@@ -28,7 +31,8 @@ class Grid:
     of its own.
     """
 
-    def __init__(self, layout: Layout, device: torch.device) -> None:
+    def __init__(self, layout: Layout, device: torch.device, nodes: Nodes | None = None) -> None:
+        """The mesh; None for nodes: data-parallel ranks communicate as if all lay on one."""
         self.layout = layout
         stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
@@ -51,6 +55,7 @@ class Grid:
             self._pipeline = _rotated_pipeline(layout)
         if not self.sums_over_replicas:
             self._own_replica = _own_replica(layout)
+        self._communicators = {} if nodes is None else self._of_own_collectives(nodes)
 
     def axis(self, *names: str) -> DeviceMesh:
         """The part of the mesh along ``pp``, ``dp_replicate``, ``shard`` or ``tp`` that this rank belongs to."""
@@ -95,6 +100,39 @@ class Grid:
         assert whole is not None
         return whole
 
+    def communicator(self, axis: DeviceMesh) -> Communicator:
+        """How the data-parallel ranks along an axis sum gradients and gather parameters."""
+        found = self._communicators.get(tuple(axis.mesh.tolist()))
+        return TorchCommunicator(axis.get_group()) if found is None else found
+
+    @property
+    def has_own_collectives(self) -> bool:
+        """Whether some ``communicator`` is none of torch's."""
+        return bool(self._communicators)
+
+    def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:
+        """The communicators that are not torch's, by the ranks that they join; every rank makes those of all axes."""
+        layout = self.layout
+        algorithm = CollectiveAlgorithm.AUTO if self._device.type == "cuda" else layout.collective_algorithm
+        if layout.collective_hierarchy == CollectiveHierarchy.FLAT and algorithm == CollectiveAlgorithm.AUTO:
+            return {}
+        found: dict[tuple[int, ...], Communicator] = {}
+        for partition in self._data_parallel_axes():
+            communicator = communicator_of(
+                partition, nodes, hierarchy=layout.collective_hierarchy, algorithm=algorithm, device=self._device
+            )
+            found[next(ranks for ranks in partition if dist.get_rank() in ranks)] = communicator
+        return found
+
+    def _data_parallel_axes(self) -> list[tuple[tuple[int, ...], ...]]:
+        """All groups along each axis whose ranks see other tokens through the same parameters, if several do."""
+        axes = [_groups(self._mesh, name) for name in ("dp_replicate", "shard")]
+        if self._replicas is not None:
+            axes.append(_groups(self._replicas, "replicas"))
+        if self._experts is not None:
+            axes.append(_groups(self._experts, "expert_shard"))
+        return [groups for groups in dict.fromkeys(axes) if len(groups[0]) > 1]
+
     def _of(self, **degrees: int) -> DeviceMesh:
         """A mesh of other axes over the same ranks; along ``pp`` they lie in the order of the job, unrotated."""
         unrotated = replace(self.layout, stage_rotation=0)
@@ -128,6 +166,13 @@ class Grid:
 def local_part(tensor: Tensor) -> Tensor:
     """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _groups(mesh: DeviceMesh, name: str) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every group along an axis of a whole mesh, whichever of them this rank is in."""
+    assert mesh.mesh_dim_names is not None
+    axis = mesh.mesh_dim_names.index(name)
+    return tuple(tuple(ranks) for ranks in mesh.mesh.movedim(axis, -1).reshape(-1, mesh.size(axis)).tolist())
 
 
 def _rotated_pipeline(layout: Layout) -> dist.ProcessGroup:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
+from autotuner.domain.jobs.network import Network
+from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, RankPlacement
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
 from autotuner.domain.runs.optimizer import OptimizerName
 from autotuner.domain.runs.trial import TrialSpec
@@ -49,14 +50,16 @@ def _job(spec: TrialSpec, rank_info: RankInfo) -> Job:
         attention_kernels=kernels if spec.device == "cpu" else tuple(AttentionKernel),
         fp8_recipes=tuple(Fp8Recipe),
     )
+    nodes = rank_info.nodes(RankPlacement.BLOCK)
     link = Link(name="any", bandwidth_bytes_per_s=1e12, latency_s=0.0, multicast_efficiency=1.0)
     cluster = Cluster(
         name="ranks of this trial",
         accelerator=accelerator,
-        num_nodes=rank_info.world_size // rank_info.local_world_size,
-        accelerators_per_node=rank_info.local_world_size,
+        num_nodes=nodes.num_nodes,
+        accelerators_per_node=nodes.ranks_per_node,
         intra_node_link=link,
         inter_node_link=link,
         link_health=_UNEQUAL if rank_info.world_size > 1 else (),
+        network=Network(name="any", num_rails=nodes.ranks_per_node, adds=True),
     )
     return Job(model=spec.model, cluster=cluster, workload=spec.workload)

@@ -49,7 +49,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
     try:
         spec = wire.loads(TrialSpec, spec_text)
         admit(spec, rank_info)
-        _run(spec, reporter, rank_info, store)
+        _run(spec, reporter, rank_info.dealt(spec.layout.rank_placement), store)
     except InvalidInput as error:
         reporter.failure(classify(error), headline(error), traceback.format_exc())
         return EXIT_REFUSED
@@ -72,7 +72,7 @@ def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store 
     os.environ.update(collective_environment(spec.layout))
     join_process_group(device, rank_info, timeout_s=spec.settings.timeout_s, store=store, compiles=spec.layout.compiled)
     reporter.started(spec, world_size=rank_info.world_size)
-    grid = Grid(spec.layout, device)
+    grid = Grid(spec.layout, device, rank_info.nodes(spec.layout.rank_placement))
     peak = _peak(spec, device, rank_info, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
+
+from autotuner.domain.jobs.nodes import Nodes
+from autotuner.domain.layouts.choice import RankPlacement
 
 __all__ = ["RankInfo", "barrier", "device_of", "host_name", "join_process_group"]
 
@@ -25,12 +28,14 @@ class RankInfo:
 
     Attributes:
         local_rank: Rank among the processes of this host, of which there are ``local_world_size``.
+        ranks_per_node: Of the nodes that this host plays, where it plays several; None: it is one.
     """
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     local_world_size: int = 1
+    ranks_per_node: int | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
@@ -43,6 +48,16 @@ class RankInfo:
             local_rank=int(environment["LOCAL_RANK"]),
             local_world_size=int(environment["LOCAL_WORLD_SIZE"]),
         )
+
+    def nodes(self, placement: RankPlacement) -> Nodes:
+        """The nodes of the job; torchrun fills one after the other, and so does who counts ranks by ``RankInfo``."""
+        ranks_per_node = self.ranks_per_node or self.local_world_size
+        return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
+
+    def dealt(self, placement: RankPlacement) -> RankInfo:
+        """This process under the number that a placement gives it; what lies on this host stays the same."""
+        nodes = self.nodes(placement)
+        return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
     def environment(self) -> dict[str, str]:
         """What torchrun would have told this process: libraries ask the environment too."""

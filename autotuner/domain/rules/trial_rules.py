@@ -9,6 +9,8 @@ from autotuner.domain.jobs.stages import SPLIT_SCHEDULES
 from autotuner.domain.layouts.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveHierarchy,
     ContextExchange,
     Fp8Recipe,
     GradientSync,
@@ -65,6 +67,12 @@ def _shards_experts_alone(x: Layout) -> bool:
 def _attends_by_blocks(x: Layout) -> bool:
     """Whether context ranks merge their attention block by block."""
     return (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
+
+
+def _sums_whole_gradients(x: Layout) -> bool:
+    """Whether some ranks all-reduce gradients: replicas, or context ranks of what nobody shards."""
+    replicas = (x.data_parallel_replicate_degree > 1) & (x.gradient_sync == GradientSync.FULL)
+    return replicas | ((x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE))
 
 
 def _left_of_rounds(x: Layout, j: Job) -> int:
@@ -342,6 +350,34 @@ TRIAL_RULES: tuple[Rule, ...] = (
         lambda j: j.workload.optimizer_state_precision != "fp32",
         lambda j: "the trial job keeps AdamW's moments in fp32",
         "fp32",
+    ),
+    Rule(
+        "trial-climbs-trees-with-whole-gradients",
+        "collective_algorithm",
+        lambda x, j: (
+            (x.collective_algorithm == CollectiveAlgorithm.TREE)
+            & (j.cluster.accelerator.kind == "cpu")
+            & (_sums_whole_gradients(x) == 0)
+        ),
+        lambda x, j: (
+            "on cores the trial job climbs trees in all-reduces alone, and shards without replicas make none; rings "
+            "scatter and gather, too"
+        ),
+        lambda x, j: CollectiveAlgorithm.RING.label,
+    ),
+    Rule(
+        "trial-exchanges-on-one-level",
+        "collective_hierarchy",
+        lambda x, j: (
+            (x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL)
+            & (x.gradient_sync != GradientSync.FULL)
+            & (x.data_parallel_replicate_degree > 1)
+        ),
+        lambda x, j: (
+            f"what replicas exchange by {x.gradient_sync} in the place of their gradients is gathered by torch's own "
+            "collectives, which know of no nodes"
+        ),
+        lambda x, j: CollectiveHierarchy.FLAT.label,
     ),
     *TRIAL_MODEL_RULES,
 )

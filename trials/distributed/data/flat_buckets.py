@@ -8,26 +8,21 @@ stages, between tensor ranks it unties a tied table, and it knows no bound of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from trials.clipping.bound import clip, squared_norms
 from trials.clipping.overlap import Overlap
+from trials.collectives.background import Pending
+from trials.collectives.communicator import Communicator
 from trials.distributed.data.optimizer_shard import complete_gradient
 from trials.distributed.mesh import local_part
 
 __all__ = ["BucketShard", "Reduction", "buckets"]
-
-
-# torch 2.13 warns of the older names, and 2.11 has no others
-_reduce_scatter: Callable[..., dist.Work] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-_all_gather: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +37,8 @@ class Reduction:
         overlap: Hears of every gradient and every reduction.
     """
 
-    shards: DeviceMesh | None
-    replicas: DeviceMesh | None
+    shards: Communicator | None
+    replicas: Communicator | None
     num_losses: int
     dtype: torch.dtype
     overlap: Overlap
@@ -69,7 +64,7 @@ class BucketShard:
     ) -> None:
         self._reduction = reduction
         shards = reduction.shards
-        num_shards, shard_rank = (1, 0) if shards is None else (shards.size(), shards.get_local_rank())
+        num_shards, shard_rank = (1, 0) if shards is None else (shards.size, shards.rank)
         parts = [local_part(parameter.detach()) for parameter in parameters]
         num_elements = sum(part.numel() for part in parts)
         padded = -(-num_elements // num_shards) * num_shards
@@ -86,7 +81,7 @@ class BucketShard:
         self._parameters = _replaced(stage, parameters, views)
         self._filled: Tensor | None = None
         self._sum: Tensor | None = None
-        self._pending: dist.Work | None = None
+        self._pending: Pending | None = None
         self._num_expected = 0
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
@@ -125,9 +120,8 @@ class BucketShard:
         whole /= self._reduction.num_losses
         self._reduction.overlap.reduction(whole.nbytes)
         if self._reduction.shards is not None:
-            group = self._reduction.shards.get_group()
             self._sum = torch.empty_like(self._own, dtype=whole.dtype)
-            self._pending = _reduce_scatter(self._sum, whole, group=group, async_op=True)
+            self._pending = self._reduction.shards.reduce_scatter(self._sum, whole)
         else:
             self._sum = whole
             self._pending = self._reduce_replicas(whole)
@@ -142,9 +136,9 @@ class BucketShard:
         gradient, self._sum, self._pending = self._sum.float(), None, None
         return gradient
 
-    def _reduce_replicas(self, gradient: Tensor) -> dist.Work | None:
+    def _reduce_replicas(self, gradient: Tensor) -> Pending | None:
         replicas = self._reduction.replicas
-        return None if replicas is None else dist.all_reduce(gradient, group=replicas.get_group(), async_op=True)
+        return None if replicas is None else replicas.all_reduce(gradient)
 
     def values(self) -> Tensor:
         """The shard in fp32; the very memory of the bucket where that is fp32."""
@@ -156,7 +150,7 @@ class BucketShard:
         if self._own.data_ptr() != values.data_ptr():
             self._own.copy_(values)
         if self._reduction.shards is not None:
-            _all_gather(self._flat, self._own, group=self._reduction.shards.get_group())
+            self._reduction.shards.all_gather(self._flat, self._own).wait()
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
@@ -169,7 +163,7 @@ class BucketShard:
         flat = values
         if self._reduction.shards is not None:
             flat = values.new_empty(len(self._flat))
-            _all_gather(flat, values.contiguous(), group=self._reduction.shards.get_group())
+            self._reduction.shards.all_gather(flat, values.contiguous()).wait()
         pieces = zip(_cut(flat, self._parameters), self._parameters, strict=True)
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
@@ -179,7 +173,7 @@ class BucketShard:
         for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
             piece.copy_(value.reshape(-1))
         shards = self._reduction.shards
-        return flat if shards is None else flat.chunk(shards.size())[shards.get_local_rank()]
+        return flat if shards is None else flat.chunk(shards.size)[shards.rank]
 
 
 def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:

@@ -17,6 +17,7 @@ from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
 from autotuner.domain.layouts.choice import GradientClip, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.units import MIB
+from trials.distributed.data.fsdp_collectives import communicate_by
 from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid
 from trials.model.experts import Experts
@@ -37,7 +38,7 @@ def shard(module: nn.Module, grid: Grid) -> None:
         return
     # the logits of a tensor rank are a view of a DTensor; the warning is for those who write into them
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    _fully_shard(module, grid.axis("dp_replicate", "shard") if _is_hybrid(grid) else grid.axis("shard"), grid)
+    _fully_shard(module, grid.axis, "shard", grid)
 
 
 def shard_experts(layer: nn.Module, grid: Grid) -> None:
@@ -48,17 +49,18 @@ def shard_experts(layer: nn.Module, grid: Grid) -> None:
     hybrid = _is_hybrid(grid)
     if hybrid or grid.experts("expert_shard").size() > 1:
         for experts in experts_of(layer):
-            mesh = grid.experts("dp_replicate", "expert_shard") if hybrid else grid.experts("expert_shard")
-            _fully_shard(experts, mesh, grid)
+            _fully_shard(experts, grid.experts, "expert_shard", grid)
 
 
 def _is_hybrid(grid: Grid) -> bool:
     return grid.layout.data_parallel_replicate_degree > 1 and grid.sums_over_replicas
 
 
-def _fully_shard(module: nn.Module, mesh: DeviceMesh, grid: Grid) -> None:
-    layout = grid.layout
-    fully_shard(
+def _fully_shard(module: nn.Module, axis: Callable[..., DeviceMesh], shards: str, grid: Grid) -> None:
+    """Shard over an axis of that name, and sum over replicas: by FSDP itself, or by collectives of our own."""
+    layout, is_own = grid.layout, grid.has_own_collectives
+    mesh = axis("dp_replicate", shards) if _is_hybrid(grid) and not is_own else axis(shards)
+    sharded = fully_shard(
         module,
         mesh=mesh,
         reshard_after_forward=layout.reshard_after_forward,
@@ -66,6 +68,9 @@ def _fully_shard(module: nn.Module, mesh: DeviceMesh, grid: Grid) -> None:
         shard_placement_fn=_expert_dim(module, mesh) if isinstance(module, Experts) else None,
         ignored_params=_held_by_expert_ranks(module, grid),
     )
+    if is_own:
+        replicas = grid.communicator(axis("dp_replicate")) if _is_hybrid(grid) else None
+        communicate_by(sharded, grid.communicator(axis(shards)), replicas)
 
 
 def _expert_dim(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard]:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.runs.trial import TrialSpec
 from trials.clipping.hooks import average
 from trials.clipping.overlap import Overlap
+from trials.collectives.communicator import Communicator
 from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
 from trials.distributed.data.optimizer_shard import OptimizerShard, ParameterShard, num_parts
 from trials.distributed.mesh import Grid
@@ -37,7 +37,12 @@ def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Ove
     What is reduced by DDP or in flat buckets is counted in ``overlap``; of FSDP's own reductions nobody hears.
     """
     if isinstance(stage, DistributedDataParallel):
-        average(stage, dtype=torch.float32 if spec.layout.fp32_gradient_reduce else None, overlap=overlap)
+        average(
+            stage,
+            dtype=torch.float32 if spec.layout.fp32_gradient_reduce else None,
+            overlap=overlap,
+            all_reduce=grid.communicator(grid.replicas).all_reduce if grid.has_own_collectives else None,
+        )
     if not _is_flat(stage, grid):
         return [ParameterShard(parameter, **kind._asdict()) for parameter, kind in _parameters(stage, spec, grid)]
     kinds: dict[_Kind, list[nn.Parameter]] = defaultdict(list)
@@ -61,14 +66,14 @@ def _is_flat(stage: nn.Module, grid: Grid) -> bool:
 
 def _reduction(spec: TrialSpec, grid: Grid, overlap: Overlap) -> Reduction:
     layout = spec.layout
-    shards: DeviceMesh | None
-    replicas: DeviceMesh | None
+    shards: Communicator | None
+    replicas: Communicator | None
     if layout.shard_level == ShardLevel.NONE:
-        shards, replicas = None, grid.replicas
+        shards, replicas = None, grid.communicator(grid.replicas)
     else:
-        shards = grid.axis("shard")
+        shards = grid.communicator(grid.axis("shard"))
         is_replicated = layout.data_parallel_replicate_degree > 1 and grid.sums_over_replicas
-        replicas = grid.axis("dp_replicate") if is_replicated else None
+        replicas = grid.communicator(grid.axis("dp_replicate")) if is_replicated else None
     dtype = torch.float32 if layout.fp32_gradient_reduce else parameter_dtype(layout.precision)
     return Reduction(shards=shards, replicas=replicas, num_losses=grid.num_losses, dtype=dtype, overlap=overlap)
 

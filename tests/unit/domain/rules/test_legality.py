@@ -464,6 +464,26 @@ TRIAL_CASES = (
         Layout(attention_kernel=AttentionKernel.FLEX),
     ),
     Case("trial-keeps-fp32-moments", with_bf16_moments(on_gpus(1)), Layout()),
+    Case(
+        "trial-climbs-trees-with-whole-gradients",
+        on_cores(2),
+        Layout(
+            data_parallel_shard_degree=2,
+            shard_level=ShardLevel.PARAMETERS,
+            collective_algorithm=CollectiveAlgorithm.TREE,
+        ),
+    ),
+    Case(
+        "trial-exchanges-on-one-level",
+        on_nodes(2, 4),
+        Layout(
+            data_parallel_shard_degree=4,
+            shard_level=ShardLevel.PARAMETERS,
+            collective_hierarchy=TWO_LEVEL,
+            rank_placement=RankPlacement.CYCLIC,
+            **DEMO,
+        ),
+    ),
     Case("trial-experts-are-plain", on_gpus(1, experts=replace(EXPERTS, capacity_factor=1.0)), Layout()),
     Case("trial-attends-without-latents", on_gpus(1, num_kv_heads=4, latent_attention=LATENTS), Layout()),
     Case("trial-attends-without-windows", on_gpus(1, attention_window=8, num_windowed_layers=2), Layout()),
