@@ -39,7 +39,7 @@ __all__ = [
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", examples=["my-llama"])]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", examples=["my-llama"])]
 
 _Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
 

@@ -46,6 +46,7 @@ from api.routes import (
     sweeps,
     tables,
     tokens,
+    topologies,
     trainers,
     trials,
     webhooks,
@@ -64,7 +65,7 @@ _ROUTES = (
     *(sweeps, control, results, trials, tables, predictions, plans, explanations, job_phases, comparisons),
     *(calibrations, exports, events),
     *(optimizer_studies, retunes, gates, webhooks, feeds),
-    *(descriptions, checks, catalog, stacks, trainers, tokens, audit, attention, workers, health),
+    *(descriptions, checks, topologies, catalog, stacks, trainers, tokens, audit, attention, workers, health),
 )
 """In the order in which the OpenAPI document lists them."""
 

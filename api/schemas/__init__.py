@@ -92,6 +92,7 @@ from api.schemas.retunes import (
 )
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.tables import TableColumn, TableItem, TablePage
+from api.schemas.topologies import NetworkList, TopologyReading, TopologyRequest
 from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
@@ -145,6 +146,7 @@ __all__ = [
     "MarginalView",
     "ModelList",
     "ModelSize",
+    "NetworkList",
     "NotSearched",
     "NotStoodFor",
     "OptimizerStudyCreate",
@@ -197,6 +199,8 @@ __all__ = [
     "TokenCreate",
     "TokenCreated",
     "TokenList",
+    "TopologyReading",
+    "TopologyRequest",
     "TrainerList",
     "TrainerView",
     "TrialCounts",

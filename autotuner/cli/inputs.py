@@ -37,6 +37,7 @@ __all__ = [
     "read_sequence_lengths",
     "read_space",
     "read_tariff",
+    "read_text",
     "read_trial_settings",
     "the_cluster",
 ]
@@ -115,6 +116,15 @@ def read_document(path: str, field: str) -> dict[str, Any]:
         InvalidInput: There is no such file, or none in it.
     """
     return _document(path, field)
+
+
+def read_text(path: str, field: str) -> str:
+    """The text of a file.
+
+    Raises:
+        InvalidInput: There is no such file, or it is no text.
+    """
+    return _text(path, field)
 
 
 def job_body(

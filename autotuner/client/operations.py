@@ -22,6 +22,7 @@ from api.schemas import (
     SweepClone,
     SweepCreate,
     TokenCreate,
+    TopologyRequest,
     WebhookCreate,
 )
 from autotuner.client.call import Call
@@ -276,6 +277,12 @@ def export_trial(trial_id: str, *, format: ExportFormat | None = None) -> Call[s
 def import_configuration(body: ImportRequest) -> Call[schemas.ImportedLayout]:
     """The layout that a trainer's configuration describes."""
     return _post("/imports", schemas.ImportedLayout, body)
+
+
+# ---------------------------------------------------------------- topologies
+def read_topology(body: TopologyRequest) -> Call[schemas.TopologyReading]:
+    """What files say of a network or of nodes, and what it means."""
+    return _post("/topologies", schemas.TopologyReading, body)
 
 
 # ---------------------------------------------------------------- optimizer studies
@@ -583,6 +590,11 @@ def read_accelerator(name: str) -> Call[schemas.AcceleratorDetail]:
 def list_catalog_models() -> Call[schemas.ModelList]:
     """Models of the catalog."""
     return _get("/catalog/models", schemas.ModelList)
+
+
+def list_networks() -> Call[schemas.NetworkList]:
+    """Networks that a cluster can name."""
+    return _get("/catalog/networks", schemas.NetworkList)
 
 
 def list_stacks() -> Call[schemas.StackList]:

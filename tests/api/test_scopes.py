@@ -29,6 +29,7 @@ READS_BY_POST = {
     "plan_job_phases",
     "export_layout",
     "import_configuration",
+    "read_topology",
 }
 ADMINS_ALONE = {
     *("create_webhook", "remove_webhook", "test_webhook", "send_again"),

@@ -26,7 +26,7 @@ from autotuner.errors import AutotunerError, InvalidInput, NotFound
 
 __all__ = ["DEFAULT", "Permalink", "whole_number"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 _OF_SWEEP = "sweep:"
 """Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""

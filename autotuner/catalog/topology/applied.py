@@ -52,7 +52,8 @@ def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
     """
     changed = cluster
     if topology.network is not None:
-        changed = replace(_with_domain(topology, changed), network=topology.network, oversubscription=1.0)
+        network = _thinned(topology.network, cluster.oversubscription)
+        changed = replace(_with_domain(topology, changed), network=network, oversubscription=1.0)
         if topology.nodes and len(topology.nodes) < cluster.num_nodes:
             rule = f"must be at most the {len(topology.nodes)} nodes that the file names"
             raise InvalidInput("num_nodes", cluster.num_nodes, rule, len(topology.nodes))
@@ -62,6 +63,16 @@ def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
         rule = f"the file describes nodes of {topology.num_accelerators} accelerators"
         raise InvalidInput("accelerators_per_node", cluster.accelerators_per_node, rule, topology.num_accelerators)
     return _with_ports(replace(_with_wiring(topology, changed), wiring=topology.wiring), topology.wiring)
+
+
+def _thinned(network: Network, oversubscription: float) -> Network:
+    """The network whose lowest switches pass up as little as the cluster says, where no tier says how much."""
+    if oversubscription == 1.0 or not network.tiers:
+        return network
+    if any(tier.oversubscription > 1.0 for tier in network.tiers):
+        raise InvalidInput("oversubscription", oversubscription, "must be left out: the network's tiers say it", 1.0)
+    lowest, *above = network.tiers
+    return replace(network, tiers=(replace(lowest, oversubscription=oversubscription), *above))
 
 
 def _with_domain(topology: Topology, cluster: Cluster) -> Cluster:

@@ -40,6 +40,13 @@ def add(
     oversubscription: Annotated[
         float | None, typer.Option("--oversubscription", min=1, help="By what the network's core is thinner.")
     ] = None,
+    topology: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topology",
+            help="Network that the catalog names ('fat-tree-2to1'), or files of `cluster topology`; may be repeated.",
+        ),
+    ] = None,
     price: Annotated[
         float | None, typer.Option("--price", min=0, help="US dollars of an accelerator and hour.")
     ] = None,
@@ -70,13 +77,59 @@ def add(
         "price_per_accelerator_hour": price,
     }
     document = {} if file is None else read_document(file, "cluster")
+    document |= {key: value for key, value in said.items() if value is not None}
     with connect(server) as client:
-        saved = client.put(
-            f"/clusters/{name}", document | {key: value for key, value in said.items() if value is not None}
-        )
+        saved = client.put(f"/clusters/{name}", _with_topology(client, document, topology or []))
     if as_json:
         return print_json(saved)
     console().print(_stored(saved))
+    return None
+
+
+@cluster.command("topology")
+def topology_(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE, Slurm's topology.conf or .yaml, JSON."),
+    ],
+    cluster_: Annotated[
+        str | None,
+        typer.Option("--cluster", help="What they describe: its name, 'h100:128', or a JSON file; says what it means."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Read files that describe a network or a node, and print what they say and mean; nothing is stored.
+
+    `cluster add --topology FILE` stores a cluster that is so.
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.inputs import for_service, read_text
+    from autotuner.cli.views.topologies import topology_view
+
+    body = {"files": [read_text(each, "topology") for each in files]}
+    with connect(server, keep=False) as client:
+        asked = body if cluster_ is None else body | {"cluster": for_service(cluster_, kind="cluster")}
+        found = client.post("/topologies", asked)
+    if as_json:
+        return print_json(found)
+    console().print(topology_view(found))
+    return None
+
+
+@cluster.command("networks")
+def networks(server: Server = None, as_json: Json = False) -> None:
+    """List the networks that a cluster can name, and where their numbers are from."""
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.topologies import network_lines
+
+    with connect(server, keep=False) as client:
+        found = client.get("/catalog/networks")
+    if as_json:
+        return print_json(found)
+    console().print(network_lines(found["items"]))
     return None
 
 
@@ -172,6 +225,23 @@ def check(
     if found["state"] in ("failed", "cancelled") and not cancel:
         raise typer.Exit(_NOTHING_MEASURED)
     return
+
+
+def _with_topology(client: Client, document: dict[str, Any], topology: list[str]) -> dict[str, Any]:
+    """The cluster's description with a network that the catalog names, and with what files say."""
+    from os.path import isfile
+
+    from autotuner.cli.inputs import read_text
+
+    files = [each for each in topology if isfile(each)]
+    for name in topology:
+        if name not in files:
+            document = document | {"network": name}
+    if not files:
+        return document
+    texts = [read_text(each, "topology") for each in files]
+    described: dict[str, Any] = client.post("/topologies", {"files": texts, "cluster": document})["cluster"]
+    return described
 
 
 def _last_check(client: Client, name: str) -> dict[str, Any] | None:

@@ -12,10 +12,12 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.links import pairs_view
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.jobs.link_words import health_said
 from autotuner.domain.wire import from_dict
+from autotuner.search.text.topologies import described_said
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["cluster_table", "cluster_view"]
@@ -48,7 +50,18 @@ def cluster_view(
     head = Text(f"{cluster['name']}: {size}, runs on {_engine(cluster)}")
     said = [Text(f"  {_at(line['at'])} {line['text']}") for line in (check or {}).get("lines", ())]
     one_by_one = _one_by_one(cluster, links)
-    return Group(head, Text(""), _links(links), *one_by_one, Text(f"last check: {_check(check)}"), *said)
+    topology = map(Text, _topology(cluster))
+    return Group(head, Text(""), _links(links), *topology, *one_by_one, Text(f"last check: {_check(check)}"), *said)
+
+
+def _topology(cluster: Mapping[str, Any]) -> Iterator[str]:
+    """What joins nodes and accelerators, where the cluster describes it."""
+    if cluster["network"] is None and cluster["wiring"] is None:
+        return
+    described = from_dict(Cluster, dict(cluster))
+    yield "topology:"
+    yield from (f"  {said}" for said in described_said(described))
+    yield ""
 
 
 def _engine(cluster: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState
 from autotuner.settings import Settings
 from tests.builders import pair_measurements
+from tests.unit.catalog.topology import published
 from tests.unit.cli.command_line import CommandLine
 
 REGISTERED = """
@@ -153,3 +154,34 @@ def test_a_checked_cluster_shows_its_links_measured_beside_described(registered:
     assert "the profile of pair is stored" in shown
     registered.run("profile", "--name", "pair", code=2)
     assert "cluster check pair" in registered.error
+
+
+def test_a_topology_is_read_from_files_and_said(cli: CommandLine) -> None:
+    (cli.directory / "topology.conf").write_text(published.SLURM_TREE)
+    (cli.directory / "smi.txt").write_text(published.DGX_H100)
+    files = [str(cli.directory / name) for name in ("topology.conf", "smi.txt")]
+    text = cli.run("cluster", "topology", *files, "--cluster", "h100:64")
+    assert "read: Slurm's topology.conf, nvidia-smi topo -m" in text
+    assert "leaf: 6 nodes below a switch" in text
+    assert "groups of 2 to 8 neighbours in a node are limited by nvlink4" in text
+    assert "note: how much a switch passes up is not told" in text
+
+
+def test_a_cluster_is_added_with_a_network_of_the_catalog_or_of_files(registered: CommandLine) -> None:
+    (registered.directory / "topology.conf").write_text(published.SLURM_TREE)
+    file = str(registered.directory / "topology.conf")
+    added = ("cluster", "add", "--accelerator", "h100", "--nodes", "6")
+    named = registered.run_json(*added, "named", "--topology", "fat-tree-2to1")
+    assert named["network"]["name"] == "fat-tree-2to1"
+    read = registered.run_json(*added, "read", "--topology", file, "--oversubscription", "3")
+    assert read["network"]["tiers"][0] | {"latency_s": 0} == {
+        "name": "leaf",
+        "nodes_per_switch": 6,
+        "oversubscription": 3.0,
+        "latency_s": 0,
+    }
+    assert "leaf: 6 nodes below a switch, which passes up 1/3 of it" in registered.run("cluster", "show", "read")
+
+
+def test_networks_are_listed_by_name(cli: CommandLine) -> None:
+    assert "dgx-superpod: 8 rails" in cli.run("cluster", "networks")

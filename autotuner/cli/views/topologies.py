@@ -1,0 +1,38 @@
+"""Networks and nodes as files describe them, and networks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+__all__ = ["network_lines", "topology_view"]
+
+
+def topology_view(found: Mapping[str, Any]) -> RenderableType:
+    """What was read, what it means, and what was assumed."""
+    return Group(*map(Text, _lines(found)))
+
+
+def network_lines(networks: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Each network that a cluster can name, with where its numbers are from below it."""
+    return Group(*map(Text, _network_lines(networks)))
+
+
+def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for each in networks:
+        yield f"{each['network']['name']}: {each['meaning']}"
+        yield f"    {each['source']}, {each['date']}"
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"read: {', '.join(found['read'])}"
+    if found["num_nodes"]:
+        names = found["nodes"][:3] + (["..."] if found["num_nodes"] > 4 else []) + found["nodes"][-1:]
+        yield f"{found['num_nodes']} nodes, those below one switch beside each other: {', '.join(dict.fromkeys(names))}"
+    if found["num_accelerators"]:
+        yield f"{found['num_accelerators']} accelerators per node"
+    yield from (f"  {sentence}" for sentence in found["said"])
+    yield from (f"note: {note}" for note in found["notes"])

@@ -1,0 +1,141 @@
+"""Networks and wirings in sentences: what joins whom, and what a group of accelerators has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+from operator import mul
+
+from autotuner.catalog.topology.topology import Topology
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.network import Network
+from autotuner.domain.jobs.wiring import Groups, Wiring
+from autotuner.units import format_rate, format_seconds
+
+__all__ = ["cluster_said", "described_said", "network_said", "numbers", "topology_said", "wiring_said"]
+
+_MOST_PORTS = 4
+"""Ports that are named with the accelerators that they are near to."""
+
+_IN_WORDS = {
+    "pcie_switch": "PCIe switches alone",
+    "host_bridge": "a PCIe host bridge",
+    "numa_node": "several PCIe host bridges",
+    "sockets": "the link between sockets",
+}
+
+
+def topology_said(topology: Topology, cluster: Cluster | None) -> tuple[str, ...]:
+    """What was read, and what it means for the cluster that it describes, in sentences without full stops."""
+    return tuple(_said(topology.network, topology.wiring, cluster))
+
+
+def described_said(cluster: Cluster) -> tuple[str, ...]:
+    """What a cluster describes of its network and nodes, and what it means, in sentences without full stops."""
+    return tuple(_said(cluster.network, cluster.wiring, cluster))
+
+
+def _said(network: Network | None, wiring: Wiring | None, cluster: Cluster | None) -> Iterator[str]:
+    if network is not None:
+        yield from network_said(network)
+    if wiring is not None:
+        yield from wiring_said(wiring)
+    if cluster is not None:
+        yield from cluster_said(cluster)
+
+
+def network_said(network: Network) -> Iterator[str]:
+    """What joins the nodes, without full stops."""
+    if network.torus:
+        lengths = " x ".join(map(str, network.torus))
+        yield f"a torus of {lengths} nodes, each joined to {_neighbours(network.torus)} others"
+    elif not network.tiers:
+        yield "one switch joins all nodes"
+    for place, tier in enumerate(network.tiers):
+        passes = "all that they send" if tier.oversubscription == 1 else f"1/{tier.oversubscription:g} of it"
+        late = f", {format_seconds(tier.latency_s)} later than below" if tier.latency_s else ""
+        above = f", which passes up {passes}" if place < len(network.tiers) - 1 or tier.oversubscription > 1 else ""
+        yield f"{tier.name}: {tier.nodes_per_switch:,} nodes below a switch{above}{late}"
+    if network.num_rails > 1:
+        yield f"{network.num_rails} rails: a lowest switch joins one port of each of its nodes, all ports of one rail"
+    if network.ports_per_node is not None:
+        yield f"the accelerators of a node share {network.ports_per_node} ports"
+    if network.adds:
+        yield "its switches add what passes them (SHARP)"
+    if not network.adapts_routes and network.tiers:
+        yield "flows keep their ways (no adaptive routing), so that some meet by chance"
+
+
+def wiring_said(wiring: Wiring) -> Iterator[str]:
+    """What joins the accelerators of a node, without full stops."""
+    if wiring.nvlink_groups:
+        yield f"NVLink joins accelerators {_groups(wiring.nvlink_groups)}"
+    else:
+        yield "no NVLink: accelerators reach each other over PCIe"
+    if wiring.switches:
+        yield f"below one PCIe switch lie {_groups(wiring.switches)}"
+    if wiring.sockets:
+        yield f"sockets or NUMA nodes have {_groups(wiring.sockets)}"
+    for port in wiring.ports[:_MOST_PORTS]:
+        rate = f", {format_rate(port.bandwidth_bytes_per_s, 'B/s')}" if port.bandwidth_bytes_per_s else ""
+        yield f"port {port.name} is nearest to {numbers(port.nearest)} over {_IN_WORDS[port.path]}{rate}"
+    if len(wiring.ports) > _MOST_PORTS:
+        yield f"{len(wiring.ports)} ports in all"
+
+
+def cluster_said(cluster: Cluster) -> Iterator[str]:
+    """What groups of neighbouring ranks have of the links of a cluster, without full stops."""
+    yield from _inside(cluster)
+    yield from _between(cluster)
+
+
+def _inside(cluster: Cluster) -> Iterator[str]:
+    size = cluster.accelerators_per_node
+    halves = [2**power for power in range(1, size.bit_length()) if 2**power <= size]
+    for (name, rate, source), sizes in groupby(halves, key=lambda ranks: _link(cluster, ranks)):
+        same = list(sizes)
+        which = f"{same[0]}" if len(same) == 1 else f"{same[0]} to {same[-1]}"
+        shared = " for all that cross at once" if source and name.endswith("between sockets") else ""
+        yield f"groups of {which} neighbours in a node are limited by {name}, {rate}{shared}"
+
+
+def _link(cluster: Cluster, ranks: int) -> tuple[str, str, str]:
+    link = cluster.link_for(ranks, 1)
+    return link.name, format_rate(link.bandwidth_bytes_per_s, "B/s"), link.source
+
+
+def _between(cluster: Cluster) -> Iterator[str]:
+    network, port = cluster.network, cluster.inter_node_link.bandwidth_bytes_per_s
+    if network is None or cluster.num_nodes == 1:
+        return
+    if network.ports_per_node:
+        port *= min(1.0, network.ports_per_node / cluster.accelerators_per_node)
+    yield f"a rank sends {format_rate(port, 'B/s')} to another node where all ranks send"
+    for tier, thinner in zip(network.tiers, accumulate(_thinner(network), mul), strict=True):
+        if tier.nodes_per_switch < cluster.num_nodes and thinner > 1:
+            rate = format_rate(port / thinner, "B/s")
+            yield f"{rate} of that leave the {tier.nodes_per_switch:,} nodes below a switch of the tier {tier.name}"
+
+
+def _thinner(network: Network) -> Iterator[float]:
+    return (tier.oversubscription for tier in network.tiers)
+
+
+def _neighbours(lengths: Sequence[int]) -> int:
+    """Along a dimension of two nodes both ways lead to the same one."""
+    return sum(2 if length > 2 else 1 for length in lengths)
+
+
+def _groups(groups: Groups) -> str:
+    return "; ".join(map(numbers, groups))
+
+
+def numbers(accelerators: Iterable[int]) -> str:
+    """Numbers in order, those that follow each other as a range: ``0-3, 6``."""
+    runs: list[list[int]] = []
+    for each in sorted(accelerators):
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "none in particular"
