@@ -95,6 +95,7 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "read_answer": results.sweep_answer,
     "read_choices": results.sweep_choices,
     "read_failures": results.sweep_failures,
+    "read_front": results.sweep_front,
     "read_accuracy": results.sweep_accuracy,
     "list_formats": exports.format_list,
     "export_layout": exports.layout_export,

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from api.examples.sweeps import sweep_rules
 from api.examples.trials import SWEEP_ID, trial
-from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures
+from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.trial import FailureKind
 from autotuner.search.results.accuracy import ComparedTrial
@@ -16,11 +17,12 @@ from autotuner.search.results.beaten import Beaten, Rival
 from autotuner.search.results.certainty import Certainty, Tie
 from autotuner.search.results.choices import Choices, Importance, Level
 from autotuner.search.results.failures import FailedTrial, FailureGroup, Shared
+from autotuner.search.results.front import Behind, Change, FrontPoint, Reach, Trade
 from autotuner.search.results.grid import Cell, Grid
 from autotuner.search.results.reached import Reached
 from autotuner.search.results.ways_out import WayOut
 
-__all__ = ["sweep_accuracy", "sweep_answer", "sweep_choices", "sweep_failures"]
+__all__ = ["sweep_accuracy", "sweep_answer", "sweep_choices", "sweep_failures", "sweep_front"]
 
 _SECOND_ID = f"{SWEEP_ID}-0003"
 
@@ -83,6 +85,66 @@ def sweep_failures() -> SweepFailures:
         ),
     )
     return SweepFailures(items=(group,))
+
+
+def sweep_front() -> SweepFront:
+    """Two trials on the front, of which each says what it costs beside the other, and one behind them."""
+    best = trial()
+    more = Change(metric=Metric.TOKENS_PER_JOULE, share=0.091)
+    less = Change(metric=Metric.MFU, share=-0.07)
+    fast = FrontPoint(
+        trial_id=best.id,
+        number=0,
+        label=str(best.layout),
+        values=(0.43, 0.55),
+        relative_error=0.006,
+        best_in=(Metric.MFU,),
+        trades=(Trade(number=3, trial_id=_SECOND_ID, gains=(more,), costs=(less,)),),
+        num_beaten=1,
+        volume_share=0.31,
+        is_knee=False,
+        is_first=True,
+        why=(
+            "the best of 3 in MFU",
+            "trial 3 has +9.1 % tokens per joule for −7.0 % MFU",
+            "1 other is better in nothing",
+        ),
+    )
+    back = Trade(
+        number=0,
+        trial_id=best.id,
+        gains=(Change(metric=Metric.MFU, share=0.075),),
+        costs=(Change(metric=Metric.TOKENS_PER_JOULE, share=-0.083),),
+    )
+    frugal = replace(
+        fast,
+        trial_id=_SECOND_ID,
+        number=3,
+        label="dp8 mb4 recompute-full bf16",
+        values=(0.4, 0.6),
+        best_in=(Metric.TOKENS_PER_JOULE,),
+        trades=(back,),
+        num_beaten=0,
+        is_first=False,
+        why=("the best of 3 in tokens per joule", "trial 0 has +7.5 % MFU for −8.3 % tokens per joule"),
+    )
+    behind = Behind(
+        trial_id=f"{SWEEP_ID}-0002",
+        number=2,
+        label="dp8 mb2 bf16",
+        values=(0.41, 0.53),
+        by=0,
+        changes=(Change(metric=Metric.MFU, share=0.049), Change(metric=Metric.TOKENS_PER_JOULE, share=0.038)),
+        may_belong=False,
+    )
+    return SweepFront(
+        metrics=(Metric.MFU, Metric.TOKENS_PER_JOULE),
+        profile=(),
+        points=(fast, frugal),
+        behind=(behind,),
+        num_untold=0,
+        progress=(Reach(number=0, volume_share=0.62), Reach(number=3, volume_share=1.0)),
+    )
 
 
 def sweep_accuracy() -> SweepAccuracy:

@@ -9,10 +9,14 @@ from fastapi import APIRouter, Query
 from api.dependencies import AppOf, SweepOf
 from api.documents import Document
 from api.openapi import problems
-from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures
+from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective_text import read_metrics, read_profile
+from autotuner.domain.runs.told import require_told
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer
 from autotuner.search.results.failures import failures
+from autotuner.search.results.front import sweep_front
 from autotuner.search.results.grid import mattered
 
 __all__ = ["router"]
@@ -22,6 +26,16 @@ router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
 _Choice = Annotated[
     str | None,
     Query(description="A choice: `tp`, `pp`, `dp`, `cp`, `ep`, `mb`, `sharding` or an option by its name."),
+]
+
+_Metrics = Annotated[
+    str,
+    Query(description="What counts, with commas between: `mfu,tokens_per_joule`. Left out: what the sweep looks for."),
+]
+
+_Profile = Annotated[
+    str,
+    Query(description="How much metrics count where one trial is named: `mfu=2,tokens_per_dollar=1`."),
 ]
 
 
@@ -63,3 +77,22 @@ def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[SweepAccuracy]:
     """Hold the predictions of a sweep to what its trials reached: each pair, how many kept their interval, errors."""
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
+
+
+@router.get("/front", responses=problems(404, 422))
+def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Profile = "") -> Document[SweepFront]:
+    """List the trials of a sweep that no other beats in everything, and why each is among them.
+
+    A trial is on the front where none is as good by every metric and better by one. Each says what it is the best in,
+    what more of anything else costs, and how much of the front stands and falls with it; all others say what beats
+    them. A profile names one of them without another sweep.
+    """
+    objective = _asked(metrics, profile)
+    require_told(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
+    kept = app.kept_trials.of(sweep.id)
+    found = ("front", objective.front, objective.profile)
+    return kept.once(found, lambda: sweep_front(sweep.request, kept.trials, objective.front, objective.profile))
+
+
+def _asked(metrics: str, profile: str) -> Objective:
+    return Objective(front=read_metrics(metrics, "metrics"), profile=read_profile(profile, "profile"))

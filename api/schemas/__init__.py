@@ -79,7 +79,7 @@ from api.schemas.requests import (
     named_cluster,
     named_model,
 )
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
 from api.schemas.retunes import (
     Adoption,
     RetuneCreate,
@@ -189,6 +189,7 @@ __all__ = [
     "SweepCreate",
     "SweepDetail",
     "SweepFailures",
+    "SweepFront",
     "SweepPage",
     "SweepPreview",
     "SweepRules",

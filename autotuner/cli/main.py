@@ -27,6 +27,7 @@ from autotuner.cli.commands.dry_run import dry_run
 from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
+from autotuner.cli.commands.front import front
 from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.optimizer import optimizer
@@ -61,7 +62,7 @@ _COMMANDS = {
     "Find a layout": (predict, explain, phases, dry_run, sweep),
     "Decide where to train": (plan,),
     "Bring your own launch": (import_, export),
-    "Look at sweeps": (show, rules, study),
+    "Look at sweeps": (show, front, rules, study),
     "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),
     "Once a layout is in use": (gate, baselines),
     "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),

@@ -76,6 +76,7 @@ class _Operations:
     read_answer = _Operation(operations.read_answer)
     read_choices = _Operation(operations.read_choices)
     read_failures = _Operation(operations.read_failures)
+    read_front = _Operation(operations.read_front)
     read_accuracy = _Operation(operations.read_accuracy)
     predict = _Operation(operations.predict)
     create_plan = _Operation(operations.create_plan)

@@ -197,6 +197,11 @@ def read_accuracy(sweep_id: str) -> Call[schemas.SweepAccuracy]:
     return _get(f"/sweeps/{sweep_id}/accuracy", schemas.SweepAccuracy)
 
 
+def read_front(sweep_id: str, *, metrics: str = "", profile: str = "") -> Call[schemas.SweepFront]:
+    """The trials of a sweep that no other beats in everything, and why; ``mfu=2,tokens_per_dollar=1`` is a profile."""
+    return _get(f"/sweeps/{sweep_id}/front", schemas.SweepFront, metrics=metrics, profile=profile)
+
+
 # ---------------------------------------------------------------- predictions and what explains them
 def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
     """Predict one layout, or the best of a space, without running anything."""

@@ -79,3 +79,37 @@ def test_predictions_stand_beside_what_was_reached(client: httpx.Client, sweep: 
     answer = client.get(f"/sweeps/{sweep.id}/accuracy").json()
     assert [trial["reached_step_s"] for trial in answer["trials"]] == [0.75, 0.5]
     assert answer["sentences"]
+
+
+def test_the_front_holds_what_no_other_beats_and_says_what_beats_the_rest(client: httpx.Client, sweep: Sweep) -> None:
+    front = client.get(f"/sweeps/{sweep.id}/front", params={"metrics": "mfu,tokens_per_s"}).json()
+    assert front["metrics"] == ["mfu", "tokens_per_s"]
+    (point,) = front["points"]
+    assert (point["number"], point["best_in"], point["is_first"]) == (1, ["mfu", "tokens_per_s"], True)
+    (behind,) = front["behind"]
+    assert (behind["number"], behind["by"]) == (0, 1)
+
+
+def test_the_front_of_a_sweep_that_asked_for_none_compares_what_its_cluster_tells(
+    client: httpx.Client, sweep: Sweep
+) -> None:
+    front = client.get(f"/sweeps/{sweep.id}/front").json()
+    assert front["metrics"] == ["mfu", "simplicity"]
+    assert front["num_untold"] == 2  # the fake trials have no footprint
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"metrics": "mfu,tokens_per_joule"}, "power_w"),
+        ({"metrics": "mfu"}, "names two metrics or more"),
+        ({"metrics": "mfu,speed"}, "must be one of mfu"),
+        ({"profile": "mfu=fast"}, "must be a number above 0"),
+    ],
+)
+def test_what_cannot_be_told_or_read_is_refused(
+    client: httpx.Client, sweep: Sweep, asked: dict[str, str], told: str
+) -> None:
+    refused = client.get(f"/sweeps/{sweep.id}/front", params=asked)
+    assert refused.status_code == 422
+    assert told in refused.text

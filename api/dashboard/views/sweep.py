@@ -258,8 +258,15 @@ class SweepLook:
             root=self.root,
             predicted=cloud,
             choices=self._choices,
-            remaining_gain=self.sweep.prospects.expected_gain if self.sweep.prospects else None,
+            remaining_gain=self._remaining_gain,
         )
+
+    @property
+    def _remaining_gain(self) -> float | None:
+        """Share of the best that one more trial is expected to gain; of a front it is no height of the picture."""
+        if self.sweep.prospects is None or self.sweep.request.objective.front:
+            return None
+        return self.sweep.prospects.expected_gain
 
     def _cloud(self, *, with_predicted: bool) -> Sequence[CloudPoint]:
         if not with_predicted and not self.app.sweep_tables.knows(self.sweep):

@@ -52,7 +52,7 @@ def _point(trial: Trial, root: str, incumbent: Layout | None, objective: Objecti
         peak_bytes=None if reached is None else peak_of(reached),
         failure=_failure(trial),
         is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
-        expected_gain=trial.expected_gain,
+        expected_gain=None if objective.front else trial.expected_gain,  # of a front it is no height of the picture
         is_incumbent=trial.layout == incumbent,
     )
 

@@ -53,6 +53,12 @@ def sweep(
         Literal["mfu", "tokens_per_s"],
         typer.Option("--objective", help="What to maximise, and show; both rank a sweep's trials alike."),
     ] = "mfu",
+    front: Annotated[
+        str,
+        typer.Option(
+            "--front", help="Look for all that no other beats in everything, such as mfu,tokens_per_joule,simplicity."
+        ),
+    ] = "",
     trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials to run.", rich_help_panel=_STOP)] = 20,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Most wall-clock minutes.", rich_help_panel=_STOP)
@@ -173,6 +179,7 @@ def sweep(
         the_cluster,
     )
     from autotuner.cli.measured_runs import read_measured
+    from autotuner.domain.runs.objective_text import read_metrics
 
     budget = {
         "num_trials": trials,
@@ -199,7 +206,7 @@ def sweep(
         },
         "seed": seed,
         "name": name,
-        "objective": {"metric": objective},
+        "objective": {"metric": objective, "front": [metric.value for metric in read_metrics(front, "--front")]},
         "max_parallel_trials": parallel,
         "uses_history": history,
         "trainer": trainer,
@@ -269,15 +276,19 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.answer import answer_view
+    from autotuner.cli.views.front import front_view
     from autotuner.cli.views.sweeps import sweep_view
 
     stored = client.get(f"/sweeps/{sweep_id}")
     answer = client.get(f"/sweeps/{sweep_id}/answer")["answer"]
     ranking = client.all(f"/sweeps/{sweep_id}/ranking")
     trials = client.all(f"/sweeps/{sweep_id}/trials")
+    found = {"front": client.get(f"/sweeps/{sweep_id}/front")} if stored["objective"]["front"] else {}
     if as_json:
-        print_json({"sweep": stored, "answer": answer, "ranking": ranking, "trials": trials})
+        print_json({"sweep": stored, "answer": answer, "ranking": ranking, "trials": trials, **found})
     else:
         if answer is not None:
             console().print(answer_view(answer))
         console().print(sweep_view(stored, ranking["items"], trials["items"]))
+        for front in found.values():
+            console().print(front_view(front))

@@ -16,8 +16,8 @@ class Prospects:
     Attributes:
         num_candidates: Legal layouts that the sweep may try, each of them predicted.
         num_fitting: Those of them that are predicted to fit in memory.
-        expected_gain: By which fraction one more trial is expected to raise the best value; 0 where none is worth its
-            while; None before anything was measured.
+        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
+            front; 0 where none is worth its while; None before anything was measured.
     """
 
     num_candidates: int

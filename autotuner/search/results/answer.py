@@ -76,7 +76,10 @@ def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects 
         return None
     standing = standings(ranked_times(request.objective, trials))
     best, rivals = ranked[0], beaten(request, ranked, standing)
-    figures, sure = Reached.of(best, request), certainty(ranked, trials, standing, prospects)
+    figures, sure = (
+        Reached.of(best, request),
+        certainty(ranked, trials, standing, prospects, of_front=bool(request.objective.front)),
+    )
     return Answer(
         sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
         best=figures,

@@ -48,7 +48,8 @@ class Certainty:
         num_tried: Trials that came to an end, however, without repeats.
         num_legal: Layouts that the sweep may try, each of them predicted; None in records older than this field.
         num_fitting: Those that are predicted to fit; None like the one before.
-        expected_gain: By which fraction one more trial is expected to raise the best value; None where it is not known.
+        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
+            front; None where it is not known.
         sentences: All this, without full stops.
     """
 
@@ -63,9 +64,22 @@ class Certainty:
 
 
 def certainty(
-    ranked: Sequence[Trial], trials: Sequence[Trial], standing: Mapping[str, Standing], prospects: Prospects | None
+    ranked: Sequence[Trial],
+    trials: Sequence[Trial],
+    standing: Mapping[str, Standing],
+    prospects: Prospects | None,
+    *,
+    of_front: bool = False,
 ) -> Certainty:
-    """How sure it is that the first of the ranked trials is the best there is."""
+    """How sure it is that the first of the ranked trials is the best there is.
+
+    Args:
+        ranked: The best first; at least one.
+        trials: All.
+        standing: Of the ranked ones, by id.
+        prospects: What the search expects of going on; None where that is not known.
+        of_front: It looks for a front, whose hypervolume is what one more trial is expected to raise.
+    """
     best = ranked[0]
     ties = tuple(_ties(best, ranked, standing))
     sure = standing[best.id].probability_best
@@ -78,7 +92,7 @@ def certainty(
         num_legal=prospects.num_candidates if prospects else None,
         num_fitting=prospects.num_fitting if prospects else None,
         expected_gain=prospects.expected_gain if prospects else None,
-        sentences=(*_of_ranked(sure, len(ranked), ties), *_of_space(num_tried, prospects)),
+        sentences=(*_of_ranked(sure, len(ranked), ties), *_of_space(num_tried, prospects, of_front=of_front)),
     )
 
 
@@ -119,10 +133,11 @@ def _difference(tie: Tie) -> str:
     return tie.change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
 
 
-def _of_space(num_tried: int, prospects: Prospects | None) -> Iterator[str]:
+def _of_space(num_tried: int, prospects: Prospects | None, *, of_front: bool) -> Iterator[str]:
     if prospects is None:
         return
     legal, fitting = prospects.num_candidates, prospects.num_fitting
     yield f"{num_tried:,} of {legal:,} legal layouts were tried, all were predicted, {fitting:,} of them to fit"
     if prospects.expected_gain is not None:
-        yield f"another trial is expected to gain {100 * prospects.expected_gain:.2g} % of the best"
+        raised = "the front's hypervolume" if of_front else "the best"
+        yield f"another trial is expected to gain {100 * prospects.expected_gain:.2g} % of {raised}"

@@ -19,7 +19,7 @@ from autotuner.search.fronts.of_trials import Valued, log_values, valued
 from autotuner.search.results.reached import Reached
 from autotuner.search.text.sentences import signed
 
-__all__ = ["Behind", "Change", "FrontPoint", "SweepFront", "Trade", "sweep_front"]
+__all__ = ["Behind", "Change", "FrontPoint", "Reach", "SweepFront", "Trade", "sweep_front"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +32,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """The nearest step along the front to more of one metric.
+    """The nearest step along the front to more of something.
 
     Attributes:
         number: Of the trial that has more.
-        gain: How much more.
+        gains: What it has more of.
         costs: What it has less of.
     """
 
     number: int
     trial_id: str
-    gain: Change
+    gains: tuple[Change, ...]
     costs: tuple[Change, ...]
 
 
@@ -56,7 +56,7 @@ class FrontPoint:
         values: By each metric of the front.
         relative_error: Half-width of the interval of its step time, and so of every rate, as a share.
         best_in: Metrics that no other trial has more of.
-        trades: For each other metric, what more of it costs.
+        trades: The nearest steps to more of each other metric, each once.
         num_beaten: Trials that are no better in anything, and worse in something.
         volume_share: Part of the hypervolume that the front would lose without it.
         is_knee: Nearest to the best of everything; of three trials or more.
@@ -98,6 +98,14 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How much of the present hypervolume was dominated when a trial had ended, of those up to its number."""
+
+    number: int
+    volume_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFront:
     """The front of a sweep so far.
 
@@ -107,7 +115,7 @@ class SweepFront:
         points: On the front, by falling first metric.
         behind: All other ranked trials, by number.
         num_untold: Ranked trials that do not tell some of the metrics.
-        progress: For each ranked trial by number, part of the present hypervolume that was reached with it.
+        progress: How the hypervolume rose, with each ranked trial by number.
     """
 
     metrics: tuple[Metric, ...]
@@ -115,7 +123,7 @@ class SweepFront:
     points: tuple[FrontPoint, ...]
     behind: tuple[Behind, ...]
     num_untold: int
-    progress: tuple[tuple[int, float], ...]
+    progress: tuple[Reach, ...]
 
 
 def sweep_front(
@@ -180,7 +188,6 @@ class _Drawn:
     def _point(self, row: int, first: int | None, *, is_knee: bool, volume_share: float) -> FrontPoint:
         one, best = self.reached[row], self.logs.max(axis=0)
         best_in = tuple(m for m, own, most in zip(self.metrics, self.logs[row], best, strict=True) if own == most)
-        trades = tuple(self._trade(row, column) for column, m in enumerate(self.metrics) if m not in best_in)
         beaten = (self.logs <= self.logs[row]).all(axis=1) & (self.logs < self.logs[row]).any(axis=1)
         point = FrontPoint(
             trial_id=one.trial_id,
@@ -189,7 +196,7 @@ class _Drawn:
             values=self.every[row].values,
             relative_error=one.relative_error,
             best_in=best_in,
-            trades=trades,
+            trades=self._trades(row),
             num_beaten=int(beaten.sum()),
             volume_share=volume_share,
             is_knee=is_knee,
@@ -198,16 +205,27 @@ class _Drawn:
         )
         return replace(point, why=tuple(_why(point, len(self.every))))
 
-    def _trade(self, row: int, column: int) -> Trade:
-        """To the trial of the front that has the least more of a metric; of equals, the one that costs the least."""
-        own = self.logs[row]
-        more = np.flatnonzero(self.stays & (self.logs[:, column] > own[column]))
-        other = int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
-        changes = self._changes(row, other)
-        costs = tuple(Change(metric=m, share=share) for m, share in changes.items() if share < 0)
-        gain = Change(metric=self.metrics[column], share=changes[self.metrics[column]])
+    def _trades(self, row: int) -> tuple[Trade, ...]:
+        others = [self._nearest(row, column) for column in range(len(self.metrics))]
+        return tuple(self._trade(row, other) for other in dict.fromkeys(others) if other is not None)
+
+    def _nearest(self, row: int, column: int) -> int | None:
+        """The row of the front that has the least more of a metric; of equals, the one that costs the least."""
+        own = self.logs[row, column]
+        more = np.flatnonzero(self.stays & (self.logs[:, column] > own))
+        if not more.size:
+            return None
+        return int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
+
+    def _trade(self, row: int, other: int) -> Trade:
+        changes = [Change(metric=metric, share=share) for metric, share in self._changes(row, other).items()]
         found = self.reached[other]
-        return Trade(number=found.number, trial_id=found.trial_id, gain=gain, costs=costs)
+        return Trade(
+            number=found.number,
+            trial_id=found.trial_id,
+            gains=tuple(one for one in changes if one.share > 0),
+            costs=tuple(one for one in changes if one.share < 0),
+        )
 
     def _changes(self, row: int, other: int) -> Mapping[Metric, float]:
         shares: list[float] = np.expm1(self.logs[other] - self.logs[row]).tolist()
@@ -259,13 +277,14 @@ class _Drawn:
         logs[row] = self.logs[row] + np.where(is_rate, errors[row], 0.0)
         return not dominators(logs, row).size
 
-    def progress(self) -> tuple[tuple[int, float], ...]:
+    def progress(self) -> tuple[Reach, ...]:
         """The hypervolume after each trial, as a share of the last."""
         if not self.every:
             return ()
         reference = reference_below(self.logs)
         volumes = [Frontier.of(self.logs[: row + 1], reference).volume for row in range(len(self.every))]
-        return tuple((one.number, volume / volumes[-1]) for one, volume in zip(self.reached, volumes, strict=True))
+        shares = [volume / volumes[-1] for volume in volumes]
+        return tuple(Reach(number=one.number, volume_share=at) for one, at in zip(self.reached, shares, strict=True))
 
 
 def _why(point: FrontPoint, num_trials: int) -> list[str]:
@@ -275,8 +294,11 @@ def _why(point: FrontPoint, num_trials: int) -> list[str]:
     if point.is_knee:
         said.append("the nearest to the best of everything")
     for trade in point.trades:
-        costs = " and ".join(f"{signed(one.share)} {one.metric.noun}" for one in trade.costs)
-        said.append(f"trial {trade.number} has {signed(trade.gain.share)} {trade.gain.metric.noun} for {costs}")
+        said.append(f"trial {trade.number} has {_listed(trade.gains)} for {_listed(trade.costs)}")
     if point.num_beaten:
         said.append(f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing")
     return said
+
+
+def _listed(changes: Sequence[Change]) -> str:
+    return " and ".join(f"{signed(one.share)} {one.metric.noun}" for one in changes)
