@@ -19,6 +19,9 @@ __all__ = ["Branch", "Tree", "branches"]
 _SEGMENT_BYTES = 2**18
 """What a rank passes on at once while more arrives, an assumption: 16 segments of 8 MiB in each of two trees."""
 
+_AHEAD = 4
+"""Segments that go up before the first comes down, so that a link carries both ways at once; an assumption."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
@@ -73,7 +76,9 @@ class _Climb:
     sent_down: list[dist.Work] = field(default_factory=list)
 
     def up(self, index: int) -> None:
-        """Add the children's sums to a segment, and pass it to the parent; the root's goes down at once."""
+        """Add the children's sums to a segment, if there is one, and pass it to the parent; the root's goes down."""
+        if index >= len(self.segments):
+            return
         segment = self.segments[index]
         for child in self.branch.children:
             arrived = torch.empty_like(segment)
@@ -85,8 +90,8 @@ class _Climb:
             self.sent_up[index] = self._send(segment, self.branch.parent)
 
     def down(self, index: int) -> None:
-        """Take the sum of all from the parent, and pass it to the children."""
-        if self.branch.parent is not None:
+        """Take the sum of all from the parent, if there is such a segment, and pass it to the children."""
+        if index >= 0 and self.branch.parent is not None:
             self.sent_up[index].wait()  # what went up has to be gone before its place is taken
             self._receive(self.segments[index], self.branch.parent)
             self._send_down(self.segments[index])
@@ -121,10 +126,11 @@ class Tree:
             _Climb(group=self._group, tag=tag, branch=branch, segments=half.tensor_split(num_segments))
             for tag, (branch, half) in enumerate(zip(self._branches, halves, strict=True))
         ]
-        for way in (_Climb.up, _Climb.down):
-            for index in range(num_segments):
-                for climb in climbs:
-                    way(climb, index)
+        for index in range(num_segments + _AHEAD):
+            for climb in climbs:
+                climb.up(index)
+            for climb in climbs:
+                climb.down(index - _AHEAD)
         for climb in climbs:
             for message in climb.sent_down:
                 message.wait()
