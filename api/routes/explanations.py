@@ -12,6 +12,8 @@ from api.openapi import problems
 from api.schemas import (
     BandwidthCurve,
     ExplanationRequest,
+    LayerReport,
+    LayersRequest,
     LayoutExplanation,
     LinkTimelines,
     SweepRules,
@@ -22,6 +24,7 @@ from autotuner.domain.access.scope import Scope
 from autotuner.domain.rules.legality import reasons
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain
+from autotuner.search.explain.layers import layer_report
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
@@ -43,6 +46,16 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     if broken := reasons(body.layout, job):
         raise IllegalLayout(body.layout, broken)
     return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
+
+
+@router.post("/layer-reports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
+def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerReport]:
+    """Search the layers of communication of a job by prediction: strategy alone, with task scheduling, to all five.
+
+    Each layer's best is found with the options of all before it, so that it is no worse; `gain` says how much better.
+    Options of later layers stay at their defaults.
+    """
+    return app.asides.search(layer_report, body.resolved(app))
 
 
 @router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query
 from api.dependencies import AppOf, SweepOf
 from api.documents import Document
 from api.openapi import problems
-from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
+from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront, SweepLayers
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.objective_text import read_metrics, read_profile
 from autotuner.domain.runs.told import require_told
+from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer
 from autotuner.search.results.failures import failures
@@ -63,6 +64,18 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     key = ("mattered", rows, columns)
     found, grid = kept.once(key, lambda: app.asides.ask(mattered, sweep.request, kept.trials, rows, columns))
     return SweepChoices(choices=found, grid=grid)
+
+
+@router.get("/layers", responses=problems(404, 422))
+def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
+    """What each layer of communication gives to a sweep's job: predicted, and measured by its trials.
+
+    Strategy alone, with task scheduling, with collectives, flow scheduling and network: each layer's best is found with
+    the options of all before it, and of later ones at their defaults.
+    """
+    kept = app.kept_trials.of(sweep.id)
+    predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job))
+    return SweepLayers(predicted=predicted, measured=measured_layers(sweep.request.objective, kept.trials))
 
 
 @router.get("/failures", responses=problems(404, 422))

@@ -73,13 +73,22 @@ from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.requests import (
     AS_CLUSTERS_ARE_WRITTEN,
     ExplanationRequest,
+    LayersRequest,
     PredictionRequest,
     SweepCreate,
     as_described,
     named_cluster,
     named_model,
 )
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
+from api.schemas.results import (
+    LayerReport,
+    SweepAccuracy,
+    SweepAnswer,
+    SweepChoices,
+    SweepFailures,
+    SweepFront,
+    SweepLayers,
+)
 from api.schemas.retunes import (
     Adoption,
     RetuneCreate,
@@ -135,6 +144,8 @@ __all__ = [
     "ImportRequest",
     "ImportedLayout",
     "LargerCluster",
+    "LayerReport",
+    "LayersRequest",
     "LayoutChange",
     "LayoutComparison",
     "LayoutExplanation",
@@ -190,6 +201,7 @@ __all__ = [
     "SweepDetail",
     "SweepFailures",
     "SweepFront",
+    "SweepLayers",
     "SweepPage",
     "SweepPreview",
     "SweepRules",

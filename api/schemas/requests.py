@@ -43,6 +43,7 @@ __all__ = [
     "GivenCluster",
     "GivenModel",
     "JobRequest",
+    "LayersRequest",
     "MeasuredRun",
     "PredictedJobRequest",
     "PredictionRequest",
@@ -308,6 +309,21 @@ class ExplanationRequest(PredictedJobRequest):
 
     def resolved(self, app: App) -> Job:
         """The job that the layout is explained for."""
+        return self.known_job(app, load_stack(self.stack))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersRequest(PredictedJobRequest):
+    """A job, whose layers of communication are searched one after the other.
+
+    Attributes:
+        stack: Name of the software that would run it, from the catalog.
+    """
+
+    stack: str = "torch"
+
+    def resolved(self, app: App) -> Job:
+        """The job."""
         return self.known_job(app, load_stack(self.stack))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.domain.runs.prospects import Prospects
+from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.answer import Answer
 from autotuner.search.results.choices import Choices
@@ -12,7 +13,7 @@ from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.front import SweepFront
 from autotuner.search.results.grid import Grid
 
-__all__ = ["SweepAccuracy", "SweepAnswer", "SweepChoices", "SweepFailures", "SweepFront"]
+__all__ = ["LayerReport", "SweepAccuracy", "SweepAnswer", "SweepChoices", "SweepFailures", "SweepFront", "SweepLayers"]
 
 SweepAccuracy = Accuracy
 """As the search tells it."""
@@ -49,3 +50,16 @@ class SweepFailures:
     """Trials of a sweep that died, grouped by cause, the largest group first."""
 
     items: tuple[FailureGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLayers:
+    """What each layer of communication gives to a sweep's job.
+
+    Attributes:
+        predicted: Searched by prediction, whatever the sweep's own space.
+        measured: Among its trials that have a rank; null before there is one that leaves later layers alone.
+    """
+
+    predicted: LayerReport
+    measured: LayerReport | None

@@ -30,6 +30,7 @@ from autotuner.cli.commands.export import export
 from autotuner.cli.commands.front import front
 from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
+from autotuner.cli.commands.layers import layers
 from autotuner.cli.commands.optimizer import optimizer
 from autotuner.cli.commands.phases import phases
 from autotuner.cli.commands.plan import plan
@@ -59,7 +60,7 @@ app = typer.Typer(
 )
 
 _COMMANDS = {
-    "Find a layout": (predict, explain, phases, dry_run, sweep),
+    "Find a layout": (predict, explain, layers, phases, dry_run, sweep),
     "Decide where to train": (plan,),
     "Bring your own launch": (import_, export),
     "Look at sweeps": (show, front, rules, study),

@@ -14,6 +14,7 @@ from api.schemas import (
     ExportRequest,
     GateCreate,
     ImportRequest,
+    LayersRequest,
     OptimizerStudyCreate,
     PhasesRequest,
     PlanCreate,
@@ -192,6 +193,11 @@ def read_failures(sweep_id: str) -> Call[schemas.SweepFailures]:
     return _get(f"/sweeps/{sweep_id}/failures", schemas.SweepFailures)
 
 
+def read_layers(sweep_id: str) -> Call[schemas.SweepLayers]:
+    """What each layer of communication gives to a sweep's job, predicted and measured."""
+    return _get(f"/sweeps/{sweep_id}/layers", schemas.SweepLayers)
+
+
 def read_accuracy(sweep_id: str) -> Call[schemas.SweepAccuracy]:
     """Predictions of a sweep beside what its trials reached."""
     return _get(f"/sweeps/{sweep_id}/accuracy", schemas.SweepAccuracy)
@@ -226,6 +232,11 @@ def explain_layout(body: ExplanationRequest) -> Call[schemas.LayoutExplanation]:
 def plan_job_phases(body: PhasesRequest) -> Call[schemas.PhasesPlan]:
     """The layout of each phase of a job, where switches cost."""
     return _post("/job-phases", schemas.PhasesPlan, body)
+
+
+def report_layers(body: LayersRequest) -> Call[schemas.LayerReport]:
+    """What each layer of communication gives to a job, by prediction."""
+    return _post("/layer-reports", schemas.LayerReport, body)
 
 
 def explain_trial(trial_id: str) -> Call[schemas.LayoutExplanation]:

@@ -27,6 +27,7 @@ READS_BY_POST = {
     "explain_layout",
     "draw_bandwidth_curve",
     "plan_job_phases",
+    "report_layers",
     "export_layout",
     "import_configuration",
     "read_topology",

@@ -23,7 +23,16 @@ def test_every_setting_is_documented() -> None:
     assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
 
 
-_PAGES_OF_COMMANDS = ("clusters", "job-phases", "optimizer-studies", "plan", "retunes", "security", "webhooks")
+_PAGES_OF_COMMANDS = (
+    "clusters",
+    "job-phases",
+    "layers",
+    "optimizer-studies",
+    "plan",
+    "retunes",
+    "security",
+    "webhooks",
+)
 
 
 def test_every_command_is_documented() -> None:

@@ -52,6 +52,7 @@ class LayerGain:
         gain: Share by which it is above the best of the layer before; 0 of the first.
         change: What differs from that, as a sentence has it; empty where nothing does.
         num_layouts: Among which it was found.
+        sentence: What the layer gave, without a full stop.
     """
 
     layer: CommunicationLayer
@@ -63,13 +64,7 @@ class LayerGain:
     gain: float
     change: str
     num_layouts: int
-
-    @property
-    def sentence(self) -> str:
-        """What the layer gave, without a full stop."""
-        if not self.change:
-            return f"{self.layer}: nothing found is better"
-        return f"{self.layer}: {self.change} gives {percent(self.gain)} more"
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,23 +190,39 @@ def _best_of(
     if best is None:
         assert before is not None, "strategies by themselves are predicted to fit"
         return replace(_nothing_more(layer, before), num_layouts=num_layouts)
-    step = predict(LayoutColumns.from_layouts([best]), job).row(0).step_time
+    step_s = predict(LayoutColumns.from_layouts([best]), job).row(0).step_time.total_s
+    return _gain(layer, (best, step_s, best_value), before, num_layouts)
+
+
+def _gain(
+    layer: CommunicationLayer, found: tuple[Layout, float, float], before: LayerGain | None, num_layouts: int
+) -> LayerGain:
+    """What a layout with its step time and value is beside the best of the layer before."""
+    layout, step_s, value = found
+    gain = 0.0 if before is None else value / before.value - 1
+    change = "" if before is None or layout == before.layout else change_in_words(before.layout, layout)
     return LayerGain(
         layer=layer,
         options=options_of_layer(layer),
-        layout=best,
-        label=str(best),
-        step_time_s=step.total_s,
-        value=best_value,
-        gain=0.0 if before is None else best_value / before.value - 1,
-        change="" if before is None or best == before.layout else change_in_words(before.layout, best),
+        layout=layout,
+        label=str(layout),
+        step_time_s=step_s,
+        value=value,
+        gain=gain,
+        change=change,
         num_layouts=num_layouts,
+        sentence=_said(layer, gain, change) if before is not None else f"{layer}: the best is {layout}",
     )
+
+
+def _said(layer: CommunicationLayer, gain: float, change: str) -> str:
+    return f"{layer}: {change} gives {percent(gain)} more" if change else f"{layer}: nothing found is better"
 
 
 def _nothing_more(layer: CommunicationLayer, before: LayerGain) -> LayerGain:
     """The best of the layer before, where this one has nothing to search, or nothing better."""
-    return replace(before, layer=layer, options=options_of_layer(layer), gain=0.0, change="")
+    said = _said(layer, 0.0, "")
+    return replace(before, layer=layer, options=options_of_layer(layer), gain=0.0, change="", sentence=said)
 
 
 def _crossed(table: LayoutColumns, axes: Mapping[str, tuple[int, ...]], job: Job) -> Iterator[LayoutColumns]:
@@ -257,15 +268,5 @@ def _reached_with(
     layer: CommunicationLayer, trial: Trial, num_trials: int, objective: Objective, before: LayerGain | None
 ) -> LayerGain:
     assert trial.reached is not None, "it has a rank"
-    value, layout = objective.value(trial.reached), trial.layout
-    return LayerGain(
-        layer=layer,
-        options=options_of_layer(layer),
-        layout=layout,
-        label=str(layout),
-        step_time_s=objective.counted(trial.reached).step_time_s,
-        value=value,
-        gain=0.0 if before is None else value / before.value - 1,
-        change="" if before is None or layout == before.layout else change_in_words(before.layout, layout),
-        num_layouts=num_trials,
-    )
+    step_s = objective.counted(trial.reached).step_time_s
+    return _gain(layer, (trial.layout, step_s, objective.value(trial.reached)), before, num_trials)
