@@ -11,11 +11,15 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
+from autotuner.catalog.load import load_cluster
+from autotuner.catalog.topology.applied import on_cluster
+from autotuner.catalog.topology.read import read_topology
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.domain.upkeep.retune import Verdict
 from autotuner.ports import Page as Window
@@ -26,6 +30,7 @@ from tests.browser.in_use import DAY_S, finished_gate, finished_run, retune
 from tests.browser.large import large_sweep
 from tests.browser.slow import slow_sweep
 from tests.builders import cpu_cluster
+from tests.unit.catalog.topology import published
 
 __all__ = ["PAGES", "main", "stocked"]
 
@@ -63,6 +68,9 @@ PAGES: Mapping[str, str] = {
     "gate": "/gates/{gate}",
     "clusters": "/clusters",
     "cluster": "/clusters/lab",
+    "cluster-pod": "/clusters/pod",
+    "cluster-torus": "/clusters/torus",
+    "explore-network": "/explore?model=llama-3-70b&cluster=h100:512@fat-tree-4to1&layout=dp8 fsdp8 tp8 mb1",
     "engines": "/engines",
     "trainers": "/trainers",
     "calibrations": "/calibrations",
@@ -90,6 +98,10 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     gate = finished_gate(driver, MfuGateOutcome.FAILED, 934.0, "6.6 % slower than the baseline")
     driver.store.announcements.save_webhook(webhook(name="ours"))
     driver.store.save_cluster(cpu_cluster(name="lab"))
+    pod = replace(load_cluster("a100:512@dgx-superpod"), name="pod")
+    driver.store.save_cluster(on_cluster(read_topology(published.DGX_A100), pod))
+    pairs = replace(load_cluster("a100:64x4@torus-3d"), name="torus")
+    driver.store.save_cluster(on_cluster(read_topology(published.A100_PAIRS), pairs))
     trials = driver.store.list_trials(sweep.id, page=Window(limit=500))[0]
     ranked = driver.store.ranking(sweep.id, page=Window(limit=2))[0]
     failed = [trial for trial in trials if trial.failure]

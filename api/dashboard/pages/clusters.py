@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dashboard.views.link_matrix import link_matrix
+from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf, Name
 from api.schemas import CheckPage, CheckView, LinkList
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
@@ -51,6 +52,7 @@ def cluster_page(request: Request, app: AppOf, name: Name, part: _Part = None) -
         used=used.accelerator,
         links=links,
         matrix=link_matrix(used, links),
+        topology=TopologyShown.of(cluster),
         checks=CheckPage.of(app, name, Page(limit=_CHECKS_SHOWN)).items,
         can_be_checked=cluster.engine not in (LOCAL, SIMULATED),
         service=str(request.base_url).rstrip("/"),

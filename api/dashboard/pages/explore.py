@@ -18,6 +18,7 @@ from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdi
 from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
 from api.dashboard.views.permalink import DEFAULT, Permalink
 from api.dashboard.views.timelines import TimelineView, timeline_view
+from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
@@ -165,6 +166,7 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
     explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.explanation.stages, answer.layout, job)
     return shown | {
         "verdict": Verdict.of(explanation.prediction, job),
+        "topology": TopologyShown.under(answer.layout, job),
         "memory": memory,
         "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
         "helps": Help.of_all(explanation, link),

@@ -1,0 +1,174 @@
+"""The switches above a cluster's nodes, tier by tier, or its torus; what limits a layout stands out.
+
+A bar is a switch and spans what is shown below it; the lines into it are what leaves the tier below. Of many switches
+and nodes the first are drawn, and the words above each row say how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
+from math import ceil
+from operator import mul
+
+from markupsafe import Markup
+
+from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.network import Network
+from autotuner.units import format_rate
+
+__all__ = ["Limits", "network_picture"]
+
+Limits = Mapping[str, Sequence[str]]
+"""Axes of a layout by the name of the link that limits them."""
+
+_LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
+"""Pixels of a row's words, of its bars, and of the lines below them."""
+
+_NODE_GAP, _SWITCH_GAP = 5.0, 14.0
+_NARROW = 500
+
+_TORUS_ACROSS, _TORUS_DOWN, _TORUS_STEP = 8, 4, 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Switches of one tier, or the nodes.
+
+    Attributes:
+        words: What they are and how many there are.
+        rate: What a rank has of the lines that leave them; empty where none do.
+        links: The name of these lines.
+        fan: Boxes of the row that are drawn below each of the row above.
+        is_thin: Less leaves them than comes in.
+    """
+
+    words: str
+    rate: str = ""
+    links: str = ""
+    fan: int = 1
+    is_thin: bool = False
+
+
+def network_picture(cluster: Cluster, limits: Limits | None = None, *, width: int = WIDE) -> Markup:
+    """The picture of a cluster that describes its network, which its own words name."""
+    network = cluster.network or Network(name="one switch")
+    if network.torus:
+        return _torus(cluster, network, limits or {}, width)
+    rows = list(_rows(cluster, network, width))
+    height = len(rows) * (_LABEL + _BAR) + (len(rows) - 1) * _LINKS + 2
+    label = f"The network {network.name}: {'; '.join(row.words for row in rows)}."
+    return picture(width, height, _drawn(rows, limits or {}, width), label)
+
+
+# ---------------------------------------------------------------- tiers of switches
+def _rows(cluster: Cluster, network: Network, width: int) -> Iterator[_Row]:
+    """From the highest switches down to the nodes."""
+    thinner = accumulate((tier.oversubscription for tier in network.tiers), mul)
+    used = [pair for pair in zip(network.tiers, thinner, strict=True) if pair[0].nodes_per_switch < cluster.num_nodes]
+    above = network.tiers[len(used)].name if len(used) < len(network.tiers) else "one switch" if not used else "above"
+    yield _Row(words=f"{above}: joins all {cluster.num_nodes:,} nodes" if used or network.tiers else "one switch")
+    fans, port = _fans(cluster, [tier.nodes_per_switch for tier, _ in used], width), _port_rate(cluster)
+    for (tier, thin), fan in zip(reversed(used), fans, strict=False):
+        count = ceil(cluster.num_nodes / tier.nodes_per_switch)
+        rails = f" for each of {network.num_rails} rails" if network.num_rails > 1 and tier is network.tiers[0] else ""
+        passes = "" if tier.oversubscription == 1 else f"passes up 1/{tier.oversubscription:g}: "
+        yield _Row(
+            words=f"{tier.name}: {_counted(count, 'switch', 'switches')}{rails}, {tier.nodes_per_switch:,} nodes each",
+            rate=f"{passes}{format_rate(port / thin, 'B/s')} a rank",
+            links=f"{tier.name} uplinks",
+            fan=fan,
+            is_thin=tier.oversubscription > 1,
+        )
+    accelerator, link = cluster.accelerator.name, cluster.inter_node_link
+    yield _Row(
+        words=f"{_counted(cluster.num_nodes, 'node', 'nodes')} of {cluster.accelerators_per_node} {accelerator}",
+        rate=f"{link.name}: {format_rate(port, 'B/s')} a rank",
+        links=link.name,
+        fan=fans[-1],
+    )
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _port_rate(cluster: Cluster) -> float:
+    """What a rank has of its node's ports while all of its node send."""
+    ports = cluster.network.ports_per_node if cluster.network else None
+    share = min(1.0, ports / cluster.accelerators_per_node) if ports else 1.0
+    return cluster.inter_node_link.bandwidth_bytes_per_s * share
+
+
+def _fans(cluster: Cluster, sizes: list[int], width: int) -> list[int]:
+    """Boxes drawn below each box, from the highest switches down: all that there are, or the first few."""
+    most_nodes = 2 if width < _NARROW else 4
+    whole = [1, *sizes, cluster.num_nodes]
+    there = [ceil(above / below) for below, above in pairwise(whole)][::-1]
+    few = [2] * (len(there) - 1) if len(there) > 2 else [most_nodes] * (len(there) - 1)
+    if len(there) == 1:
+        few, most_nodes = [], 2 * most_nodes
+    return [min(count, most) for count, most in zip(there, [*few, most_nodes], strict=True)]
+
+
+def _drawn(rows: Sequence[_Row], limits: Limits, width: float) -> Iterator[Markup]:
+    """Every row's words and boxes, and the lines into the row above."""
+    boxes, y = [(0.0, float(width))], 0.0
+    for depth, row in enumerate(rows):
+        if depth:
+            boxes = [part for left, right in boxes for part in _split(left, right, row.fan, depth == len(rows) - 1)]
+            limited = limits.get(row.links, ())
+            yield from _lines(boxes, y - _LINKS, y + _LABEL, row, bool(limited))
+            yield from _rate(row, limited, y + 12, width)
+        yield text(0, y + 12, row.words, "halo ink-text")
+        for left, right in boxes:
+            yield rect(left, y + _LABEL, right - left, _BAR, "node" if depth == len(rows) - 1 else "span odd", radius=4)
+        y += _LABEL + _BAR + _LINKS
+
+
+def _split(left: float, right: float, count: int, is_node: bool) -> Iterator[tuple[float, float]]:
+    gap = _NODE_GAP if is_node else _SWITCH_GAP
+    size = (right - left - gap * (count - 1)) / count
+    return ((left + place * (size + gap), left + place * (size + gap) + size) for place in range(count))
+
+
+def _lines(boxes: list[tuple[float, float]], above: float, below: float, row: _Row, limits: bool) -> Iterator[Markup]:
+    """From each box up: behind the words, which have an outline."""
+    look = "limit-tick" if limits else "event" if row.is_thin else "axis"
+    for left, right in boxes:
+        middle = (left + right) / 2
+        yield line(middle, above, middle, below, look)
+
+
+def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> Iterator[Markup]:
+    """What leaves the row, to its right, or a line higher where there is no room; who is limited by it."""
+    said = row.rate if not limited else f"{row.rate}, limits {' and '.join(limited)}"
+    is_tight = width < _NARROW
+    yield text(width, y - (_LABEL - 2 if is_tight else 0), said, "halo bad-text" if limited else "halo", "end")
+
+
+# ---------------------------------------------------------------- a torus
+def _torus(cluster: Cluster, network: Network, limits: Limits, width: float) -> Markup:
+    """Nodes along the first two dimensions, with what goes round; of more dimensions one plane."""
+    lengths = (*network.torus, 1)[:2]
+    across = min(lengths[0], _TORUS_ACROSS, int((width - 40) / _TORUS_STEP))
+    down = min(lengths[1], _TORUS_DOWN)
+    limited = [axis for name, axes in limits.items() if "torus" in name for axis in axes]
+    words = f"torus of {' x '.join(map(str, network.torus))} nodes of {cluster.accelerators_per_node}"
+    rate = f"{format_rate(_port_rate(cluster), 'B/s')} a rank over all links of its node"
+    shown = [text(0, 12, words, "ink-text"), text(0, 28, rate)]
+    if limited:
+        shown.append(text(0, 44, f"limits {' and '.join(limited)}", "bad-text"))
+    top = 36.0 + 16.0 * bool(limited)
+    look = "limit-tick" if limited else "axis"
+    places = product(range(down), range(across))
+    spots = [(20 + column * _TORUS_STEP, top + 20 + row * _TORUS_STEP) for row, column in places]
+    for x, y in spots:
+        shown.append(line(x - 20, y, x + 20, y, look))
+        if lengths[1] > 1:
+            shown.append(line(x, y - 20, x, y + 20, look))
+    shown.extend(circle(x, y, 6, "p-dot") for x, y in spots)
+    beyond = [f"{length} nodes along dimension {place}" for place, length in enumerate(network.torus, 1)]
+    return picture(width, top + down * _TORUS_STEP + 4, shown, f"A {words}: {', '.join(beyond)}.")
